@@ -1,0 +1,59 @@
+# make run: a broker on 127.0.0.1:9092 with its data in ./data. make test: the whole suite. Both make .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LISTEN ?= 127.0.0.1:9092
+DATA ?= data
+# The broker's environment, and what the tests add to it: each is made again when its requirements change.
+RUN_STAMP := $(VENV)/.run-installed
+DEV_STAMP := $(VENV)/.dev-installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# The files to look at; the top-level links into the package are not among them.
+SOURCES := diamant tests $(wildcard bench examples)
+
+.PHONY: run test quick check format bench docs clean help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: $(RUN_STAMP) ## start a broker (LISTEN=127.0.0.1:9092 DATA=data)
+	$(BIN)/diamant start --listen $(LISTEN) --data $(DATA)
+
+test: $(DEV_STAMP) ## the whole suite
+	$(BIN)/python -m pytest -n 2
+
+quick: $(DEV_STAMP) ## the part of the suite to run before every commit
+	$(BIN)/python -m pytest -n 2 -q -m "not slow"
+
+check: $(DEV_STAMP) ## format, lint, types, layers
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(DEV_STAMP) ## put the sources into shape
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+bench: $(DEV_STAMP) ## measure (bench/README.md says what)
+	@test -f bench/run.py || { echo "bench/run.py: there is no benchmark yet" >&2; exit 1; }
+	$(BIN)/python bench/run.py
+
+docs: $(DEV_STAMP) ## write docs/configuration.md from the tables
+	$(BIN)/python -m diamant.broker.config_docs docs/configuration.md
+
+clean: ## remove what was made; data stays
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find diamant tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN_STAMP): requirements.txt pyproject.toml | $(VENV)/bin/python
+	$(PIP) -r requirements.txt
+	$(PIP) --no-deps --editable .
+	@touch $@
+
+$(DEV_STAMP): requirements-dev.txt $(RUN_STAMP)
+	$(PIP) -r requirements-dev.txt
+	@touch $@

@@ -1,0 +1,31 @@
+"""Diamant: a Kafka-compatible broker that stores Kafka's own file formats.
+
+    from diamant import Broker, BrokerConfig
+
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="data")) as broker:
+        print(broker.bootstrap_servers)
+
+Names are loaded when they are first used, so that importing a part does not import the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker as Broker
+    from diamant.broker.config import BrokerConfig as BrokerConfig
+
+__all__ = ["Broker", "BrokerConfig", "__version__"]
+__version__ = "0.1.0"
+
+_HOMES = {"Broker": "diamant.broker.broker", "BrokerConfig": "diamant.broker.config"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'diamant' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(home), name)

@@ -1,0 +1,391 @@
+"""The broker: everything joined together, started and stopped in order.
+
+Start: bind the sockets (port 0 becomes a port), lock the directory, read the metadata log, load the partitions,
+listen. Stop: the reverse, with requests under way answered, everything synced and the clean-shutdown mark set.
+
+    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=path)) as broker: ...
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=path)) as broker: ...      # an event loop in its own thread
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from diamant.broker.config import BrokerConfig
+from diamant.broker.dispatch import Dispatcher, frame_header
+from diamant.broker.flusher import Flusher
+from diamant.broker.handlers import APIS
+from diamant.broker.handlers.metadata import MetadataCache
+from diamant.broker.listeners import META_ADDRESSES, Listener
+from diamant.broker.producer_ids import ProducerIds
+from diamant.broker.purgatory import Purgatory
+from diamant.broker.scheduler import Job, Scheduler
+from diamant.broker.server import Server, ServerLimits
+from diamant.broker.topics import Topics
+from diamant.cleaner.retention import deletable_segments
+from diamant.protocol.metadata_records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
+from diamant.storage.env import Env, RealEnv
+from diamant.storage.log import Log
+from diamant.storage.log_directory import LogDirectory
+from diamant.storage.metadata_log import MetadataLog
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_INTERVAL_MS = 5_000
+"""`replica.high.watermark.checkpoint.interval.ms` of Kafka; the other checkpoints go along if they changed."""
+
+METADATA_SNAPSHOT_CHECK_MS = 600_000
+PLAINTEXT_PROTOCOL = 0
+"""SecurityProtocol of a listener in the metadata log."""
+
+STOP_TIMEOUT_S = 10.0
+"""How long a stop waits for requests under way before it closes their connections."""
+
+LOGS_PER_TURN = 64
+"""Partitions that a pass over all of them looks at before others get their turn."""
+
+
+class Broker:
+    """A Kafka broker with its controller, on one log directory.
+
+    All state belongs to the thread that runs the event loop: the caller's with `async with`, an own one with `with`.
+    `env` replaces the operating system in tests.
+    """
+
+    topics: Topics
+    metadata: MetadataLog
+    directory: LogDirectory
+    purgatory: Purgatory
+    flusher: Flusher
+    scheduler: Scheduler
+    producer_ids: ProducerIds
+    server: Server
+
+    def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None) -> None:
+        self._static_config = config if config is not None else BrokerConfig()
+        self.config = self._static_config
+        self.env: Env = env if env is not None else RealEnv()
+        self.metadata_cache = MetadataCache()
+        self.api_versions_cache: dict[int, bytes] = {}
+        self.served_keys = frozenset(api.key for api in APIS)
+        self.addresses: list[Listener] = []
+        self._changed_since_ms: int | None = None
+        self._last_timed_flush_ms = 0
+        self._is_started = False
+        self._thread: _LoopThread | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client's `bootstrap.servers` should say: every listener's address."""
+        return ",".join(listener.address for listener in self.addresses)
+
+    @property
+    def cluster_id(self) -> str:
+        """The id in meta.properties, the same for the directory's whole life."""
+        return self.metadata.cluster_id
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the directory and listen. Raises StorageError, CorruptLog or OSError, and holds nothing then."""
+        loop = asyncio.get_running_loop()
+        undo = contextlib.ExitStack()
+        with undo:
+            sockets = [(listener, undo.enter_context(_bind(listener))) for listener in self.config.listeners]
+            self.addresses = [_reachable(listener, sock) for listener, sock in sockets]
+            self.directory = await asyncio.to_thread(self._open_directory)
+            undo.callback(self._abandon)
+            self.metadata = await asyncio.to_thread(self._open_metadata)
+            undo.callback(self.metadata.close, clean=False)
+            self.config = self._dynamic_config()
+            self.scheduler = Scheduler(self.env.clock)
+            self.purgatory = Purgatory(loop)
+            self.flusher = Flusher(loop)
+            self.directory.on_flush_due = self._flush_due
+            self.producer_ids = ProducerIds(lambda: self.metadata.image.next_producer_id, self._commit_producer_ids)
+            self.topics = Topics(self.metadata, self.directory, self.config, self._log_changed)
+            await self._load()
+            self._schedule_jobs()
+            self.server = Server(Dispatcher(self, APIS), frame_header, self._limits())
+            for (listener, sock), advertised in zip(sockets, self._advertised(), strict=True):
+                await self.server.listen(sock, listener.name, advertised.host, advertised.port)
+            self.scheduler.start()
+            self._is_started = True
+            undo.pop_all()
+        logger.info(
+            "listening on %s, %d partitions in %s",
+            self.bootstrap_servers,
+            len(self.directory.logs),
+            self.config.data_dir,
+        )
+
+    async def stop(self) -> None:
+        """Answer what is under way, write everything down, let go of the directory. Stopping twice is harmless."""
+        if not self._is_started:
+            return
+        self._is_started = False
+        self.server.stop_accepting()
+        self.purgatory.close()
+        await self.server.close(STOP_TIMEOUT_S)
+        await self.scheduler.stop()
+        await self.flusher.stop()
+        try:
+            await asyncio.to_thread(self._close_storage)
+        finally:
+            for message in self.directory.messages:
+                logger.warning("%s", message)
+        logger.info("stopped")
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __enter__(self) -> Self:
+        self._thread = _LoopThread(self)
+        self._thread.start_broker()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.stop_broker()
+
+    # -- start, step by step -------------------------------------------------------------------------------------
+
+    def _open_directory(self) -> LogDirectory:
+        return LogDirectory.open(
+            self.env, self.config.data_dir, producer_expiration_ms=self.config.producer_id_expiration_ms
+        )
+
+    def _open_metadata(self) -> MetadataLog:
+        return MetadataLog.open(
+            self.env,
+            self.config.data_dir,
+            node_id=self.config.node_id,
+            endpoints=[
+                Endpoint(listener.name, advertised.host or listener.host, advertised.port, PLAINTEXT_PROTOCOL)
+                for listener, advertised in zip(self.addresses, self._advertised(), strict=True)
+            ],
+            rack=self.config.broker_rack,
+            snapshot_bytes=self.config.metadata_log_max_record_bytes_between_snapshots,
+            snapshot_interval_ms=self.config.metadata_log_max_snapshot_interval_ms,
+        )
+
+    def _dynamic_config(self) -> BrokerConfig:
+        configs = self.metadata.image.configs
+        return self._static_config.with_dynamic(
+            configs.get((BROKER_RESOURCE, ""), {}), configs.get((BROKER_RESOURCE, str(self._static_config.node_id)), {})
+        )
+
+    async def _load(self) -> None:
+        expected = self.topics.expected_partitions()
+        await asyncio.to_thread(self.directory.load_logs, expected, threads=self.config.num_recovery_threads)
+        for message in (*self.metadata.messages, *self.directory.messages):
+            logger.warning("%s", message)
+        self.directory.messages.clear()
+        for failure in self.directory.failures:
+            logger.error("%s-%d is not served: %s", failure.topic, failure.partition, failure.error)
+        self.topics.adopt_loaded()
+
+    def _limits(self) -> ServerLimits:
+        return ServerLimits(
+            max_frame_bytes=self.config.socket_request_max_bytes,
+            max_connections=self.config.max_connections,
+            max_idle_ms=self.config.connections_max_idle_ms,
+        )
+
+    def _advertised(self) -> Iterator[Listener]:
+        """What clients are told; an empty host stands for the address at which they arrived."""
+        is_explicit = self.config["advertised.listeners"] is not None
+        for bound, advertised, actual in zip(
+            self.config.listeners, self.config.advertised_listeners, self.addresses, strict=True
+        ):
+            host = "" if not is_explicit and bound.host in META_ADDRESSES else advertised.host
+            yield advertised._replace(host=host, port=advertised.port or actual.port)
+
+    # -- what happens while it runs ------------------------------------------------------------------------------
+
+    def apply_dynamic_config(self) -> None:
+        """Take over broker configurations that were changed over the wire."""
+        self.config = self._dynamic_config()
+        self.server.limits = self._limits()
+        self.topics.apply_configs(broker_config=self.config)
+
+    def _log_changed(self, log: Log) -> None:
+        """After every append and whatever else a fetch may wait for."""
+        if self._changed_since_ms is None:
+            self._changed_since_ms = self.env.clock.now_ms()
+            self.scheduler.poke()
+        self.purgatory.wake(log)
+
+    def _flush_due(self, log: Log) -> None:
+        self.flusher.request(log)
+
+    async def _commit_producer_ids(self, next_producer_id: int) -> None:
+        self.metadata.append(
+            [
+                ProducerIdsRecord(
+                    broker_id=self.config.node_id,
+                    broker_epoch=self.metadata.broker_epoch,
+                    next_producer_id=next_producer_id,
+                )
+            ]
+        )
+        await self.topics.sync()
+
+    # -- jobs ----------------------------------------------------------------------------------------------------
+
+    def _schedule_jobs(self) -> None:
+        config = self.config
+        every = self.scheduler.every
+        every("retention", config.log_retention_check_interval_ms, self._retain, config.log_initial_task_delay_ms)
+        every("expiry of producers", config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        every("metadata snapshot", METADATA_SNAPSHOT_CHECK_MS, self._snapshot_metadata)
+        self.scheduler.add(Job("checkpoints", self._checkpoint_due_ms, self._write_checkpoints))
+        self.scheduler.add(Job("removal of files", lambda: self.directory.next_deletion_ms, self._remove_files))
+        self.scheduler.add(Job("flush.ms", self._timed_flush_due_ms, self._flush_timed))
+
+    async def _retain(self) -> None:
+        """Delete segments that retention no longer keeps."""
+        now_ms = self.env.clock.now_ms()
+        for count, log in enumerate(list(self.directory.logs.values()), start=1):
+            try:
+                if not log.is_deleted and (segments := deletable_segments(log, now_ms)):
+                    freed = log.delete_oldest(segments)
+                    logger.info("%s-%d: %d bytes deleted by retention", log.topic, log.partition, freed)
+                    self._log_changed(log)
+            except OSError as error:
+                logger.error("%s-%d: retention failed: %s", log.topic, log.partition, error)
+            if count % LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self.scheduler.poke()
+
+    async def _expire_producers(self) -> None:
+        now_ms = self.env.clock.now_ms()
+        for count, log in enumerate(list(self.directory.logs.values()), start=1):
+            log.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+            if count % LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _snapshot_metadata(self) -> None:
+        if self.metadata.is_snapshot_due:
+            await asyncio.to_thread(self.metadata.write_snapshot, self.metadata.prepare_snapshot())
+
+    def _checkpoint_due_ms(self) -> int | None:
+        return None if self._changed_since_ms is None else self._changed_since_ms + CHECKPOINT_INTERVAL_MS
+
+    async def _write_checkpoints(self) -> None:
+        self._changed_since_ms = None
+        await asyncio.to_thread(self.directory.write_checkpoints, self.directory.checkpoint_state())
+
+    async def _remove_files(self) -> None:
+        await asyncio.to_thread(self.directory.remove_paths, self.directory.take_due_deletions())
+
+    def _timed_flush_due_ms(self) -> int | None:
+        return min(
+            (
+                max(log.last_flush_ms, self._last_timed_flush_ms) + log.config.flush_ms
+                for log in self.topics.timed_logs
+                if log.log_end_offset > log.recovery_point
+            ),
+            default=None,
+        )
+
+    async def _flush_timed(self) -> None:
+        now_ms = self._last_timed_flush_ms = self.env.clock.now_ms()
+        for log in list(self.topics.timed_logs):
+            if now_ms - log.last_flush_ms >= log.config.flush_ms:
+                self.flusher.request(log)
+
+    # -- stop ----------------------------------------------------------------------------------------------------
+
+    def _close_storage(self) -> None:
+        self.metadata.close()
+        self.directory.close(broker_epoch=self.metadata.broker_epoch, threads=self.config.num_recovery_threads)
+
+    def _abandon(self) -> None:
+        """After a failed start: leave the directory as a crash would."""
+        self.directory.close(is_clean=False)
+
+
+def _bind(listener: Listener) -> socket.socket:
+    is_ipv6 = ":" in listener.host or (not listener.host and socket.has_dualstack_ipv6())
+    sock = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_ipv6:
+            # An empty host is every interface in both families, "::" the IPv6 ones as written.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not listener.host else 1)
+        sock.bind((listener.host, listener.port))
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _reachable(listener: Listener, sock: socket.socket) -> Listener:
+    host = listener.host
+    if host in META_ADDRESSES:
+        host = "::1" if host == "::" else "127.0.0.1"
+    return listener._replace(host=host, port=sock.getsockname()[1])
+
+
+class _LoopThread(threading.Thread):
+    """An event loop in a thread of its own, for brokers that are used with plain `with`."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(name="diamant", daemon=True)
+        self._broker = broker
+        self._is_up: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._asked_to_stop: asyncio.Event | None = None
+        self._error: BaseException | None = None
+
+    def start_broker(self) -> None:
+        """Returns when the broker listens; raises what its start raised."""
+        self.start()
+        self._is_up.result()
+
+    def stop_broker(self) -> None:
+        """Returns when the broker has stopped; raises what its stop raised."""
+        assert self._event_loop is not None
+        assert self._asked_to_stop is not None
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            self._event_loop.call_soon_threadsafe(self._asked_to_stop.set)
+        self.join()
+        if self._error is not None:
+            raise self._error
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._error = error
+            if not self._is_up.done():
+                self._is_up.set_exception(error)
+
+    async def _serve(self) -> None:
+        self._event_loop = asyncio.get_running_loop()
+        self._asked_to_stop = asyncio.Event()
+        await self._broker.start()
+        self._is_up.set_result(None)
+        try:
+            await self._asked_to_stop.wait()
+        finally:
+            await self._broker.stop()

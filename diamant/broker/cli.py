@@ -1,0 +1,149 @@
+"""The command line: `diamant start`.
+
+What a user did wrong is one line on standard error and exit code 1; a traceback means that Diamant did something wrong.
+The broker itself is imported only when it is started, so that `--help` and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import NoReturn
+
+import click
+
+from diamant.broker.config import BrokerConfig
+from diamant.broker.config_key import ConfigError
+from diamant.broker.listeners import Listener, listener_text
+from diamant.broker.properties import parse_properties
+from diamant.storage.errors import StorageError
+
+DISTRIBUTION = "diamant-broker"
+
+
+def _version() -> str:
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(_version(), prog_name="diamant")
+def main() -> None:
+    """Diamant, a Kafka-compatible broker."""
+
+
+@main.command()
+@click.option(
+    "--config",
+    "-c",
+    "file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A server.properties file, as of Kafka.",
+)
+@click.option(
+    "--set",
+    "-s",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="One configuration; wins over the file.",
+)
+@click.option(
+    "--listen",
+    "-l",
+    "addresses",
+    multiple=True,
+    metavar="[NAME://]HOST:PORT",
+    help="Where to listen; port 0 takes a free port. Default: 127.0.0.1:9092.",
+)
+@click.option("--data", "-d", "data_dir", type=click.Path(file_okay=False), help="Data directory. Default: ./data.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What to say on standard error.",
+)
+def start(
+    file: str | None, settings: Sequence[str], addresses: Sequence[str], data_dir: str | None, log_level: str
+) -> None:
+    """Start a broker and run it until it is told to stop (Ctrl-C or SIGTERM).
+
+    When it answers, it prints one line to standard output: "Diamant listens on" and its addresses.
+    """
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        config = make_config(file, settings, addresses, data_dir)
+    except ConfigError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(explain_os_error(error, []))
+    try:
+        asyncio.run(_run(config))
+    except StorageError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(explain_os_error(error, config.listeners))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def make_config(
+    file: str | None, settings: Sequence[str], addresses: Sequence[str], data_dir: str | None
+) -> BrokerConfig:
+    """What the options of `start` amount to: file, --set, --listen and --data. Raises ConfigError, OSError."""
+    properties: dict[str, str] = {}
+    if file is not None:
+        with open(file, encoding="utf-8") as opened:
+            properties.update(parse_properties(opened.read()))
+    if addresses:
+        # The file's advertised addresses belong to the listeners that --listen replaces.
+        properties.pop("advertised.listeners", None)
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"--set {setting!r}: expected NAME=VALUE")
+        properties[name.strip()] = value
+    return BrokerConfig(
+        listen=[listener_text(address) for address in addresses] or None, data_dir=data_dir, properties=properties
+    )
+
+
+def explain_os_error(error: OSError, listeners: Sequence[Listener]) -> str:
+    """One line for what the operating system refused; what a user meets most often comes with what to do.
+
+    An error that names no file is about a socket, so the line begins with the ``listeners`` instead.
+    """
+    where = error.filename or ", ".join(listener.address for listener in listeners)
+    reason = error.strerror or str(error)
+    if error.errno == errno.EADDRINUSE:
+        reason += ". Is another broker running? --listen takes another address, port 0 a free port."
+    return f"{where}: {reason}" if where else reason
+
+
+async def _run(config: BrokerConfig) -> None:
+    from diamant.broker.broker import Broker
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signal_number, stop.set)
+    async with Broker(config) as broker:
+        click.echo(f"Diamant listens on {broker.bootstrap_servers}, data in {config.data_dir}")
+        await stop.wait()
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"diamant: {message}", err=True)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""From a request to its handler: version check, decoding, one place for errors.
+
+A handler is a function `handle(broker, context, request)`; `handlers/__init__.py` lists them. It returns the response
+body (bytes, or buffers and file slices in order), an awaitable of it, or None for "no answer" (Produce with acks=0).
+An asyncio Future is cancelled when the connection goes; a coroutine runs to its end.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from diamant.broker.server import Answer, CloseConnection, ConnectionInfo
+from diamant.protocol import apis
+from diamant.protocol.connection import Request
+from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
+from diamant.storage.errors import CorruptLog, StorageError
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+API_VERSIONS_KEY = 18
+
+REQUEST_ERRORS = (KafkaError, CorruptBatch, CorruptLog, StorageError, OSError)
+"""What may go wrong with a request without being our bug; `error_of` turns it into a response code."""
+
+
+class RequestContext(NamedTuple):
+    """What a handler knows about a request beside its body."""
+
+    api_version: int
+    client_id: str | None
+    connection: ConnectionInfo
+
+
+Decode: TypeAlias = Callable[[int, memoryview], Any]
+Handle: TypeAlias = "Callable[[Broker, RequestContext, Any], Answer]"
+
+
+class Api(NamedTuple):
+    """One row of the handler table. `decode(version, body)` raises ProtocolError."""
+
+    key: int
+    decode: Decode
+    handle: Handle
+
+
+class Dispatcher:
+    """The handler table, ready for use by the server.
+
+    Served versions are the intersection of what the table has and what `protocol.apis` serves.
+    """
+
+    def __init__(self, broker: Broker, table: Iterable[Api]) -> None:
+        self._broker = broker
+        self._rows = {api.key: (api.decode, api.handle, *apis.SERVED[api.key]) for api in table}
+
+    def __call__(self, connection: ConnectionInfo, request: Request) -> Answer:
+        """Answer one request; raises CloseConnection or ProtocolError if its connection must be closed."""
+        key, version = request.api_key, request.api_version
+        row = self._rows.get(key)
+        if row is None:
+            raise CloseConnection(f"API key {key} ({apis.API_NAMES.get(key, 'unknown')}) is not served")
+        decode, handle, min_version, max_version = row
+        if not min_version <= version <= max_version:
+            if key == API_VERSIONS_KEY:
+                return unsupported_api_versions(min_version, max_version)
+            raise CloseConnection(
+                f"{apis.API_NAMES[key]} v{version} is not served, v{min_version} to v{max_version} are"
+            )
+        context = RequestContext(version, request.client_id, connection)
+        return handle(self._broker, context, decode(version, request.body))
+
+
+def unsupported_api_versions(min_version: int, max_version: int) -> bytes:
+    """The answer to an ApiVersions request of the future: version 0, error 35 and the one entry the client needs
+    (KIP-511).
+    """
+    return struct.pack(">hihhh", ErrorCode.UNSUPPORTED_VERSION, 1, API_VERSIONS_KEY, min_version, max_version)
+
+
+def frame_header(api_key: int, api_version: int, correlation_id: int, body_size: int) -> bytes:
+    """What precedes a response body: its size and response header v0 or, with an empty tag section, v1."""
+    if apis.response_header_version(api_key, api_version) == 0:
+        return struct.pack(">ii", body_size + 4, correlation_id)
+    return struct.pack(">iib", body_size + 5, correlation_id, 0)
+
+
+def error_of(error: BaseException) -> tuple[int, str | None]:
+    """The protocol's code and message for an error of `REQUEST_ERRORS`. Messages name no paths."""
+    if isinstance(error, KafkaError):
+        return int(error.code), error.detail or None
+    if isinstance(error, CorruptBatch):
+        return int(ErrorCode.CORRUPT_MESSAGE), error.reason
+    return int(ErrorCode.KAFKA_STORAGE_ERROR), "the log directory failed, see the broker's log"

@@ -1,0 +1,79 @@
+"""fsync of logs, off the loop: what `flush.messages`, `flush.ms` and rolled segments ask for.
+
+The owner takes a plan of what to sync, a thread runs it, the owner moves the recovery point. One plan at a time:
+fsyncs of one disk gain nothing from each other's company. A failed fsync is final for its log: the page cache may
+have dropped what could not be written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from diamant.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+class Flusher:
+    """Logs waiting for their fsync. Bound: one entry per log."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due: dict[Log, asyncio.Future[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def request(self, log: Log) -> asyncio.Future[None]:
+        """Sync what `log` holds now; the future is done once that is on disk or has failed (then appends are
+        refused).
+        """
+        future = self._due.get(log)
+        if future is None:
+            future = self._due[log] = self._loop.create_future()
+            if self._task is None:
+                self._task = self._loop.create_task(self._run())
+        return future
+
+    def is_due(self, log: Log) -> bool:
+        """True if a flush of `log` has been asked for and has not begun."""
+        return log in self._due
+
+    async def flushed(self, logs: Iterable[Log]) -> None:
+        """Wait until what these logs hold now is on disk."""
+        for future in [self.request(log) for log in logs]:
+            await asyncio.shield(future)
+
+    async def stop(self) -> None:
+        """Wait for what has been requested."""
+        while self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        try:
+            while self._due:
+                log, future = next(iter(self._due.items()))
+                del self._due[log]
+                try:
+                    await self._flush(log)
+                finally:
+                    future.set_result(None)
+        finally:
+            self._task = None
+
+    async def _flush(self, log: Log) -> None:
+        if log.is_deleted or log.write_failure is not None:
+            return
+        try:
+            plan = log.begin_flush()
+            if plan is None:
+                return
+            await self._loop.run_in_executor(None, plan.run)
+        except OSError as error:
+            if not log.is_deleted:
+                logger.error(
+                    "%s-%d: cannot be synced, appends are refused from now on: %s", log.topic, log.partition, error
+                )
+                log.fail(error)
+            return
+        log.complete_flush(plan)

@@ -1,0 +1,74 @@
+"""ApiVersions (key 18), versions 0 to 4: what this broker serves, computed from the handler table.
+
+Behaviour: answered on any connection at any time, from a cache. A version of the future is answered by the dispatcher
+(KIP-511). Versions: 3 adds features (KIP-584); up to 3 features whose lowest level is 0 are left out, as older Java
+clients fail on them (KAFKA-17011).
+Deviations: client software names are not checked, only logged.
+
+Source: KafkaApis.handleApiVersionsRequest, ApiVersionsResponse.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch import Api, RequestContext
+from diamant.broker.server import Answer
+from diamant.protocol import apis
+from diamant.protocol.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+KEY = 18
+FIRST_WITH_ZERO_MINIMUM = 4
+
+SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {"metadata.version": (7, 30)}
+"""Features by name with the levels that this broker works at. A feature is listed when it is built, never before."""
+
+FEATURES_EPOCH = 0
+"""Features change at a start only, so one epoch does; -1 would make clients ignore them."""
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Answer from the cache."""
+    version = context.api_version
+    name = getattr(request, "client_software_name", None)
+    if name is not None:
+        logger.debug("%s: client %s %s", context.connection.peer, name, request.client_software_version)
+    body = broker.api_versions_cache.get(version)
+    if body is None:
+        body = broker.api_versions_cache[version] = _encode(broker, version)
+    return body
+
+
+def _encode(broker: Broker, version: int) -> bytes:
+    finalized = broker.metadata.image.features
+    return encode_response_fields(
+        KEY,
+        version,
+        {
+            "error_code": 0,
+            "api_keys": [
+                {"api_key": key, "min_version": apis.ADVERTISED[key].min, "max_version": apis.ADVERTISED[key].max}
+                for key in sorted(broker.served_keys)
+            ],
+            "supported_features": [
+                {"name": name, "min_version": low, "max_version": high}
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+                if low > 0 or version >= FIRST_WITH_ZERO_MINIMUM
+            ],
+            "finalized_features_epoch": FEATURES_EPOCH,
+            "finalized_features": [
+                {"name": name, "max_version_level": finalized[name], "min_version_level": finalized[name]}
+                for name in SUPPORTED_FEATURES
+                if finalized.get(name, 0) > 0
+            ],
+        },
+    )
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,135 @@
+"""Produce (key 0), versions 3 to 13: append one batch per partition.
+
+Behaviour: acks 0, 1 and -1 are the same append, as there is one replica; acks=0 has no answer, and a failure closes
+the connection so that the client notices. A topic with `flush.messages` answers once the records are on disk. Produce
+creates no topics. Versions: 8 adds errors of single records (KIP-467), 9 is flexible, 13 has topic ids (KIP-516). 10
+and 12 (new leader; implicit AddPartitionsToTxn) change nothing here.
+Deviations: none known; transactional batches are refused until there is a transaction coordinator.
+
+Source: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.server import Answer, CloseConnection
+from diamant.broker.topics import INTERNAL_TOPICS
+from diamant.protocol.batch import HEADER_SIZE
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.produce import (
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceTopicResult,
+    decode_produce_request,
+    encode_produce_response,
+)
+from diamant.storage.log import Log
+from diamant.storage.log_config import LONG_MAX
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+FIRST_WITH_TOPIC_ID = 13
+ADMIN_CLIENT_ID = "__admin_client"
+"""The client id that may write to internal topics (AuthHelper; the tools that repair them use it)."""
+
+IS_TRANSACTIONAL = 0x10
+ATTRIBUTES_LOW_BYTE = 22
+_NO_RECORDS = memoryview(b"")
+
+# For these the answer carries log start -1, for all others the real one (ReplicaManager.appendToLocalLog).
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+
+
+def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> Answer:
+    """Append every batch of the request, each for itself."""
+    version = context.api_version
+    topics = broker.topics
+    to_flush: list[Log] = []
+    results: list[ProduceTopicResult] = []
+    has_failed = False
+    for name, topic_id, partitions in request.topics:
+        topic_results: list[ProducePartitionResult] = []
+        for index, records in partitions:
+            log: Log | None = None
+            try:
+                if not -1 <= request.acks <= 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}, expected -1, 0 or 1")
+                log = topics.log_by_id(topic_id, index) if version >= FIRST_WITH_TOPIC_ID else topics.log(name, index)
+                _check_allowed(log, context, request.acks, records)
+                appended = log.append_as_leader(_NO_RECORDS if records is None else records, produce_version=version)
+            except REQUEST_ERRORS as error:
+                has_failed = True
+                topic_results.append(_refused(index, log, error))
+                continue
+            topic_results.append(
+                ProducePartitionResult(
+                    index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+                )
+            )
+            if log.config.flush_messages != LONG_MAX and broker.flusher.is_due(log):
+                to_flush.append(log)
+        results.append(ProduceTopicResult(name, topic_id, topic_results))
+    if request.acks == 0:
+        if has_failed:
+            failed = next(result for topic in results for result in topic.partitions if result.error_code)
+            raise CloseConnection(f"Produce with acks=0 failed: error {failed.error_code}: {failed.error_message}")
+        return None
+    if to_flush:
+        return _answer_when_flushed(broker, version, results, to_flush)
+    return encode_produce_response(version, results)
+
+
+def _check_allowed(log: Log, context: RequestContext, acks: int, records: memoryview | None) -> None:
+    if log.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is internal: clients may not write to it")
+    if acks == -1 and log.config.min_insync_replicas > 1:
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"The size of the current ISR : 1 is insufficient to satisfy the min.isr requirement of "
+            f"{log.config.min_insync_replicas} for partition {log.topic}-{log.partition}",
+        )
+    if records is not None and len(records) >= HEADER_SIZE and records[ATTRIBUTES_LOW_BYTE] & IS_TRANSACTIONAL:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactional batch without an ongoing transaction")
+
+
+def _refused(index: int, log: Log | None, error: Exception) -> ProducePartitionResult:
+    code, message = error_of(error)
+    log_start_offset = -1 if log is None or code in _WITHOUT_LOG_START else log.log_start_offset
+    record_errors = error.record_errors if isinstance(error, KafkaError) else ()
+    return ProducePartitionResult(index, code, -1, -1, log_start_offset, record_errors, message)
+
+
+async def _answer_when_flushed(
+    broker: Broker, version: int, results: list[ProduceTopicResult], logs: list[Log]
+) -> bytes:
+    await broker.flusher.flushed(logs)
+    failed = {(log.topic, log.partition): log for log in logs if log.write_failure is not None}
+    failed_ids = {(log.topic_id, log.partition): log for log in failed.values()}
+    for topic in results:
+        for position, result in enumerate(topic.partitions):
+            log = failed.get((topic.name or "", result.index))
+            if log is None and topic.topic_id is not None:
+                log = failed_ids.get((topic.topic_id, result.index))
+            if log is not None and not result.error_code:
+                error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be synced to disk")
+                topic.partitions[position] = _refused(result.index, log, error)
+    return encode_produce_response(version, results)
+
+
+API = Api(0, decode_produce_request, handle)

@@ -1,0 +1,495 @@
+"""The listener: sockets in, frames to the dispatcher, answers out.
+
+Theory of operation. Each connection handles one request after the other. Handling is synchronous in the common case:
+bytes arrive, `ServerConnection` makes requests of them, the dispatcher returns the answer, the answer is written, all
+in one callback without a task. When an answer takes longer (a fetch that waits, a metadata sync) or the peer does not
+read what we write, the connection is *busy*: requests that arrive meanwhile stay in a queue, and once that holds
+`max_queued_bytes` the socket is not read any more.
+
+Large pieces of a log go from the page cache to the socket by `os.sendfile`, on a duplicate of the socket's
+descriptor: asyncio allows no second watcher on a descriptor that a transport owns. The transport's own buffer is
+empty whenever we do so, because its high-water mark is zero: anything that the kernel did not take at once pauses the
+connection.
+
+Bounds per connection: one answer being written, one frame being received (`max_frame_bytes`), requests queued
+(`max_queued_bytes` plus what one read of the socket held).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from diamant.protocol.connection import SCRATCH_BYTES, Request, ServerConnection, count_bytes
+from diamant.protocol.errors import ProtocolError
+from diamant.storage.segment import FileSlice
+
+logger = logging.getLogger(__name__)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Part: TypeAlias = Buffer | FileSlice
+Answer: TypeAlias = Buffer | Sequence[Part] | Awaitable["Buffer | Sequence[Part] | None"] | None
+
+SENDFILE_MIN_BYTES = 64 * 1024
+"""Slices below this are read into memory: one copy is cheaper than one more system call and wake-up."""
+
+SENDFILE_MAX_BYTES = 1024 * 1024
+"""What one os.sendfile call may send before other connections get their turn."""
+
+MAX_QUEUED_BYTES = 1024 * 1024
+"""Requests waiting on a busy connection: above this its socket is not read."""
+
+MAX_QUEUED_REQUESTS = 1024
+"""As `MAX_QUEUED_BYTES`, for requests that are nearly empty."""
+
+REQUEST_OVERHEAD_BYTES = 128
+"""What a queued request costs beside its body."""
+
+
+class CloseConnection(Exception):
+    """A request that can only be answered by closing the connection: Produce with acks=0 that failed, an API we do
+    not serve.
+    """
+
+
+class ConnectionInfo(NamedTuple):
+    """What handlers may know about a connection."""
+
+    listener_name: str
+    peer: str
+    advertised_host: str
+    advertised_port: int
+
+
+class ServerLimits(NamedTuple):
+    """Limits on what peers may take."""
+
+    max_frame_bytes: int
+    max_connections: int
+    max_idle_ms: int
+    max_queued_bytes: int = MAX_QUEUED_BYTES
+
+
+Dispatch: TypeAlias = Callable[[ConnectionInfo, Request], Answer]
+FrameHeader: TypeAlias = Callable[[int, int, int, int], bytes]
+
+
+class Server:
+    """All listeners and their connections.
+
+    `dispatch` answers a request: bytes, a list of buffers and file slices, an awaitable of these, or None for "no
+    answer" (acks=0). `frame_header(api_key, version, correlation_id, body_size)` gives the bytes before a body.
+    """
+
+    def __init__(self, dispatch: Dispatch, frame_header: FrameHeader, limits: ServerLimits) -> None:
+        self.dispatch = dispatch
+        self.frame_header = frame_header
+        self.limits = limits
+        self.scratch = bytearray(SCRATCH_BYTES)  # shared: nothing stays in it between two reads
+        self.connections: set[Connection] = set()
+        self.is_stopping = False
+        self._listeners: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._idle_waiter: asyncio.Future[None] | None = None
+
+    async def listen(self, sock: socket.socket, listener_name: str, advertised_host: str, advertised_port: int) -> None:
+        """Accept connections on a bound socket. Empty `advertised_host` = the address that a connection arrived at."""
+        make = partial(Connection, self, listener_name, advertised_host, advertised_port)
+        self._listeners.append(await asyncio.get_running_loop().create_server(make, sock=sock, backlog=1024))
+
+    def keep(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run to the end even if the connection goes; `close` waits for it."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def connected(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        if self._sweep_timer is None and self.limits.max_idle_ms > 0:
+            self._schedule_sweep(self.limits.max_idle_ms / 1000)
+
+    def disconnected(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections and self._idle_waiter is not None and not self._idle_waiter.done():
+            self._idle_waiter.set_result(None)
+
+    def stop_accepting(self) -> None:
+        """Take no new connections and no new requests; what has been received is answered."""
+        self.is_stopping = True
+        for listener in self._listeners:
+            listener.close()
+
+    async def close(self, timeout_s: float) -> None:
+        """Stop accepting, let requests under way be answered, close what is idle; after `timeout_s` close the rest as
+        it is.
+        """
+        self.stop_accepting()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for connection in list(self.connections):
+            connection.finish()
+        if self.connections:
+            self._idle_waiter = asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._idle_waiter}, timeout=timeout_s)
+        for connection in list(self.connections):
+            connection.abort()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=timeout_s)
+        if self._idle_waiter is not None:
+            await self._idle_waiter  # connection_lost comes with the next turn of the loop
+        for listener in self._listeners:
+            await listener.wait_closed()
+
+    def _schedule_sweep(self, delay_s: float) -> None:
+        self._sweep_timer = asyncio.get_running_loop().call_later(delay_s, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close connections without traffic. One timer for all, and none while nobody is connected.
+
+        As in Kafka (Selector.IdleExpiryManager) a request under way does not count as traffic: it is how a peer that
+        stopped reading is found. The time is the loop's, not the `Env` clock: moving that must not cut connections.
+        """
+        self._sweep_timer = None
+        max_idle_s = self.limits.max_idle_ms / 1000
+        now_s = asyncio.get_running_loop().time()
+        oldest_s = now_s
+        for connection in list(self.connections):
+            if now_s - connection.last_active_s >= max_idle_s:
+                logger.debug("%s: idle for %d ms, closed", connection.info.peer, self.limits.max_idle_ms)
+                connection.close()
+            else:
+                oldest_s = min(oldest_s, connection.last_active_s)
+        if self.connections:
+            self._schedule_sweep(max(oldest_s + max_idle_s - now_s, 0.01))
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client connection: receives in place, answers in order."""
+
+    info: ConnectionInfo
+
+    def __init__(self, server: Server, listener_name: str, advertised_host: str, advertised_port: int) -> None:
+        self._server = server
+        self._listener_name = listener_name
+        self._advertised_host = advertised_host
+        self._advertised_port = advertised_port
+        self._frames = ServerConnection(max_frame_bytes=server.limits.max_frame_bytes, scratch=server.scratch)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._queue: deque[Request] = deque()
+        self._queued_bytes = 0
+        self._waiting: asyncio.Future[Any] | None = None  # the answer that is awaited or being written
+        self._is_write_paused = False
+        self._is_read_paused = False
+        self._is_finishing = False
+        self._drained: asyncio.Future[None] | None = None
+        self._file_socket: socket.socket | None = None
+        self.last_active_s = self._loop.time()
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        local = transport.get_extra_info("sockname")
+        self.info = ConnectionInfo(
+            self._listener_name,
+            f"{peer[0]}:{peer[1]}" if peer else "unknown peer",
+            self._advertised_host or local[0].removeprefix("::ffff:"),
+            self._advertised_port or local[1],
+        )
+        self._server.connected(self)
+        if self._server.is_stopping:
+            self.abort()
+        elif len(self._server.connections) > self._server.limits.max_connections:
+            self._refuse(f"more than max.connections={self._server.limits.max_connections} connections")
+        else:
+            self._transport.set_write_buffer_limits(0)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._queue.clear()
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.cancel()
+        if self._file_socket is not None:
+            if waiting is not None and not waiting.done():
+                waiting.add_done_callback(partial(_close_socket, self._file_socket))
+            else:
+                self._file_socket.close()
+        self._server.disconnected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._transport is None:
+            return
+        try:
+            requests = self._frames.received(nbytes)
+        except ProtocolError as error:
+            self._refuse(str(error))
+            return
+        self.last_active_s = self._loop.time()
+        if self._is_finishing:
+            return
+        for request in requests:
+            self._queue.append(request)
+            self._queued_bytes += len(request.body) + REQUEST_OVERHEAD_BYTES
+        self._drain()
+
+    def eof_received(self) -> bool:
+        return False  # a peer that has closed its half waits for nothing: close ours
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drain()
+
+    # What the server calls
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a request is being answered."""
+        return self._waiting is not None or self._is_write_paused
+
+    @property
+    def is_reading_paused(self) -> bool:
+        """True while the queue is full and the socket is left alone."""
+        return self._is_read_paused
+
+    @property
+    def queued_bytes(self) -> int:
+        """What the requests in the queue amount to."""
+        return self._queued_bytes
+
+    def finish(self) -> None:
+        """Answer what has been received, take nothing more, close."""
+        self._is_finishing = True
+        if self._transport is not None and not self.is_busy and not self._queue:
+            self._transport.close()
+
+    def close(self) -> None:
+        """Close after what is in the transport's buffer has gone out."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Requests
+
+    def _drain(self) -> None:
+        """Handle queued requests until one takes time or the peer stops reading; read the socket only while the queue
+        is short.
+        """
+        queue = self._queue
+        while queue and self._waiting is None and not self._is_write_paused and self._transport is not None:
+            request = queue.popleft()
+            self._queued_bytes -= len(request.body) + REQUEST_OVERHEAD_BYTES
+            self._handle(request)
+        if self._transport is None or self._transport.is_closing():
+            return
+        is_full = self._queued_bytes > self._server.limits.max_queued_bytes or len(queue) > MAX_QUEUED_REQUESTS
+        if is_full != self._is_read_paused:
+            self._is_read_paused = is_full
+            if is_full:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+        if self._is_finishing and not queue and not self.is_busy:
+            self._transport.close()
+
+    def _handle(self, request: Request) -> None:
+        try:
+            answer = self._server.dispatch(self.info, request)
+        except Exception as error:
+            self._fail(request, error)
+            return
+        if answer is None:
+            return
+        if isinstance(answer, bytes | list | tuple | bytearray | memoryview):
+            self._reply(request, answer)
+            return
+        future: asyncio.Future[Any]
+        # A future (a waiting fetch) goes with its connection; a coroutine changes something and runs to its end.
+        future = (
+            answer
+            if isinstance(answer, asyncio.Future)
+            else asyncio.shield(self._server.keep(_as_coroutine(cast(Awaitable[Any], answer))))
+        )
+        self._waiting = future
+        future.add_done_callback(partial(self._answered, request))
+
+    def _answered(self, request: Request, future: asyncio.Future[Any]) -> None:
+        if self._waiting is not future:
+            if not future.cancelled() and future.exception() is not None and self._transport is not None:
+                logger.error("%s: request after the answer was given up", self.info.peer, exc_info=future.exception())
+            return
+        self._waiting = None
+        if future.cancelled():
+            self.abort()
+            return
+        error = future.exception()
+        if error is not None:
+            self._fail(request, error)
+            return
+        self.last_active_s = self._loop.time()
+        answer = future.result()
+        if answer is not None:
+            self._reply(request, answer)
+        self._drain()
+
+    def _fail(self, request: Request, error: BaseException) -> None:
+        if isinstance(error, ProtocolError | CloseConnection):
+            self._refuse(str(error))
+            return
+        logger.error(
+            "%s: API key %d v%d failed, connection closed",
+            self.info.peer,
+            request.api_key,
+            request.api_version,
+            exc_info=error,
+        )
+        self.abort()
+
+    def _refuse(self, reason: str) -> None:
+        """Close this connection, nothing else, and say why in one line."""
+        logger.warning("%s: connection closed: %s", self.info.peer, reason)
+        self.abort()
+
+    # Answers
+
+    def _reply(self, request: Request, body: Buffer | Sequence[Part]) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if isinstance(body, bytes | bytearray | memoryview):
+            header = self._server.frame_header(request.api_key, request.api_version, request.correlation_id, len(body))
+            transport.write(header + body)
+            return
+        header = self._server.frame_header(
+            request.api_key, request.api_version, request.correlation_id, count_bytes(body)
+        )
+        ready: list[Buffer] = [header]
+        for index, part in enumerate(body):
+            if type(part) is not FileSlice:
+                ready.append(cast(Buffer, part))
+                continue
+            data = part.file.try_pread(part.size, part.position) if part.size < SENDFILE_MIN_BYTES else None
+            if data is None or len(data) != part.size:
+                self._waiting = task = self._loop.create_task(
+                    self._write_slowly(ready, list(islice(body, index, None)))
+                )
+                task.add_done_callback(self._written)
+                return
+            ready.append(data)
+        transport.write(b"".join(ready))
+
+    async def _write_slowly(self, ready: list[Buffer], rest: Sequence[Part]) -> None:
+        """Write an answer that holds large or cold slices, as fast as the peer takes it."""
+        for part in rest:
+            if type(part) is not FileSlice:
+                ready.append(cast(Buffer, part))
+                continue
+            descriptor = part.file.fileno() if part.size >= SENDFILE_MIN_BYTES else None
+            if descriptor is None:
+                data = part.file.try_pread(part.size, part.position)
+                if data is None or len(data) != part.size:
+                    data = await self._loop.run_in_executor(None, part.file.pread, part.size, part.position)
+                if len(data) != part.size:
+                    raise EOFError(f"{part.file.path}: {len(data)} bytes at {part.position}, expected {part.size}")
+                ready.append(data)
+                continue
+            await self._write_and_wait(ready)
+            ready = []
+            await self._send_file(part)
+        await self._write_and_wait(ready)
+
+    async def _write_and_wait(self, ready: list[Buffer]) -> None:
+        if self._transport is None:
+            raise ConnectionResetError
+        if ready:
+            self._transport.write(b"".join(ready))
+        if self._transport.get_write_buffer_size():
+            self._drained = self._loop.create_future()
+            await self._drained
+
+    async def _send_file(self, part: FileSlice) -> None:
+        if self._transport is None:
+            raise ConnectionResetError
+        if self._file_socket is None:
+            sock = self._transport.get_extra_info("socket")
+            self._file_socket = socket.socket(sock.family, sock.type, sock.proto, fileno=os.dup(sock.fileno()))
+            self._file_socket.setblocking(False)
+        out = self._file_socket.fileno()
+        file, position, left = part.file, part.position, part.size
+        while left:
+            count = min(left, SENDFILE_MAX_BYTES)
+            if file.try_pread(1, position + count - 1) is None:
+                # Not in the page cache: a thread brings it there, so that a cold disk stops nobody else.
+                await self._loop.run_in_executor(None, file.pread, count, position)
+            descriptor = file.fileno()  # asked each time: whoever closes the file must not have us send another one
+            if descriptor is None or descriptor < 0:
+                raise EOFError(f"{file.path}: closed while being sent")
+            try:
+                sent = os.sendfile(out, descriptor, position, count)
+            except (BlockingIOError, InterruptedError):
+                await self._writable(out)
+                continue
+            if sent == 0:
+                raise EOFError(f"{file.path}: ends before position {position + left}")
+            position += sent
+            left -= sent
+            if left:
+                await asyncio.sleep(0)
+        self.last_active_s = self._loop.time()
+
+    async def _writable(self, descriptor: int) -> None:
+        ready = self._loop.create_future()
+        self._loop.add_writer(descriptor, _set_done, ready)
+        try:
+            await ready
+        finally:
+            self._loop.remove_writer(descriptor)
+
+    def _written(self, task: asyncio.Future[None]) -> None:
+        if self._waiting is task:
+            self._waiting = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._drain()
+            return
+        if not isinstance(error, ConnectionError):
+            logger.error("%s: answer could not be written, connection closed", self.info.peer, exc_info=error)
+        self.abort()
+
+
+def _close_socket(sock: socket.socket, _: object) -> None:
+    sock.close()
+
+
+async def _as_coroutine(answer: Awaitable[Any]) -> Any:
+    return await answer
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

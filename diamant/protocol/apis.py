@@ -1,0 +1,180 @@
+"""The APIs of the Kafka protocol: their keys, names, version ranges and encodings.
+
+The ranges are those of the Apache Kafka 4.3 broker listener. What this table says a broker *may* advertise is still to
+be intersected with what it has handlers for: a key that is advertised without a handler makes clients loop, a key that
+is absent makes them fall back.
+
+From some version on each API is *flexible* (KIP-482): compact lengths, tagged fields, request header v2 and response
+header v1. Which version that is follows no pattern; it is part of the table.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PRODUCE = 0
+FETCH = 1
+LIST_OFFSETS = 2
+METADATA = 3
+API_VERSIONS = 18
+
+
+class ApiRange(NamedTuple):
+    """An inclusive range of versions."""
+
+    min: int
+    max: int
+
+    def holds(self, version: int) -> bool:
+        """True if `version` lies in the range."""
+        return self.min <= version <= self.max
+
+
+class _Api(NamedTuple):
+    name: str
+    advertised: ApiRange | None
+    """None: for other brokers and controllers only, or not offered (client telemetry)."""
+    first_flexible: int | None
+    """None: no version is flexible."""
+
+
+_APIS: dict[int, _Api] = {
+    0: _Api("Produce", ApiRange(0, 13), 9),
+    1: _Api("Fetch", ApiRange(4, 18), 12),
+    2: _Api("ListOffsets", ApiRange(1, 11), 6),
+    3: _Api("Metadata", ApiRange(0, 13), 9),
+    8: _Api("OffsetCommit", ApiRange(2, 10), 8),
+    9: _Api("OffsetFetch", ApiRange(1, 10), 6),
+    10: _Api("FindCoordinator", ApiRange(0, 6), 3),
+    11: _Api("JoinGroup", ApiRange(0, 9), 6),
+    12: _Api("Heartbeat", ApiRange(0, 4), 4),
+    13: _Api("LeaveGroup", ApiRange(0, 5), 4),
+    14: _Api("SyncGroup", ApiRange(0, 5), 4),
+    15: _Api("DescribeGroups", ApiRange(0, 6), 5),
+    16: _Api("ListGroups", ApiRange(0, 5), 3),
+    17: _Api("SaslHandshake", ApiRange(0, 1), None),
+    18: _Api("ApiVersions", ApiRange(0, 4), 3),
+    19: _Api("CreateTopics", ApiRange(2, 7), 5),
+    20: _Api("DeleteTopics", ApiRange(1, 6), 4),
+    21: _Api("DeleteRecords", ApiRange(0, 2), 2),
+    22: _Api("InitProducerId", ApiRange(0, 5), 2),
+    23: _Api("OffsetForLeaderEpoch", ApiRange(2, 4), 4),
+    24: _Api("AddPartitionsToTxn", ApiRange(0, 5), 3),
+    25: _Api("AddOffsetsToTxn", ApiRange(0, 4), 3),
+    26: _Api("EndTxn", ApiRange(0, 5), 3),
+    27: _Api("WriteTxnMarkers", ApiRange(1, 2), 1),
+    28: _Api("TxnOffsetCommit", ApiRange(0, 5), 3),
+    29: _Api("DescribeAcls", ApiRange(1, 3), 2),
+    30: _Api("CreateAcls", ApiRange(1, 3), 2),
+    31: _Api("DeleteAcls", ApiRange(1, 3), 2),
+    32: _Api("DescribeConfigs", ApiRange(1, 4), 4),
+    33: _Api("AlterConfigs", ApiRange(0, 2), 2),
+    34: _Api("AlterReplicaLogDirs", ApiRange(1, 2), 2),
+    35: _Api("DescribeLogDirs", ApiRange(1, 5), 2),
+    36: _Api("SaslAuthenticate", ApiRange(0, 2), 2),
+    37: _Api("CreatePartitions", ApiRange(0, 3), 2),
+    38: _Api("CreateDelegationToken", ApiRange(1, 3), 2),
+    39: _Api("RenewDelegationToken", ApiRange(1, 2), 2),
+    40: _Api("ExpireDelegationToken", ApiRange(1, 2), 2),
+    41: _Api("DescribeDelegationToken", ApiRange(1, 3), 2),
+    42: _Api("DeleteGroups", ApiRange(0, 2), 2),
+    43: _Api("ElectLeaders", ApiRange(0, 2), 2),
+    44: _Api("IncrementalAlterConfigs", ApiRange(0, 1), 1),
+    45: _Api("AlterPartitionReassignments", ApiRange(0, 1), 0),
+    46: _Api("ListPartitionReassignments", ApiRange(0, 0), 0),
+    47: _Api("OffsetDelete", ApiRange(0, 0), None),
+    48: _Api("DescribeClientQuotas", ApiRange(0, 1), 1),
+    49: _Api("AlterClientQuotas", ApiRange(0, 1), 1),
+    50: _Api("DescribeUserScramCredentials", ApiRange(0, 0), 0),
+    51: _Api("AlterUserScramCredentials", ApiRange(0, 0), 0),
+    52: _Api("Vote", None, 0),
+    53: _Api("BeginQuorumEpoch", None, 1),
+    54: _Api("EndQuorumEpoch", None, 1),
+    55: _Api("DescribeQuorum", ApiRange(0, 2), 0),
+    56: _Api("AlterPartition", None, 2),
+    57: _Api("UpdateFeatures", ApiRange(0, 2), 0),
+    58: _Api("Envelope", None, 0),
+    59: _Api("FetchSnapshot", None, 0),
+    60: _Api("DescribeCluster", ApiRange(0, 2), 0),
+    61: _Api("DescribeProducers", ApiRange(0, 0), 0),
+    62: _Api("BrokerRegistration", None, 0),
+    63: _Api("BrokerHeartbeat", None, 0),
+    64: _Api("UnregisterBroker", ApiRange(0, 0), 0),
+    65: _Api("DescribeTransactions", ApiRange(0, 0), 0),
+    66: _Api("ListTransactions", ApiRange(0, 2), 0),
+    67: _Api("AllocateProducerIds", None, 0),
+    68: _Api("ConsumerGroupHeartbeat", ApiRange(0, 1), 0),
+    69: _Api("ConsumerGroupDescribe", ApiRange(0, 1), 0),
+    70: _Api("ControllerRegistration", None, 0),
+    71: _Api("GetTelemetrySubscriptions", None, 0),
+    72: _Api("PushTelemetry", None, 0),
+    73: _Api("AssignReplicasToDirs", None, 0),
+    74: _Api("ListConfigResources", ApiRange(0, 1), 0),
+    75: _Api("DescribeTopicPartitions", ApiRange(0, 0), 0),
+    76: _Api("ShareGroupHeartbeat", ApiRange(1, 1), 1),
+    77: _Api("ShareGroupDescribe", ApiRange(1, 1), 1),
+    78: _Api("ShareFetch", ApiRange(1, 2), 1),
+    79: _Api("ShareAcknowledge", ApiRange(1, 2), 1),
+    80: _Api("AddRaftVoter", None, 0),
+    81: _Api("RemoveRaftVoter", None, 0),
+    82: _Api("UpdateRaftVoter", None, 0),
+    83: _Api("InitializeShareGroupState", None, 0),
+    84: _Api("ReadShareGroupState", None, 0),
+    85: _Api("WriteShareGroupState", None, 0),
+    86: _Api("DeleteShareGroupState", None, 0),
+    87: _Api("ReadShareGroupStateSummary", None, 0),
+    88: _Api("StreamsGroupHeartbeat", ApiRange(0, 0), 0),
+    89: _Api("StreamsGroupDescribe", ApiRange(0, 0), 0),
+    90: _Api("DescribeShareGroupOffsets", ApiRange(0, 1), 0),
+    91: _Api("AlterShareGroupOffsets", ApiRange(0, 0), 0),
+    92: _Api("DeleteShareGroupOffsets", ApiRange(0, 0), 0),
+}
+
+API_NAMES: dict[int, str] = {key: api.name for key, api in _APIS.items()}
+"""Key → Kafka's name, for every API that has a schema, served or not."""
+
+ADVERTISED: dict[int, ApiRange] = {key: api.advertised for key, api in _APIS.items() if api.advertised is not None}
+"""Key → the range to name in ApiVersions, if there is a handler.
+
+Produce and JoinGroup name 0 although Produce 0-2 is refused: librdkafka before 2.11.1 looks for exact low versions to
+decide what the broker can do, and with a minimum of 3 sends gzip, snappy and lz4 batches uncompressed, without a word
+(KAFKA-18659, KAFKA-19444).
+"""
+
+SERVED: dict[int, ApiRange] = {**ADVERTISED, PRODUCE: ApiRange(3, 13)}
+"""Key → the range of versions that can be decoded and answered."""
+
+_NEVER_FLEXIBLE = 1 << 15
+_FIRST_FLEXIBLE: dict[int, int] = {
+    key: _NEVER_FLEXIBLE if api.first_flexible is None else api.first_flexible for key, api in _APIS.items()
+}
+
+
+def is_served(api_key: int, version: int) -> bool:
+    """True if this version of this API can be decoded and answered."""
+    served = SERVED.get(api_key)
+    return served is not None and served.min <= version <= served.max
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    """True if the version has compact lengths and tagged fields; False for unknown keys.
+
+    Versions beyond the known ones count as flexible if the known ones are: that is how an ApiVersions request of a
+    future client is read far enough to answer it (KIP-511).
+    """
+    return version >= _FIRST_FLEXIBLE.get(api_key, _NEVER_FLEXIBLE)
+
+
+def request_header_version(api_key: int, version: int) -> int:
+    """Version of the request's header: 2 has a block of tagged fields after the client id, 1 has none."""
+    return 2 if is_flexible(api_key, version) else 1
+
+
+def response_header_version(api_key: int, version: int) -> int:
+    """Version of the response's header: 1 has a block of tagged fields after the correlation id, 0 has none.
+
+    ApiVersions answers always have header 0: the client cannot know yet what the broker speaks (KIP-511).
+    """
+    if api_key == API_VERSIONS:
+        return 0
+    return 1 if is_flexible(api_key, version) else 0

@@ -1,0 +1,374 @@
+"""The four codecs of record batches: whole payloads in, whole payloads out, with a bound on what comes out.
+
+    id  codec   bytes on the wire
+     1  gzip    RFC 1952 members; bytes after the last that begin no member are ignored, as Java ignores them
+     2  snappy  header 82 'SNAPPY' 00, int32 version 1, int32 compatible version 1, then blocks of
+                int32 compressed length + raw snappy, at most 32 KiB of input each; raw snappy alone is read, too
+     3  lz4     one LZ4 frame with independent blocks: 04224d18, FLG, BD, [content size], HC,
+                blocks of uint32 size (top bit: stored) + bytes [+ xxh32], 0, [xxh32 of the content, not verified]
+     4  zstd    frames of RFC 8878, skippable ones skipped
+
+Integers of snappy's framing are big-endian, those of lz4 and zstd little-endian. Written is what Kafka's own client
+writes: lz4 with FLG 0x60, BD 0x40 (64 KiB blocks, no checksums), so HC 0x82.
+
+Bounds: `decompress` never returns more than `max_bytes` and never holds much more than that beyond its input (one
+lz4 block, at most 4 MiB; zstd's window, at most 128 MiB). It checks declared sizes against what the bytes can yield
+before anything is allocated for them. Codecs are imported when first used.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as struct_error
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+
+from diamant.protocol.errors import CorruptBatch, DecompressionBomb
+
+if TYPE_CHECKING:
+    from zstandard import ZstdDecompressionReader
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+DEFAULT_MAX_BYTES = 256 * 1024 * 1024
+"""What `decompress` and the readers of records may produce from one batch when their caller sets no bound."""
+
+DEFAULT_GZIP_LEVEL = -1
+DEFAULT_LZ4_LEVEL = 9
+DEFAULT_ZSTD_LEVEL = 3
+
+_SNAPPY_MAGIC = b"\x82SNAPPY\x00"
+_SNAPPY_HEADER = _SNAPPY_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_SNAPPY_BLOCK_SIZE = 32 * 1024
+# A snappy copy of three bytes yields at most 64: no input grows more than this.
+_SNAPPY_MAX_RATIO = 22
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
+_LZ4_BLOCK_SIZES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+_LZ4_STORED = 0x80000000
+_LZ4_END_MARK = b"\x00\x00\x00\x00"
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # after one byte 50 to 5f
+_ZSTD_MAX_BLOCK = 128 * 1024
+_ZSTD_MAX_WINDOW = 1 << 27
+
+_INT32_BE = Struct(">i")
+_UINT32_LE = Struct("<I")
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """Return `data` in the framing of `codec`, at `level` or the codec's default; ValueError for a codec not 0 to 4.
+
+    Levels as in Kafka: gzip 1 to 9 or -1, lz4 1 to 17 where 9 is the fast compressor and any other the high
+    compression one (`Lz4Compression`), zstd -131072 to 22; none and snappy have no levels and ignore it.
+    """
+    if codec == NONE:
+        return bytes(data)
+    if codec == GZIP:
+        compressor = zlib.compressobj(DEFAULT_GZIP_LEVEL if level is None else level, zlib.DEFLATED, 31)
+        return compressor.compress(data) + compressor.flush()
+    if codec == SNAPPY:
+        return _compress_snappy(data)
+    if codec == LZ4:
+        return _compress_lz4(data, DEFAULT_LZ4_LEVEL if level is None else level)
+    if codec == ZSTD:
+        import zstandard
+
+        return zstandard.ZstdCompressor(level=DEFAULT_ZSTD_LEVEL if level is None else level).compress(data)
+    raise ValueError(f"codec is {codec}, expected 0 to 4")
+
+
+def decompress(codec: int, data: Buffer, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
+    """Return what `data` holds in the framing of `codec`, at most `max_bytes` bytes.
+
+    CorruptBatch when the bytes are no such framing, are cut off, or the codec is not 0 to 4; DecompressionBomb when
+    they hold more than `max_bytes`. Positions in both count from the start of `data`.
+    """
+    if codec == NONE:
+        if len(data) > max_bytes:
+            _too_large(0, max_bytes)
+        return bytes(data)
+    if codec == GZIP:
+        return _decompress_gzip(data, max_bytes)
+    if codec == SNAPPY:
+        return _decompress_snappy(data, max_bytes)
+    if codec == LZ4:
+        return _decompress_lz4(data, max_bytes)
+    if codec == ZSTD:
+        return _decompress_zstd(data, max_bytes)
+    raise CorruptBatch(0, f"compression codec is {codec}, expected 0 to {ZSTD}")
+
+
+def _too_large(position: int, max_bytes: int) -> NoReturn:
+    raise DecompressionBomb(position, f"records decompress to more than {max_bytes} bytes")
+
+
+# -- gzip ------------------------------------------------------------------------------------------------------------
+
+
+def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    total = 0
+    rest: Buffer = data
+    while True:
+        position = len(data) - len(rest)
+        member = zlib.decompressobj(31)
+        try:
+            # One byte more than allowed tells "full" from "too much".
+            piece = member.decompress(rest, max_bytes - total + 1)
+        except zlib.error as error:
+            raise CorruptBatch(position, f"gzip: {error}") from None
+        total += len(piece)
+        if total > max_bytes:
+            _too_large(position, max_bytes)
+        if not member.eof:
+            raise CorruptBatch(len(data), "gzip: the data is cut off")
+        pieces.append(piece)
+        rest = member.unused_data
+        if rest[:2] != b"\x1f\x8b":
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+# -- snappy ----------------------------------------------------------------------------------------------------------
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    from cramjam import snappy
+
+    out = bytearray(_SNAPPY_HEADER)
+    with memoryview(data) as view:
+        for start in range(0, len(view), _SNAPPY_BLOCK_SIZE):
+            block = bytes(snappy.compress_raw(view[start : start + _SNAPPY_BLOCK_SIZE]))
+            out += _INT32_BE.pack(len(block))
+            out += block
+    return bytes(out)
+
+
+def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
+    data = bytes(data)
+    if not data.startswith(_SNAPPY_MAGIC):
+        return _decompress_snappy_block(data, 0, max_bytes, max_bytes)
+    pieces: list[bytes] = []
+    total = 0
+    position = len(_SNAPPY_HEADER)
+    if len(data) < position:
+        raise CorruptBatch(0, f"snappy: a stream header has {position} bytes, only {len(data)} are there")
+    while position < len(data):
+        # A stream may be several streams in a row (snappy-java's SnappyInputStream).
+        if data.startswith(_SNAPPY_MAGIC, position):
+            position += len(_SNAPPY_HEADER)
+            continue
+        start = position + 4
+        if start > len(data):
+            raise CorruptBatch(position, "snappy: a block's length is cut off")
+        size: int = _INT32_BE.unpack_from(data, position)[0]
+        if not 0 < size <= len(data) - start:
+            raise CorruptBatch(position, f"snappy: a block of {size} bytes, {len(data) - start} are left")
+        position = start + size
+        piece = _decompress_snappy_block(data[start:position], start, max_bytes - total, max_bytes)
+        total += len(piece)
+        pieces.append(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _decompress_snappy_block(block: bytes, position: int, room: int, max_bytes: int) -> bytes:
+    import cramjam
+
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > len(block) * _SNAPPY_MAX_RATIO:
+            raise CorruptBatch(position, f"snappy: {len(block)} bytes cannot hold the {size} they declare")
+        if size > room:
+            _too_large(position, max_bytes)
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(position, str(error)) from None
+
+
+# -- lz4 -------------------------------------------------------------------------------------------------------------
+
+
+def _compress_lz4(data: Buffer, level: int) -> bytes:
+    from cramjam import lz4
+
+    # Spelled out because the level only counts in high compression.
+    options: dict[str, Any] = {} if level == DEFAULT_LZ4_LEVEL else {"mode": "high_compression", "compression": level}
+    block_size = _LZ4_BLOCK_SIZES[4]
+    out = bytearray(_LZ4_HEADER)
+    with memoryview(data) as view:
+        for start in range(0, len(view), block_size):
+            plain = view[start : start + block_size]
+            block = bytes(lz4.compress_block(plain, store_size=False, **options))
+            if len(block) < len(plain):
+                out += _UINT32_LE.pack(len(block))
+                out += block
+            else:
+                out += _UINT32_LE.pack(len(plain) | _LZ4_STORED)
+                out += plain
+    out += _LZ4_END_MARK
+    return bytes(out)
+
+
+def _decompress_lz4(data: Buffer, max_bytes: int) -> bytes:
+    import cramjam
+
+    data = bytes(data)
+    position, block_size, has_block_checksums = _read_lz4_header(data)
+    scratch = bytearray(block_size)
+    out = bytearray()
+    view = memoryview(data)
+    end = len(data)
+    while True:
+        if position + 4 > end:
+            raise CorruptBatch(position, "lz4: the frame is cut off before its end mark")
+        size: int = _UINT32_LE.unpack_from(data, position)[0]
+        position += 4
+        if size == 0:
+            # What follows is the content checksum, which Kafka skips unread.
+            return bytes(out)
+        is_stored = size & _LZ4_STORED
+        size &= ~_LZ4_STORED
+        if size > block_size:
+            raise CorruptBatch(position, f"lz4: a block of {size} bytes, the frame's maximum is {block_size}")
+        if position + size > end:
+            raise CorruptBatch(position, f"lz4: a block of {size} bytes, {end - position} are left")
+        block = view[position : position + size]
+        if is_stored:
+            count = size
+        else:
+            try:
+                count = cramjam.lz4.decompress_block_into(block, scratch, output_len=block_size)
+            except cramjam.DecompressionError as error:
+                raise CorruptBatch(position, f"lz4: {error}") from None
+        if len(out) + count > max_bytes:
+            _too_large(position, max_bytes)
+        out += block if is_stored else memoryview(scratch)[:count]
+        position += size + (4 if has_block_checksums else 0)
+
+
+def _read_lz4_header(data: bytes) -> tuple[int, int, bool]:
+    """Return (position of the first block, greatest block size, whether blocks have checksums); not verifying HC.
+
+    Source: `Lz4BlockInputStream.readHeader`. Magic 0 frames have a wrong HC by design.
+    """
+    if len(data) < len(_LZ4_HEADER):
+        raise CorruptBatch(0, f"lz4: a frame header has at least {len(_LZ4_HEADER)} bytes, only {len(data)} are there")
+    if not data.startswith(_LZ4_MAGIC):
+        raise CorruptBatch(0, f"lz4: the frame begins with {data[:4].hex()}, expected {_LZ4_MAGIC.hex()}")
+    flags, descriptor = data[4], data[5]
+    if flags >> 6 != 1:
+        raise CorruptBatch(4, f"lz4: frame version is {flags >> 6}, expected 1")
+    if flags & 0x03 or descriptor & 0x8F:
+        raise CorruptBatch(4, f"lz4: reserved bits are set in FLG {flags:#04x}, BD {descriptor:#04x}")
+    if not flags & 0x20:
+        raise CorruptBatch(4, "lz4: blocks depend on each other, expected independent blocks")
+    block_size = _LZ4_BLOCK_SIZES.get(descriptor >> 4)
+    if block_size is None:
+        raise CorruptBatch(5, f"lz4: block size id is {descriptor >> 4}, expected 4 to 7")
+    return 7 + (8 if flags & 0x08 else 0), block_size, bool(flags & 0x10)
+
+
+# -- zstd ------------------------------------------------------------------------------------------------------------
+
+
+def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
+    import zstandard
+
+    data = bytes(data)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW)
+    pieces: list[bytes] = []
+    total = 0
+    for start, end, greatest in _iter_zstd_frames(data):
+        room = max_bytes - total
+        frame = data if end - start == len(data) else data[start:end]
+        try:
+            declared = zstandard.frame_content_size(frame)
+            if declared > greatest:
+                raise CorruptBatch(
+                    start, f"zstd: a frame declares {declared} bytes, its blocks hold {greatest} at most"
+                )
+            if declared > room:
+                _too_large(start, max_bytes)
+            if declared >= 0:
+                piece = decompressor.decompress(frame)
+            elif greatest <= room:
+                piece = decompressor.decompressobj().decompress(frame)
+            else:
+                piece = _read_zstd_in_pieces(decompressor.stream_reader(frame), start, room, max_bytes)
+        except zstandard.ZstdError as error:
+            raise CorruptBatch(start, f"zstd: {error}") from None
+        total += len(piece)
+        if total > max_bytes:
+            _too_large(start, max_bytes)
+        pieces.append(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _read_zstd_in_pieces(reader: ZstdDecompressionReader, position: int, room: int, max_bytes: int) -> bytes:
+    """Read a frame whose blocks could hold more than `room`, stopping as soon as they do."""
+    pieces: list[bytes] = []
+    while piece := reader.read(8 * _ZSTD_MAX_BLOCK):
+        room -= len(piece)
+        if room < 0:
+            _too_large(position, max_bytes)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _iter_zstd_frames(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, end, greatest possible content size) of every data frame, from frame and block headers alone.
+
+    CorruptBatch when a frame is cut off. This is what lets content be decompressed in one go without trusting a
+    declared size, and what finds a frame that ends early, which streaming readers take for the end.
+    """
+    position = 0
+    end = len(data)
+    try:
+        while position < end:
+            start = position
+            if data[start + 1 : start + 4] == _ZSTD_SKIPPABLE_MAGIC and data[start] >> 4 == 5:
+                size: int = _UINT32_LE.unpack_from(data, start + 4)[0]
+                position = start + 8 + size
+                if position > end:
+                    raise CorruptBatch(start, f"zstd: a skippable frame of {size} bytes is cut off")
+                continue
+            if not data.startswith(_ZSTD_MAGIC, start):
+                raise CorruptBatch(start, f"zstd: a frame begins with {data[start : start + 4].hex()}")
+            descriptor = data[start + 4]
+            is_single_segment = descriptor >> 5 & 1
+            dictionary_id_size = (0, 1, 2, 4)[descriptor & 3]
+            content_size_size = (is_single_segment, 2, 4, 8)[descriptor >> 6]
+            position = start + 5 + (1 - is_single_segment) + dictionary_id_size + content_size_size
+            greatest = 0
+            is_last = 0
+            while not is_last:
+                block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
+                is_last = block & 1
+                kind = block >> 1 & 3
+                size = block >> 3
+                if kind == 1:  # one byte, repeated
+                    position += 4
+                    greatest += size
+                else:
+                    position += 3 + size
+                    greatest += size if kind == 0 else _ZSTD_MAX_BLOCK
+            if descriptor & 4:
+                position += 4
+            if position > end:
+                raise CorruptBatch(start, f"zstd: the frame is cut off after {end - start} bytes")
+            yield start, position, greatest
+        if end == 0:
+            raise CorruptBatch(0, "zstd: there is no frame")
+    except (IndexError, struct_error):
+        raise CorruptBatch(end, "zstd: the data is cut off") from None

@@ -1,0 +1,82 @@
+"""Variable-length integers as records and flexible messages write them.
+
+Unsigned: groups of 7 bits, least significant group first, every byte but the last with its top bit set.
+Signed (varint 32 bits, varlong 64 bits) are ZigZag first: 0, -1, 1, -2 ... become 0, 1, 2, 3 ...
+
+    300 unsigned   ac 02
+     -1 signed     01
+      5 signed     0a
+
+A varint has at most 5 bytes, a varlong at most 10; a longer one is an error. Bits beyond the width in the last byte
+are dropped, as Kafka's ByteUtils drops them.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from diamant.protocol.errors import CorruptBatch
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAX_VARINT_SIZE = 5
+MAX_VARLONG_SIZE = 10
+
+
+def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Return (value in 0..2**32-1, position after it); CorruptBatch when it is too long or the buffer ends in it."""
+    value, position = _read(buffer, position, MAX_VARINT_SIZE)
+    return value & 0xFFFFFFFF, position
+
+
+def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Return (value as int32, position after it); CorruptBatch when it is too long or the buffer ends in it."""
+    value, position = _read(buffer, position, MAX_VARINT_SIZE)
+    value &= 0xFFFFFFFF
+    return (value >> 1) ^ -(value & 1), position
+
+
+def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Return (value as int64, position after it); CorruptBatch when it is too long or the buffer ends in it."""
+    value, position = _read(buffer, position, MAX_VARLONG_SIZE)
+    value &= 0xFFFFFFFFFFFFFFFF
+    return (value >> 1) ^ -(value & 1), position
+
+
+def write_unsigned_varint(out: bytearray, value: int) -> None:
+    """Append `value` (0 or more) to `out`."""
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """Append `value` to `out` in ZigZag form; serves varint and varlong alike, the caller keeps to the width."""
+    value = value << 1 if value >= 0 else (-value << 1) - 1
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def varint_size(value: int) -> int:
+    """Return how many bytes `write_varint` appends for `value`."""
+    return max(1, (((value << 1) if value >= 0 else (-value << 1) - 1).bit_length() + 6) // 7)
+
+
+def _read(buffer: Buffer, position: int, max_size: int) -> tuple[int, int]:
+    start = position
+    value = 0
+    shift = 0
+    end = min(len(buffer), start + max_size)
+    while position < end:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    if position - start >= max_size:
+        raise CorruptBatch(start, f"variable-length integer has more than {max_size} bytes")
+    raise CorruptBatch(start, f"variable-length integer is cut off after {position - start} bytes")

@@ -1,0 +1,44 @@
+"""Fixtures for tests against a broker, with nothing to configure.
+
+    def test_it(diamant_broker, diamant_topic):
+        producer = Producer({"bootstrap.servers": diamant_broker.bootstrap_servers})
+        producer.produce(diamant_topic, b"value")
+
+The broker starts with the first test that asks for it, on a free port, in a temporary directory, and lives as long as
+the session (under pytest-xdist: one for each worker). Every test has a topic name of its own, so tests need no
+cleaning up between them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+MAX_NAME_LENGTH = 180
+_counter = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def diamant_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A running broker; `diamant_broker.bootstrap_servers` is its address."""
+    from diamant.broker.broker import Broker
+    from diamant.broker.config import BrokerConfig
+
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("diamant"))
+    with Broker(config) as broker:
+        yield broker
+
+
+@pytest.fixture
+def diamant_topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test has; the topic comes into being when it is first used."""
+    test_name = re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[:MAX_NAME_LENGTH]
+    return f"{test_name}-{next(_counter)}-{uuid.uuid4().hex[:8]}"

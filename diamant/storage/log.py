@@ -1,0 +1,708 @@
+"""The log of one partition: validated appends, reads of whole batches, offsets, truncation at both ends.
+
+Single replica: the high watermark equals the log end offset after every append. The loop thread owns a log; the only method
+made for another thread is `FlushPlan.run`. Reads and appends touch no record that they need not touch: an append parses the
+61-byte header, checks the CRC and walks the records without decoding them; a read looks at headers only and hands out file
+ranges.
+
+Source: Kafka's UnifiedLog and LocalLog.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+from uuid import UUID
+
+from diamant.protocol import compression
+from diamant.protocol.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    crc_is_valid,
+    parse_header,
+    set_base_offset,
+    set_timestamps,
+)
+from diamant.protocol.control import parse_control_type
+from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
+from diamant.protocol.records import build_batch, iter_records
+from diamant.protocol.validation import RecordChecks, validate_client_batch, walk_records
+from diamant.storage import names
+from diamant.storage.checkpoints import LeaderEpochs
+from diamant.storage.env import Env
+from diamant.storage.log_config import LogConfig
+from diamant.storage.producer_state import DuplicateBatch, ProducerStateManager
+from diamant.storage.segment import FileSlice, Segment, TimestampOffset
+from diamant.storage.txn_index import AbortedTxn
+
+READ_COMMITTED = 1
+# Ends of recent reads that are remembered, so that a consumer's next fetch needs no index and no scan.
+MAX_READ_POSITIONS = 32
+# A batch may grow to this when decompressed for validation; above it is refused as a decompression bomb.
+MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+ZSTD_MIN_PRODUCE_VERSION = 7
+
+
+class AppendResult(NamedTuple):
+    """Where a batch was put; `log_append_time_ms` is -1 unless the topic stamps LogAppendTime."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool
+
+
+class ReadResult(NamedTuple):
+    """Ranges of whole batches (the first may begin before the asked offset) and the offsets a Fetch answer carries."""
+
+    slices: tuple[FileSlice, ...]
+    size: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[AbortedTxn] | None
+
+
+class EpochEndOffset(NamedTuple):
+    """Answer of OffsetForLeaderEpoch: (-1, -1) if the epoch is unknown."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+class Validation:
+    """How records of produced batches are checked; one object is shared by all logs and may be swapped while in use.
+
+    `is_header_only` skips the walk over records for topics that are not compacted (`diamant.produce.validation=header`).
+    `walk` is the plain walk at first and may be replaced by the compiled one.
+    """
+
+    __slots__ = ("is_header_only", "walk")
+
+    def __init__(self, *, is_header_only: bool = False) -> None:
+        self.is_header_only = is_header_only
+        self.walk = walk_records
+
+
+class FlushPlan:
+    """Files to fsync so that everything below `offset` is durable; made by the owner, run in any thread."""
+
+    def __init__(self, log: Log, segments: list[Segment], snapshots: list[str], offset: int, is_new_file: bool) -> None:
+        self.offset = offset
+        self._log = log
+        self._segments = segments
+        self._snapshots = snapshots
+        self._is_new_file = is_new_file
+
+    def run(self) -> None:
+        """Blocks for the fsyncs. Snapshots go first, as recovery trusts them once the recovery point has passed."""
+        env = self._log.env
+        for path in self._snapshots:
+            if env.exists(path):
+                file = env.open(path)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+        self._log.epochs.sync()
+        for segment in self._segments:
+            segment.sync()
+        if self._is_new_file:
+            env.sync_dir(self._log.path)
+
+
+class Log:
+    """One partition on disk. Made by `loader.load_log` or `loader.create_log`, never directly."""
+
+    def __init__(
+        self,
+        env: Env,
+        path: str,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: LogConfig,
+        *,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        producers: ProducerStateManager,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        validation: Validation,
+    ) -> None:
+        self.env = env
+        self.path = path
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.validation = validation
+        self.leader_epoch = epochs.latest_epoch if epochs.latest_epoch >= 0 else 0
+        self.write_failure: OSError | None = None
+        self.last_flush_ms = env.clock.now_ms()
+        self.on_change: list[Callable[[], None]] = []
+        self.on_flush_due: Callable[[Log], object] | None = None
+        self.on_files_removed: Callable[[list[str], int], None] | None = None
+        self._bases = [segment.base_offset for segment in segments]
+        self._read_positions: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
+        self._pending_snapshots: list[str] = []
+        self.is_deleted = False
+
+    # -- offsets -------------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> Segment:
+        """The segment that takes appends."""
+        return self.segments[-1]
+
+    @property
+    def high_watermark(self) -> int:
+        """Equal to the log end offset: this node is the only replica."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of the oldest open transaction, else the high watermark."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None:
+            return self.log_end_offset
+        return min(max(unstable, self.log_start_offset), self.log_end_offset)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all `.log` files."""
+        return sum(segment.size for segment in self.segments)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Use new settings from the next append on."""
+        self.config = config
+
+    def become_leader(self, leader_epoch: int) -> None:
+        """Stamp appends with `leader_epoch` from now on (Partition.makeLeader); never lower than what the log holds."""
+        self.leader_epoch = max(leader_epoch, self.epochs.latest_epoch)
+        self.epochs.assign(self.leader_epoch, self.log_end_offset)
+
+    # -- append --------------------------------------------------------------------------------------------------
+
+    def append_as_leader(self, records: memoryview, *, produce_version: int = 13) -> AppendResult:
+        """Validate and append the one batch that a client sent; `records` is patched in place.
+
+        Raises KafkaError with Kafka's code and, where single records are at fault, their indexes (LogValidator). Nothing is
+        stored then. A failed write gives KAFKA_STORAGE_ERROR and leaves the log as it was.
+        """
+        header = _client_batch_header(records, produce_version)
+        size = header.batch_length + LOG_OVERHEAD
+        if len(records) != size:
+            records = records[:size]
+        config = self.config
+        if size > config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"The record batch size in the append to {self.topic}-{self.partition} is {size} bytes "
+                f"which exceeds the maximum configured value of {config.max_message_bytes}.",
+            )
+        if not crc_is_valid(records, 0, size):
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"Record is corrupt (stored crc = {header.crc}) in {self.topic}-{self.partition}: resend the batch",
+            )
+        now_ms = self.env.clock.now_ms()
+        log_append_time_ms = now_ms if config.is_log_append_time else -1
+        if header.base_offset != 0:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"The baseOffset of the record batch in the append to {self.topic}-{self.partition} should be 0, "
+                f"but it is {header.base_offset}",
+            )
+        max_timestamp = self._validate_records(records, header, now_ms)
+        target_codec = config.target_codec(header.codec)
+        batch: memoryview | bytearray = records
+        if target_codec != header.codec:
+            batch = self._recompress(records, header, target_codec, log_append_time_ms)
+            header = parse_header(batch)
+            size = len(batch)
+            if size > config.max_message_bytes:
+                raise KafkaError(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"The batch recompressed for {self.topic}-{self.partition} has {size} bytes, "
+                    f"over max.message.bytes={config.max_message_bytes}",
+                )
+            max_timestamp = header.max_timestamp
+        elif config.is_log_append_time:
+            max_timestamp = now_ms
+            set_timestamps(batch, 0, is_log_append_time=True, max_timestamp=now_ms)
+        elif header.is_log_append_time or header.max_timestamp != max_timestamp:
+            set_timestamps(batch, 0, is_log_append_time=False, max_timestamp=max_timestamp)
+        if max_timestamp != header.max_timestamp:
+            header = header._replace(max_timestamp=max_timestamp)
+        return self._append(batch, header, size, now_ms, log_append_time_ms, is_client=True)
+
+    def append_internal(self, batch: bytearray) -> AppendResult:
+        """Append a batch that a coordinator of this broker built: offsets and epoch are assigned, records trusted."""
+        return self._append(batch, parse_header(batch), len(batch), self.env.clock.now_ms(), -1, is_client=False)
+
+    def _validate_records(self, records: memoryview, header: BatchHeader, now_ms: int) -> int:
+        config = self.config
+        validation = self.validation
+        if validation.is_header_only and not config.is_compacted and not config.is_log_append_time:
+            _check_header_only(header)
+            return header.max_timestamp
+        checks = RecordChecks(
+            config.is_compacted,
+            now_ms,
+            config.timestamp_before_max_ms,
+            config.timestamp_after_max_ms,
+            config.is_log_append_time,
+        )
+        return validate_client_batch(
+            records, 0, header, checks, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES, walk=validation.walk
+        ).max_timestamp
+
+    def _recompress(self, records: memoryview, header: BatchHeader, codec: int, log_append_time_ms: int) -> bytearray:
+        return build_batch(
+            list(iter_records(records, max_bytes=MAX_DECOMPRESSED_BYTES)),
+            base_offset=header.base_offset,
+            leader_epoch=self.leader_epoch,
+            codec=codec,
+            level=self.config.compression_level(codec),
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            is_transactional=header.is_transactional,
+            log_append_time_ms=log_append_time_ms if log_append_time_ms >= 0 else None,
+        )
+
+    def _append(
+        self,
+        batch: memoryview | bytearray,
+        header: BatchHeader,
+        size: int,
+        now_ms: int,
+        log_append_time_ms: int,
+        *,
+        is_client: bool,
+    ) -> AppendResult:
+        if self.write_failure is not None or self.is_deleted:
+            raise self._storage_error(self.write_failure)
+        config = self.config
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes in append to partition {self.topic}-{self.partition}, "
+                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
+            )
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        max_timestamp = header.max_timestamp
+        try:
+            segment = self.segments[-1]
+            if segment.should_roll(size, last_offset, max_timestamp, config, now_ms):
+                segment = self.roll()
+            if self.leader_epoch != self.epochs.latest_epoch:
+                self.epochs.assign(self.leader_epoch, base_offset)
+            set_base_offset(batch, 0, base_offset, self.leader_epoch)
+            if header.producer_id == NO_PRODUCER_ID:
+                segment.append(batch, last_offset, max_timestamp, config.index_interval_bytes)
+                self.log_end_offset = last_offset + 1
+            else:
+                duplicate = self._append_of_producer(
+                    batch, header._replace(base_offset=base_offset), segment, last_offset, is_client
+                )
+                if duplicate is not None:
+                    return duplicate
+        except OSError as error:
+            self._cut_half_written()
+            raise self._storage_error(error) from error
+        if self.log_end_offset - self.recovery_point >= config.flush_messages and self.on_flush_due is not None:
+            self.on_flush_due(self)
+        for callback in self.on_change:
+            callback()
+        return AppendResult(base_offset, last_offset, log_append_time_ms, self.log_start_offset, False)
+
+    def _append_of_producer(
+        self, batch: memoryview | bytearray, header: BatchHeader, segment: Segment, last_offset: int, is_client: bool
+    ) -> AppendResult | None:
+        """Append with the producer state's two phases; the result only if the batch is a duplicate."""
+        producers = self.producers
+        interval = self.config.index_interval_bytes
+        if header.is_control:
+            marker = next(iter_records(batch), None)
+            if marker is not None:
+                producers.check_marker(header, _coordinator_epoch(marker.value))
+            segment.append(batch, last_offset, header.max_timestamp, interval)
+            self.log_end_offset = last_offset + 1
+            completed = None
+            if marker is not None and marker.key is not None:
+                completed = producers.append_marker(
+                    header, parse_control_type(marker.key), _coordinator_epoch(marker.value), header.base_offset
+                )
+            if completed is not None:
+                stable = producers.last_stable_offset_after(completed)
+                if completed.is_aborted:
+                    segment.txn_index.append(
+                        AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+                    )
+                producers.complete_txn(completed)
+            producers.on_high_watermark(self.log_end_offset)
+            return None
+        checked = producers.check(header, is_client=is_client)
+        if isinstance(checked, DuplicateBatch):
+            return AppendResult(
+                checked.base_offset,
+                checked.last_offset,
+                checked.timestamp if self.config.is_log_append_time else -1,
+                self.log_start_offset,
+                True,
+            )
+        segment.append(batch, last_offset, header.max_timestamp, interval)
+        self.log_end_offset = last_offset + 1
+        producers.apply(checked, header.base_offset)
+        return None
+
+    def _cut_half_written(self) -> None:
+        """After a failed write: what it left beyond the log's end must not be taken for a batch by the next start."""
+        try:
+            self.active.file.truncate(self.active.size)
+        except OSError as error:
+            self.write_failure = error
+
+    def _storage_error(self, cause: OSError | None) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"Cannot write to {self.path}: {cause if cause is not None else 'the partition is deleted'}",
+        )
+
+    # -- segments ------------------------------------------------------------------------------------------------
+
+    def roll(self) -> Segment:
+        """Start a new active segment at the log end offset (UnifiedLog.roll); an empty active segment stays as it is."""
+        active = self.active
+        base_offset = self.log_end_offset
+        if active.base_offset == base_offset and not active.size:
+            return active
+        active.on_inactive()
+        segment = self._new_segment(base_offset)
+        self.segments.append(segment)
+        self._bases.append(base_offset)
+        path = self.producers.take_snapshot(base_offset)
+        if path is not None:
+            self._pending_snapshots.append(path)
+        if self.on_flush_due is not None:
+            self.on_flush_due(self)
+        return segment
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        for path in (
+            names.log_file(self.path, base_offset),
+            names.index_file(self.path, base_offset),
+            names.time_index_file(self.path, base_offset),
+            names.txn_index_file(self.path, base_offset),
+        ):
+            if self.env.exists(path):
+                self.env.remove(path)
+        jitter_limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        jitter_ms = random.randrange(jitter_limit) if jitter_limit > 0 else 0
+        return Segment(self.env, self.path, base_offset, self.config, jitter_ms=jitter_ms, create=True)
+
+    def floor_segment(self, offset: int) -> int:
+        """Index of the segment with the largest base offset <= `offset`; -1 if there is none."""
+        return bisect_right(self._bases, offset) - 1
+
+    def delete_oldest(self, count: int) -> int:
+        """Remove the `count` oldest segments (rolling first if that is all of them); bytes freed.
+
+        Files are renamed to `.deleted` and removed after `file.delete.delay.ms`. The log start moves up with them.
+        """
+        if count <= 0:
+            return 0
+        if count >= len(self.segments):
+            self.roll()
+            count = min(count, len(self.segments) - 1)
+        removed = self.segments[:count]
+        del self.segments[:count]
+        del self._bases[:count]
+        freed = sum(segment.size for segment in removed)
+        first = self.segments[0].base_offset
+        if first > self.log_start_offset:
+            self._move_log_start(first)
+        self._remove_files(removed)
+        return freed
+
+    def _remove_files(self, segments: list[Segment]) -> None:
+        removed = []
+        for segment in segments:
+            segment.is_deleted = True
+            self._forget_positions(segment)
+            segment.flush_indexes()
+            for path in [*segment.file_paths(), names.snapshot_file(self.path, segment.base_offset)]:
+                if self.env.exists(path):
+                    self.env.rename(path, path + names.DELETED_SUFFIX)
+                    removed.append(path + names.DELETED_SUFFIX)
+        if self.on_files_removed is not None:
+            self.on_files_removed(removed, self.config.file_delete_delay_ms)
+        else:
+            for path in removed:
+                self.env.remove(path)
+
+    def _forget_positions(self, segment: Segment) -> None:
+        stale = [offset for offset, (owner, _) in self._read_positions.items() if owner is segment]
+        for offset in stale:
+            del self._read_positions[offset]
+
+    def delete_records(self, before_offset: int) -> int:
+        """Move the log start up to `before_offset` (-1: high watermark); the low watermark (UnifiedLog.deleteRecords)."""
+        offset = self.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= offset <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Cannot delete records of {self.topic}-{self.partition} before offset {before_offset}: "
+                f"the log holds offsets {self.log_start_offset} to {self.high_watermark}",
+            )
+        if offset > self.log_start_offset:
+            self._move_log_start(offset)
+            for callback in self.on_change:
+                callback()
+        return self.log_start_offset
+
+    def _move_log_start(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self.producers.on_log_start_offset(offset)
+        self.epochs.truncate_from_start(offset)
+
+    # -- read ----------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, isolation_level: int, min_one_message: bool) -> ReadResult:
+        """Whole batches from the one that holds `offset`, at most `max_bytes` (more only for the first batch, KIP-74).
+
+        Never crosses a segment. Raises OFFSET_OUT_OF_RANGE below the log start or beyond the log end.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Received request for offset {offset} for partition {self.topic}-{self.partition}, but we only have "
+                f"log segments upto {self.log_end_offset} and the log start offset is {self.log_start_offset}.",
+            )
+        is_committed = isolation_level == READ_COMMITTED
+        limit = self.last_stable_offset if is_committed else self.log_end_offset
+        if offset >= limit:
+            return self._result((), 0, [] if is_committed else None)
+        found = self._find(offset)
+        if found is None:
+            return self._result((), 0, [] if is_committed else None)
+        segment, start, first_size = found
+        end, next_offset = self._limit_position(segment, limit)
+        if end - start > max_bytes:
+            end, next_offset = segment.last_batch_before(start, start + max_bytes)
+            if next_offset < 0:
+                if not min_one_message:
+                    return self._result((), 0, [] if is_committed else None)
+                end, next_offset = segment.last_batch_before(
+                    start, start + self._batch_size(segment, start, first_size)
+                )
+        if end <= start:
+            return self._result((), 0, [] if is_committed else None)
+        self._remember(next_offset, segment, end)
+        aborted = self._aborted(offset, next_offset, segment) if is_committed else None
+        return self._result((FileSlice(segment.file, start, end - start),), end - start, aborted)
+
+    def _result(self, slices: tuple[FileSlice, ...], size: int, aborted: list[AbortedTxn] | None) -> ReadResult:
+        return ReadResult(slices, size, self.log_end_offset, self.last_stable_offset, self.log_start_offset, aborted)
+
+    def _find(self, offset: int) -> tuple[Segment, int, int] | None:
+        """Segment, position and size (0 if not known yet) of the first batch with last offset >= `offset`."""
+        known = self._read_positions.get(offset)
+        if known is not None and known[1] < known[0].size:
+            return known[0], known[1], 0
+        for segment in self.segments[max(0, self.floor_segment(offset)) :]:
+            located = segment.locate(offset)
+            if located is not None:
+                return segment, located[0], located[1].size
+        return None
+
+    def _limit_position(self, segment: Segment, limit: int) -> tuple[int, int]:
+        """Byte position where `limit` is in `segment` and the offset that follows there."""
+        if segment is self.active:
+            if limit >= self.log_end_offset:
+                return segment.size, self.log_end_offset
+        else:
+            following = self._bases[self.floor_segment(segment.base_offset) + 1]
+            if limit >= following:
+                return segment.size, following
+        located = segment.locate(limit)
+        return (located[0], limit) if located is not None else (segment.size, limit)
+
+    def _batch_size(self, segment: Segment, start: int, size: int) -> int:
+        if size:
+            return size
+        prefix = segment.file.pread(LOG_OVERHEAD, start)
+        return int.from_bytes(prefix[8:12], "big") + LOG_OVERHEAD
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        positions = self._read_positions
+        positions[offset] = (segment, position)
+        positions.move_to_end(offset)
+        if len(positions) > MAX_READ_POSITIONS:
+            positions.popitem(last=False)
+
+    def _aborted(self, offset: int, upper_bound: int, segment: Segment) -> list[AbortedTxn]:
+        found: list[AbortedTxn] = []
+        for candidate in self.segments[max(0, self.floor_segment(segment.base_offset)) :]:
+            some, is_complete = candidate.txn_index.collect(offset, upper_bound)
+            found.extend(some)
+            if is_complete:
+                break
+        found.sort(key=lambda txn: txn.first_offset)
+        return found
+
+    # -- offsets by time and epoch -------------------------------------------------------------------------------
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """First record at or after `timestamp` ms that is not below the log start (UnifiedLog.fetchOffsetByTimestamp)."""
+        for segment in self.segments:
+            if segment.size and segment.largest_timestamp >= timestamp:
+                return segment.find_timestamp(timestamp, self.log_start_offset)
+        return None
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """First record with the log's largest timestamp (ListOffsets -3)."""
+        best = max(self.segments, key=lambda segment: segment.max_timestamp)
+        return best.find_max_timestamp()
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
+        """Largest known epoch <= `leader_epoch` and where it ends (KIP-101)."""
+        epoch, end_offset = self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+        return EpochEndOffset(epoch, end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Leader epoch in which `offset` was written; -1 if unknown."""
+        return self.epochs.epoch_for_offset(offset)
+
+    # -- flush and close -----------------------------------------------------------------------------------------
+
+    def begin_flush(self, offset: int | None = None) -> FlushPlan | None:
+        """What must be synced so that everything below `offset` (default: log end) is durable; None if it is already."""
+        target = self.log_end_offset if offset is None else offset
+        if target <= self.recovery_point:
+            return None
+        first = max(0, self.floor_segment(self.recovery_point))
+        segments = [segment for segment in self.segments[first:] if segment.base_offset < target]
+        for segment in segments:
+            segment.flush_indexes()
+        snapshots, self._pending_snapshots = self._pending_snapshots, []
+        is_new_file = any(segment.base_offset >= self.recovery_point for segment in segments)
+        return FlushPlan(self, segments, snapshots, target, is_new_file)
+
+    def complete_flush(self, plan: FlushPlan) -> None:
+        """Record that a flush plan has run: the recovery point moves up."""
+        self.recovery_point = max(self.recovery_point, plan.offset)
+        self.last_flush_ms = self.env.clock.now_ms()
+
+    def flush(self) -> None:
+        """Fsync everything; blocks, so not for the loop thread."""
+        plan = self.begin_flush()
+        if plan is not None:
+            plan.run()
+            self.complete_flush(plan)
+
+    def fail(self, error: OSError) -> None:
+        """Refuse appends from now on, after an fsync failed: what is in the page cache may never reach the disk."""
+        self.write_failure = error
+
+    def close(self, *, is_clean: bool = True) -> None:
+        """Orderly close: final index entries, producer snapshot at the log end, everything synced."""
+        if is_clean and self.write_failure is None:
+            active = self.active
+            active.on_inactive()
+            path = self.producers.take_snapshot(self.log_end_offset)
+            if path is not None:
+                self._pending_snapshots.append(path)
+            plan = FlushPlan(
+                self,
+                self.segments[max(0, self.floor_segment(self.recovery_point)) :],
+                self._pending_snapshots,
+                self.log_end_offset,
+                True,
+            )
+            plan.run()
+            self.complete_flush(plan)
+        for segment in self.segments:
+            segment.close()
+
+
+def _client_batch_header(records: memoryview, produce_version: int) -> BatchHeader:
+    """The header of the single batch that a produce request must hold, checked for framing (ProduceRequest.validateRecords)."""
+    if len(records) <= 17:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {produce_version} must have exactly one record batch per partition, got "
+            f"{len(records)} bytes",
+        )
+    magic = records[16]
+    if magic > 2:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic {magic} in a record batch, expected 2")
+    length = int.from_bytes(records[8:12], "big", signed=True)
+    if magic != 2 and length >= 14:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {produce_version} are only allowed to contain record batches with magic "
+            f"version 2, got {magic}",
+        )
+    if length < HEADER_SIZE - LOG_OVERHEAD:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"Record batch length {length} is less than the minimum of {HEADER_SIZE - LOG_OVERHEAD}",
+        )
+    remaining = len(records) - LOG_OVERHEAD - length
+    if remaining < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"The record batch announces {length + LOG_OVERHEAD} bytes but only {len(records)} were sent",
+        )
+    if remaining > 17:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {produce_version} must have exactly one record batch per partition",
+        )
+    try:
+        header = parse_header(records)
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
+    if header.codec > compression.ZSTD or (
+        header.codec == compression.ZSTD and produce_version < ZSTD_MIN_PRODUCE_VERSION
+    ):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {produce_version} do not allow compression type {header.codec}",
+        )
+    return header
+
+
+def _check_header_only(header: BatchHeader) -> None:
+    if header.is_control or header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Record batch has count {header.record_count}, last offset delta {header.last_offset_delta}, "
+            f"control={header.is_control}: expected a data batch whose offsets match its count",
+        )
+    if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Invalid sequence number {header.base_sequence} in record batch with producerId {header.producer_id}",
+        )
+
+
+def _coordinator_epoch(value: bytes | None) -> int:
+    return int.from_bytes(value[2:6], "big", signed=True) if value is not None and len(value) >= 6 else -1

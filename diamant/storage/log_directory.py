@@ -1,0 +1,286 @@
+"""A whole log directory: its lock, its clean-shutdown mark, its checkpoints, and the partitions in it.
+
+The loop thread owns it. `load_logs` opens partitions in a few threads and hands the finished logs back; `delete_due` and the
+checkpoint writers do blocking file calls and are made to be called from a worker thread with data taken on the loop thread.
+
+Source: Kafka's LogManager.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+from uuid import UUID
+
+from diamant.storage import checkpoints, names
+from diamant.storage.env import Env, Lock
+from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.loader import create_log, load_log
+from diamant.storage.log import Log, Validation
+from diamant.storage.log_config import LogConfig
+
+TopicPartition = tuple[str, int]
+
+
+class PartitionSource(NamedTuple):
+    """What the metadata say of a partition that should be in the directory."""
+
+    topic_id: UUID
+    config: LogConfig
+
+
+class LoadFailure(NamedTuple):
+    """A partition that could not be opened; the others are up."""
+
+    topic: str
+    partition: int
+    error: Exception
+
+
+class CheckpointState(NamedTuple):
+    """The three offset checkpoints as of one moment."""
+
+    recovery_points: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
+    log_starts: dict[TopicPartition, int]
+
+
+class LogDirectory:
+    """The partitions of one log directory. Open it with `LogDirectory.open`, close it with `close`."""
+
+    def __init__(self, env: Env, path: str, lock: Lock, *, was_clean: bool, producer_expiration_ms: int) -> None:
+        self.env = env
+        self.path = path
+        self.was_clean = was_clean
+        self.validation = Validation()
+        self.logs: dict[TopicPartition, Log] = {}
+        self.messages: list[str] = []
+        self.failures: list[LoadFailure] = []
+        self.on_flush_due: Callable[[Log], object] | None = None
+        self._producer_expiration_ms = producer_expiration_ms
+        self._lock = lock
+        self._deletions: list[tuple[int, str]] = []
+        self._written: CheckpointState | None = None
+
+    @classmethod
+    def open(cls, env: Env, path: str, *, producer_expiration_ms: int) -> LogDirectory:
+        """Lock `path` and take its clean-shutdown mark, so that a crash from now on counts as one.
+
+        Raises StorageError if another process holds the directory, OSError if it cannot be used.
+        """
+        env.make_dirs(path)
+        lock = env.lock(f"{path}/{names.LOCK}")
+        marker = f"{path}/{names.CLEAN_SHUTDOWN}"
+        was_clean = env.exists(marker)
+        if was_clean:
+            env.remove(marker)
+            env.sync_dir(path)
+        return cls(env, path, lock, was_clean=was_clean, producer_expiration_ms=producer_expiration_ms)
+
+    def load_logs(self, expected: dict[TopicPartition, PartitionSource], *, threads: int) -> None:
+        """Open every partition that the metadata know; blocks.
+
+        Directories of unknown partitions are set aside as `-stray` with their data, as Kafka does; those being deleted are
+        queued again. A partition that cannot be opened is in `failures`, the others come up.
+        """
+        recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
+        log_starts = self._read_checkpoint(names.LOG_START_OFFSET_CHECKPOINT)
+        to_load = []
+        for name in self.env.list_dir(self.path):
+            directory = f"{self.path}/{name}"
+            if not self.env.is_dir(directory) or name.startswith(f"{names.METADATA_TOPIC}-"):
+                continue
+            if name == names.REMOTE_LOG_INDEX_CACHE:
+                continue
+            suffix = names.set_aside_suffix(name)
+            if suffix == names.DELETE_DIR_SUFFIX:
+                self._schedule([directory], 0)
+            if suffix:
+                continue
+            try:
+                topic_partition = names.parse_partition_dir(name)
+            except ValueError as error:
+                raise StorageError(f"{directory}: {error}; move it out of the log directory") from error
+            to_load.append(topic_partition)
+        with ThreadPoolExecutor(max(1, threads), thread_name_prefix="recovery") as pool:
+            known = [topic_partition for topic_partition in to_load if self._is_known(topic_partition, expected)]
+            results = pool.map(
+                lambda topic_partition: self._load(topic_partition, expected, recovery_points, log_starts), known
+            )
+            for topic_partition, result in zip(known, results, strict=True):
+                if isinstance(result, Log):
+                    self._adopt(result)
+                else:
+                    self.failures.append(LoadFailure(*topic_partition, result))
+        failed = {(failure.topic, failure.partition) for failure in self.failures}
+        for (topic, partition), source in expected.items():
+            if (topic, partition) not in self.logs and (topic, partition) not in failed:
+                self.create_log(topic, partition, source.topic_id, source.config)
+
+    def _is_known(self, topic_partition: TopicPartition, expected: dict[TopicPartition, PartitionSource]) -> bool:
+        topic, partition = topic_partition
+        directory = f"{self.path}/{topic}-{partition}"
+        source = expected.get(topic_partition)
+        reason = "the metadata do not know it"
+        if source is not None:
+            try:
+                found = checkpoints.read_partition_metadata(self.env, directory)
+            except CorruptLog as error:
+                found = None
+                self.messages.append(str(error))
+            if found == source.topic_id:
+                return True
+            reason = f"its topic id is {found}, the metadata say {source.topic_id}"
+        stray = f"{self.path}/{names.stray_dir_name(topic, partition)}"
+        self.env.rename(directory, stray)
+        self.messages.append(f"{directory}: set aside as {stray}: {reason}")
+        return False
+
+    def _load(
+        self,
+        topic_partition: TopicPartition,
+        expected: dict[TopicPartition, PartitionSource],
+        recovery_points: dict[TopicPartition, int],
+        log_starts: dict[TopicPartition, int],
+    ) -> Log | Exception:
+        topic, partition = topic_partition
+        source = expected[topic_partition]
+        try:
+            return load_log(
+                self.env,
+                f"{self.path}/{topic}-{partition}",
+                topic,
+                partition,
+                source.topic_id,
+                source.config,
+                self.validation,
+                recovery_point=recovery_points.get(topic_partition, 0),
+                log_start_offset=log_starts.get(topic_partition, 0),
+                is_clean=self.was_clean,
+                producer_expiration_ms=self._producer_expiration_ms,
+                messages=self.messages,
+            )
+        except (StorageError, OSError) as error:
+            return error
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offset_checkpoint(self.env, f"{self.path}/{name}")
+        except CorruptLog as error:
+            self.messages.append(f"{error}; treated as empty")
+            return {}
+
+    def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> Log:
+        """Make an empty partition. The topic must be in the metadata log first, or a restart calls it stray."""
+        log = create_log(
+            self.env,
+            f"{self.path}/{topic}-{partition}",
+            topic,
+            partition,
+            topic_id,
+            config,
+            self.validation,
+            producer_expiration_ms=self._producer_expiration_ms,
+        )
+        self._adopt(log)
+        return log
+
+    def _adopt(self, log: Log) -> None:
+        log.on_files_removed = self._schedule
+        log.on_flush_due = self._flush_due
+        self.logs[log.topic, log.partition] = log
+
+    def _flush_due(self, log: Log) -> None:
+        if self.on_flush_due is not None:
+            self.on_flush_due(log)
+
+    def delete_log(self, log: Log) -> None:
+        """Rename the partition's directory to `-delete` and queue its removal after `file.delete.delay.ms`."""
+        del self.logs[log.topic, log.partition]
+        log.is_deleted = True
+        for segment in log.segments:
+            segment.is_deleted = True
+        doomed = f"{self.path}/{names.delete_dir_name(log.topic, log.partition)}"
+        self.env.rename(log.path, doomed)
+        self._schedule([doomed], log.config.file_delete_delay_ms)
+        for callback in log.on_change:
+            callback()
+
+    def _schedule(self, paths: Iterable[str], delay_ms: int) -> None:
+        due_ms = self.env.clock.now_ms() + delay_ms
+        for path in paths:
+            heapq.heappush(self._deletions, (due_ms, path))
+
+    @property
+    def next_deletion_ms(self) -> int | None:
+        """When the next queued file or directory is to be removed (clock of the Env)."""
+        return self._deletions[0][0] if self._deletions else None
+
+    def take_due_deletions(self) -> list[str]:
+        """Paths whose delay is over; the caller hands them to `remove_paths`, which may run in a thread."""
+        now_ms = self.env.clock.now_ms()
+        due = []
+        while self._deletions and self._deletions[0][0] <= now_ms:
+            due.append(heapq.heappop(self._deletions)[1])
+        return due
+
+    def remove_paths(self, paths: Iterable[str]) -> None:
+        """Remove files and directories; what is gone already is no error."""
+        for path in paths:
+            if self.env.is_dir(path):
+                self.env.remove_tree(path)
+            elif self.env.exists(path):
+                self.env.remove(path)
+
+    def checkpoint_state(self) -> CheckpointState:
+        """The offsets to be checkpointed, taken on the loop thread."""
+        return CheckpointState(
+            {key: log.recovery_point for key, log in self.logs.items()},
+            {key: log.high_watermark for key, log in self.logs.items()},
+            {
+                key: log.log_start_offset
+                for key, log in self.logs.items()
+                if log.log_start_offset > log.segments[0].base_offset
+            },
+        )
+
+    def write_checkpoints(self, state: CheckpointState) -> None:
+        """Write those checkpoints that changed since the last time; blocks, so not for the loop thread."""
+        written = self._written
+        for name, new, old in (
+            (names.RECOVERY_POINT_CHECKPOINT, state.recovery_points, written and written.recovery_points),
+            (names.LOG_START_OFFSET_CHECKPOINT, state.log_starts, written and written.log_starts),
+            (names.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks, written and written.high_watermarks),
+        ):
+            if new != old:
+                checkpoints.write_offset_checkpoint(self.env, f"{self.path}/{name}", new)
+        self._written = state
+
+    def close(self, *, is_clean: bool = True, broker_epoch: int = -1, threads: int = 1) -> None:
+        """Close all partitions and release the lock; blocks.
+
+        With `is_clean` everything is synced first, checkpoints are written and the clean-shutdown mark set, unless a
+        partition could not be flushed or opened.
+        """
+        logs = list(self.logs.values())
+        all_flushed = is_clean and not self.failures
+        with ThreadPoolExecutor(max(1, threads), thread_name_prefix="close") as pool:
+            for error in pool.map(lambda log: _close(log, is_clean=is_clean), logs):
+                if error is not None:
+                    all_flushed = False
+                    self.messages.append(str(error))
+        if is_clean:
+            self.write_checkpoints(self.checkpoint_state())
+        if all_flushed and all(log.write_failure is None for log in logs):
+            checkpoints.write_clean_shutdown(self.env, self.path, broker_epoch)
+        self._lock.release()
+
+
+def _close(log: Log, *, is_clean: bool) -> OSError | None:
+    try:
+        log.close(is_clean=is_clean)
+    except OSError as error:
+        return error
+    return None

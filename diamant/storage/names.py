@@ -1,0 +1,188 @@
+"""Every file and directory name in a log directory, as Kafka gives them (`LocalLog`, `LogFileUtils`, `LogManager`).
+
+    <log dir>/
+        .lock  .kafka_cleanshutdown  meta.properties  bootstrap.checkpoint
+        recovery-point-offset-checkpoint  replication-offset-checkpoint
+        log-start-offset-checkpoint       cleaner-offset-checkpoint
+        <topic>-<partition>/
+        <topic>-<partition>.<32 hex>-delete | -future | -stray/
+            <base offset, 20 digits>.log .index .timeindex .txnindex
+            <offset, 20 digits>.snapshot
+            leader-epoch-checkpoint  partition.metadata
+            any of the above + .deleted | .cleaned | .swap | .tmp
+        __cluster_metadata-0/
+            <end offset, 20 digits>-<epoch, 10 digits>.checkpoint  quorum-state
+
+Nothing here touches a disk.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from uuid import uuid4
+
+LOCK = ".lock"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+META_PROPERTIES = "meta.properties"
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+QUORUM_STATE = "quorum-state"
+
+METADATA_TOPIC = "__cluster_metadata"
+REMOTE_LOG_INDEX_CACHE = "remote-log-index-cache"
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
+
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+TMP_SUFFIX = ".tmp"
+
+DELETE_DIR_SUFFIX = "-delete"
+FUTURE_DIR_SUFFIX = "-future"
+STRAY_DIR_SUFFIX = "-stray"
+
+MAX_NAME_LENGTH = 255
+"""Longest name of a directory entry; Kafka cuts the topic in the names of directories it sets aside."""
+
+_SEGMENT_SUFFIXES = frozenset((LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX))
+_STAGE_SUFFIXES = frozenset((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX))
+_SET_ASIDE = re.compile(r"(\S+)-(\S+)\.(\S+)(-delete|-future|-stray)")
+_METADATA_SNAPSHOT = re.compile(r"(\d{20,})-(\d{10,})\.checkpoint")
+
+
+def log_file(directory: str, base_offset: int) -> str:
+    """Return the path of the segment of record batches that begins at `base_offset`."""
+    return f"{directory}/{base_offset:020d}.log"
+
+
+def index_file(directory: str, base_offset: int) -> str:
+    """Return the path of the offset index of the segment at `base_offset`."""
+    return f"{directory}/{base_offset:020d}.index"
+
+
+def time_index_file(directory: str, base_offset: int) -> str:
+    """Return the path of the time index of the segment at `base_offset`."""
+    return f"{directory}/{base_offset:020d}.timeindex"
+
+
+def txn_index_file(directory: str, base_offset: int) -> str:
+    """Return the path of the index of aborted transactions of the segment at `base_offset`."""
+    return f"{directory}/{base_offset:020d}.txnindex"
+
+
+def snapshot_file(directory: str, offset: int) -> str:
+    """Return the path of the producer state valid up to `offset`, exclusive."""
+    return f"{directory}/{offset:020d}.snapshot"
+
+
+def metadata_snapshot_file(directory: str, end_offset: int, epoch: int) -> str:
+    """Return the path of the metadata snapshot that covers everything below `end_offset`."""
+    return f"{directory}/{end_offset:020d}-{epoch:010d}.checkpoint"
+
+
+def parse_metadata_snapshot(name: str) -> tuple[int, int] | None:
+    """Return `(end_offset, epoch)` of a finished metadata snapshot's file name, None for any other name."""
+    match = _METADATA_SNAPSHOT.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+class SegmentFile(NamedTuple):
+    """A file name taken apart: `00000000000000000042.log.deleted` is `(42, ".log", ".deleted")`."""
+
+    offset: int
+    suffix: str
+    """One of the five suffixes of segment files and producer snapshots."""
+    stage: str
+    """`""` for a file in use, else `.deleted`, `.cleaned` or `.swap`."""
+
+
+def parse_segment_file(name: str) -> SegmentFile | None:
+    """Take the name of a segment's file or producer snapshot apart; None if it is neither.
+
+    As in Kafka the offset is the text before the first dot and need not have 20 digits.
+    """
+    stem, dot, rest = name.partition(".")
+    if not dot or not (stem.isascii() and stem.isdigit()):
+        return None
+    suffix = "." + rest
+    if suffix in _SEGMENT_SUFFIXES:
+        return SegmentFile(int(stem), suffix, "")
+    head, dot, tail = suffix.rpartition(".")
+    stage = dot + tail
+    if stage in _STAGE_SUFFIXES and head in _SEGMENT_SUFFIXES:
+        return SegmentFile(int(stem), head, stage)
+    return None
+
+
+def offset_of(name: str) -> int:
+    """Return the offset in the name of a segment's file or snapshot: the text before the first dot.
+
+    ValueError if that is no number (`LocalLog.offsetFromFileName`).
+    """
+    return int(name.partition(".")[0])
+
+
+def is_segment_file(name: str) -> bool:
+    """Tell whether a name is that of a segment's file or producer snapshot in use (no `.deleted` or the like)."""
+    parsed = parse_segment_file(name)
+    return parsed is not None and not parsed.stage
+
+
+def partition_dir_name(topic: str, partition: int) -> str:
+    """Return the name of the directory of a partition in use."""
+    return f"{topic}-{partition}"
+
+
+def delete_dir_name(topic: str, partition: int) -> str:
+    """Return a fresh name for a partition that awaits deletion, at most 255 characters long."""
+    return _set_aside_name(topic, partition, DELETE_DIR_SUFFIX)
+
+
+def stray_dir_name(topic: str, partition: int) -> str:
+    """Return a fresh name for a partition that the metadata does not know, at most 255 characters long."""
+    return _set_aside_name(topic, partition, STRAY_DIR_SUFFIX)
+
+
+def _set_aside_name(topic: str, partition: int, suffix: str) -> str:
+    end = f"-{partition}.{uuid4().hex}{suffix}"
+    return topic[: MAX_NAME_LENGTH - len(end)] + end
+
+
+def set_aside_suffix(name: str) -> str:
+    """Return `-delete`, `-future` or `-stray` if a directory's name ends so, else `""`."""
+    for suffix in (DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, STRAY_DIR_SUFFIX):
+        if name.endswith(suffix):
+            return suffix
+    return ""
+
+
+def parse_partition_dir(name: str) -> tuple[str, int]:
+    """Return `(topic, partition)` of a partition's directory, in use or set aside (`LocalLog.parseTopicPartitionName`).
+
+    Raises ValueError for any other name: Kafka refuses to start on such a directory, so nothing of ours may be one.
+    """
+    stem = name
+    if set_aside_suffix(name):
+        if _SET_ASIDE.fullmatch(name) is None:
+            raise ValueError(f"directory {name!r}: expected topic-partition.uniqueId{set_aside_suffix(name)}")
+        stem = name[: name.rindex(".")]
+    topic, dash, partition = stem.rpartition("-")
+    if not dash or not topic or not (partition.isascii() and partition.isdigit()):
+        raise ValueError(f"directory {name!r}: expected topic-partition, such as my-topic-0")
+    number = int(partition)
+    if number > 0x7FFF_FFFF:
+        raise ValueError(f"directory {name!r}: partition {number} does not fit 32 bits")
+    return topic, number

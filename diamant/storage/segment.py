@@ -1,0 +1,364 @@
+"""One segment of a partition: a `.log` file of record batches with its three indexes.
+
+A segment covers the offsets from its base offset up to the next segment's base. Its base offset is only a lower bound: after
+a compaction the first batch may start later. The `.log` file is opened on first use, so a broker with thousands of idle
+partitions holds no file descriptors for them.
+
+Source: Kafka's LogSegment and FileRecords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from diamant.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, iter_headers, parse_header
+from diamant.protocol.errors import CorruptBatch
+from diamant.protocol.records import iter_records
+from diamant.storage import names
+from diamant.storage.env import Env, File
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log_config import LogConfig
+from diamant.storage.offset_index import OffsetIndex
+from diamant.storage.time_index import TimeIndex
+from diamant.storage.txn_index import TransactionIndex
+
+NO_TIMESTAMP = -1
+MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_SEGMENT_BYTES = 2**31 - 1
+# What a header scan reads at a time: an index interval and a bit more, so that one read usually serves a lookup.
+SCAN_WINDOW_BYTES = 8 * 1024
+MAGIC_END = 17
+
+
+class FileSlice(NamedTuple):
+    """A range of a `.log` file. The bytes do not change and the file stays open as long as the slice is referenced."""
+
+    file: File
+    position: int
+    size: int
+
+    def read(self) -> bytes:
+        """The bytes of the range; blocks if they are not in the page cache."""
+        return self.file.pread(self.size, self.position)
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by time: its timestamp in ms and its offset."""
+
+    timestamp: int
+    offset: int
+
+
+def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of each whole batch between two byte positions; record data are not read.
+
+    Stops silently at a torn tail, as Kafka's file iterator does. Raises CorruptLog where bytes cannot be a batch.
+    """
+    window = b""
+    window_start = position
+    while position < end - MAGIC_END:
+        at = position - window_start
+        if at + HEADER_SIZE > len(window):
+            window = file.pread(min(SCAN_WINDOW_BYTES, end - position), position)
+            window_start, at = position, 0
+            if len(window) <= MAGIC_END:
+                return
+        if window[at + 16] != 2:
+            header, size = _legacy_header(file, position, end, window[at : at + MAGIC_END])
+            if header is None:
+                return
+        elif len(window) - at < HEADER_SIZE:
+            return
+        else:
+            try:
+                header = parse_header(window, at)
+            except CorruptBatch as error:
+                raise CorruptLog(file.path, position, error.reason) from error
+            size = header.batch_length + LOG_OVERHEAD
+            if position + size > end:
+                return
+        yield position, header
+        position += size
+
+
+def _legacy_header(file: File, position: int, end: int, prefix: bytes) -> tuple[BatchHeader | None, int]:
+    size = int.from_bytes(prefix[8:12], "big", signed=True) + LOG_OVERHEAD
+    if size - LOG_OVERHEAD < 14:
+        raise CorruptLog(file.path, position, f"entry length {size - LOG_OVERHEAD} is below the minimum of 14")
+    if position + size > end:
+        return None, size
+    try:
+        for _, header in iter_headers(file.pread(size, position)):
+            return header, size
+    except CorruptBatch as error:
+        raise CorruptLog(file.path, position, error.reason) from error
+    return None, size
+
+
+class Segment:
+    """A `.log` file with its indexes; owned by the loop thread, its files may be synced from another thread."""
+
+    __slots__ = (
+        "_env",
+        "_file",
+        "_first_timestamp",
+        "base_offset",
+        "bytes_since_index_entry",
+        "created_ms",
+        "directory",
+        "is_deleted",
+        "jitter_ms",
+        "max_timestamp",
+        "offset_index",
+        "offset_of_max_timestamp",
+        "path",
+        "size",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        env: Env,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        jitter_ms: int = 0,
+        create: bool = False,
+        suffix: str = "",
+    ) -> None:
+        """Open (or with `create` make) the segment of `directory` that starts at `base_offset`."""
+        self._env = env
+        self.directory = directory
+        self.base_offset = base_offset
+        self.path = names.log_file(directory, base_offset) + suffix
+        self._file: File | None = None
+        if create:
+            self._file = env.open(self.path, create=True)
+            self.size = self._file.size()
+        else:
+            self.size = env.file_size(self.path)
+        max_bytes = config.segment_index_bytes
+        self.offset_index = OffsetIndex(env, names.index_file(directory, base_offset) + suffix, base_offset, max_bytes)
+        self.time_index = TimeIndex(env, names.time_index_file(directory, base_offset) + suffix, base_offset, max_bytes)
+        self.txn_index = TransactionIndex(env, names.txn_index_file(directory, base_offset) + suffix, base_offset)
+        self.bytes_since_index_entry = 0
+        self.created_ms = env.clock.now_ms()
+        self.jitter_ms = jitter_ms
+        self._first_timestamp: int | None = None
+        self.is_deleted = False
+        self.max_timestamp = NO_TIMESTAMP
+        self.offset_of_max_timestamp = base_offset
+        if self.size:
+            self.max_timestamp, self.offset_of_max_timestamp = self.time_index.last_entry
+
+    @property
+    def file(self) -> File:
+        """The `.log` file, opened on first use."""
+        if self._file is None:
+            self._file = self._env.open(self.path)
+        return self._file
+
+    @property
+    def first_timestamp(self) -> int:
+        """Maximum timestamp of the first batch, the base of time-based rolling; -1 if there is none."""
+        if self._first_timestamp is None:
+            for _, header in scan_headers(self.file, 0, self.size):
+                self._first_timestamp = header.max_timestamp
+                break
+            else:
+                return NO_TIMESTAMP
+        return self._first_timestamp
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Largest record timestamp in ms, or the file's modification time if no record has one (LogSegment)."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self._env.mtime_ms(self.path)
+
+    def append(
+        self, batch: bytes | bytearray | memoryview, last_offset: int, max_timestamp: int, interval_bytes: int
+    ) -> None:
+        """Append one batch and index it. OSError leaves the segment as it was, but maybe bytes beyond its size in the file."""
+        position = self.size
+        file = self._file if self._file is not None else self.file
+        file.append(batch)
+        if not position:
+            self._first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        size = len(batch)
+        self.size = position + size
+        if self.bytes_since_index_entry > interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+            self.bytes_since_index_entry = 0
+        self.bytes_since_index_entry += size
+
+    def should_roll(self, size: int, last_offset: int, max_timestamp: int, config: LogConfig, now_ms: int) -> bool:
+        """Whether an append of `size` bytes up to `last_offset` needs a new segment first (LogSegment.shouldRoll)."""
+        if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+            return True
+        if not self.size:
+            return False
+        if self.size > config.segment_bytes - size:
+            return True
+        if self._waited_ms(max_timestamp, now_ms) > config.max_segment_ms - self.jitter_ms:
+            return True
+        return self.offset_index.is_full or self.time_index.is_full
+
+    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
+        first = self._first_timestamp if self._first_timestamp is not None else self.first_timestamp
+        return max_timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """Position and header of the first batch whose last offset is at least `offset`; None if there is none."""
+        _, position = self.offset_index.lookup(offset)
+        for at, header in scan_headers(self.file, position, self.size):
+            if header.last_offset >= offset:
+                return at, header
+        return None
+
+    def last_batch_before(self, start: int, end: int) -> tuple[int, int]:
+        """End position and next offset of the last whole batch that ends at or before byte `end`.
+
+        Scanning begins at an indexed batch near `end`, at the latest at `start`, which must be a batch boundary. If not
+        even the first batch fits, (start, -1).
+        """
+        _, indexed = self.offset_index.lookup_position(end)
+        position, next_offset = start, -1
+        for at, header in scan_headers(self.file, max(start, indexed), self.size):
+            if at + header.size > end:
+                break
+            position, next_offset = at + header.size, header.next_offset
+        if next_offset < 0 and indexed > start:
+            return self._scan_from(start, end)
+        return position, next_offset
+
+    def _scan_from(self, start: int, end: int) -> tuple[int, int]:
+        position, next_offset = start, -1
+        for at, header in scan_headers(self.file, start, self.size):
+            if at + header.size > end:
+                break
+            position, next_offset = at + header.size, header.next_offset
+        return position, next_offset
+
+    def next_offset(self) -> int:
+        """The offset after the last whole batch, by framing alone (CRCs are recovery's business)."""
+        if not self.size:
+            return self.base_offset
+        _, position = self.offset_index.last_entry
+        next_offset = self.base_offset
+        for _, header in scan_headers(self.file, position, self.size):
+            next_offset = header.next_offset
+        return next_offset
+
+    def find_timestamp(self, target: int, min_offset: int) -> TimestampOffset | None:
+        """First record with timestamp >= `target` ms and offset >= `min_offset` (LogSegment.findOffsetByTimestamp)."""
+        _, indexed_offset = self.time_index.lookup(target)
+        _, position = self.offset_index.lookup(max(indexed_offset, min_offset))
+        for at, header in scan_headers(self.file, position, self.size):
+            if header.max_timestamp < target or header.last_offset < min_offset:
+                continue
+            for record in iter_records(self.file.pread(header.size, at)):
+                if record.timestamp >= target and record.offset >= min_offset:
+                    return TimestampOffset(record.timestamp, record.offset)
+        return None
+
+    def find_max_timestamp(self) -> TimestampOffset | None:
+        """First record that carries the segment's maximum timestamp."""
+        if self.max_timestamp < 0:
+            return None
+        found = self.locate(self.offset_of_max_timestamp)
+        if found is None:
+            return None
+        at, header = found
+        for record in iter_records(self.file.pread(header.size, at)):
+            if record.timestamp == self.max_timestamp:
+                return TimestampOffset(record.timestamp, record.offset)
+        return None
+
+    def on_inactive(self) -> None:
+        """Called when the segment stops being the active one: the final time-index entry, indexes to the page cache."""
+        if self.size:
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp, skip_full_check=True)
+        self.offset_index.trim_to_valid_size()
+        self.time_index.trim_to_valid_size()
+        self.txn_index.trim_to_valid_size()
+
+    def flush_indexes(self) -> None:
+        """Hand buffered index entries to the page cache."""
+        self.offset_index.flush()
+        self.time_index.flush()
+
+    def sync(self) -> None:
+        """Fsync all files of the segment; may run in another thread than appends."""
+        if self.is_deleted:
+            return
+        self.file.sync()
+        self.offset_index.sync()
+        self.time_index.sync()
+        self.txn_index.sync()
+
+    def truncate_to(self, offset: int) -> int:
+        """Remove every batch whose last offset is >= `offset` (a straddling batch goes whole); bytes removed."""
+        found = self.locate(offset)
+        if found is None:
+            return 0
+        removed = self.size - found[0]
+        self.truncate_bytes(found[0])
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self.max_timestamp, self.offset_of_max_timestamp = self.time_index.last_entry
+        _, position = self.offset_index.last_entry
+        for _, header in scan_headers(self.file, position, self.size):
+            self._see(header)
+        self.bytes_since_index_entry = 0
+        return removed
+
+    def truncate_bytes(self, size: int) -> None:
+        """Cut the `.log` file to `size` bytes; indexes are the caller's business."""
+        self.file.truncate(size)
+        self.size = size
+        if not size:
+            self.created_ms = self._env.clock.now_ms()
+            self._first_timestamp = None
+
+    def reset_indexes(self) -> None:
+        """Empty all indexes, before they are rebuilt from the `.log` file."""
+        self.offset_index.truncate_to(self.base_offset)
+        self.time_index.truncate_to(self.base_offset)
+        self.txn_index.reset()
+        self.max_timestamp, self.offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
+        self.bytes_since_index_entry = 0
+
+    def rebuild_entry(self, header: BatchHeader, position: int, last_indexed: int, interval_bytes: int) -> int:
+        """Index one recovered batch at `position`; the position of the last indexed batch after it (LogSegment.recover)."""
+        self._see(header)
+        if position - last_indexed > interval_bytes:
+            self.offset_index.append(header.last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+            return position
+        return last_indexed
+
+    def _see(self, header: BatchHeader) -> None:
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.offset_of_max_timestamp = header.last_offset
+
+    def file_paths(self) -> list[str]:
+        """Paths of the files that the segment can have; not all need exist."""
+        return [self.path, self.offset_index.path, self.time_index.path, self.txn_index.path]
+
+    def close(self) -> None:
+        """Write what is buffered and release the files; nothing is synced."""
+        self.flush_indexes()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self.offset_index.close()
+        self.time_index.close()
+        self.txn_index.close()

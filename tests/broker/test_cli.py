@@ -1,0 +1,119 @@
+"""The command line: mistakes are one line and exit code 1."""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from diamant.broker.broker import Broker
+from diamant.broker.cli import explain_os_error, main, make_config
+from diamant.broker.config import BrokerConfig
+from diamant.broker.config_key import ConfigError
+from diamant.broker.listeners import Listener
+
+
+def test_a_bad_configuration_is_one_line() -> None:
+    """The line names the configuration and what is allowed; there is no traceback."""
+    result = CliRunner().invoke(main, ["start", "--set", "log.segment.bytes=1"])
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "diamant: Invalid value 1 for configuration log.segment.bytes: Value must be at least 1048576\n"
+    )
+
+
+def test_a_setting_without_a_value_is_refused() -> None:
+    """--set takes NAME=VALUE and says so."""
+    result = CliRunner().invoke(main, ["start", "--set", "num.partitions"])
+    assert result.exit_code == 1
+    assert "expected NAME=VALUE" in result.stderr
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    """--set wins over --config, --listen and --data win over both."""
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "node.id=3\nnum.partitions=2\nlisteners=PLAINTEXT://:1\nadvertised.listeners=PLAINTEXT://far:1\nlog.dirs=/a\n"
+    )
+    config = make_config(str(file), ["num.partitions=5"], ["127.0.0.1:0"], "/b")
+    assert (config.node_id, config.num_partitions, config.data_dir) == (3, 5, "/b")
+    assert [str(listener) for listener in config.advertised_listeners] == ["PLAINTEXT://127.0.0.1:0"]
+
+
+def test_values_may_hold_equals_signs() -> None:
+    """Only the first = of --set separates."""
+    assert make_config(None, ["broker.rack=a=b"], [], None).broker_rack == "a=b"
+    with pytest.raises(ConfigError):
+        make_config(None, ["=1"], [], None)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            OSError(errno.EADDRINUSE, "Address already in use"),
+            "127.0.0.1:9092: Address already in use. "
+            "Is another broker running? --listen takes another address, port 0 a free port.",
+        ),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "127.0.0.1:9092: Name or service not known"),
+        (PermissionError(errno.EACCES, "Permission denied", "/data"), "/data: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device", "/data"), "/data: No space left on device"),
+        (OSError("strange"), "127.0.0.1:9092: strange"),
+    ],
+)
+def test_the_operating_systems_refusals_are_one_line(error: OSError, line: str) -> None:
+    """Where and what; for a port in use what to do about it."""
+    assert explain_os_error(error, [Listener("PLAINTEXT", "127.0.0.1", 9092)]) == line
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    """Starting where something else listens exits with 1 and one line, and leaves no data directory in use."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        result = run_start("--listen", address, "--data", str(tmp_path / "data"))
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"diamant: {address}: Address already in use")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_directory_in_use_is_one_line(tmp_path: Path) -> None:
+    """A second broker on one data directory exits with 1 and one line that names the directory."""
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):
+        result = run_start("--listen", "127.0.0.1:0", "--data", str(tmp_path))
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"diamant: {tmp_path}")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_broker_says_where_it_listens_and_stops_cleanly(tmp_path: Path) -> None:
+    """The line on standard output comes when clients are answered; SIGTERM stops the broker with exit code 0."""
+    command = [sys.executable, "-m", "diamant.broker.cli", "start", "--listen", "127.0.0.1:0", "--data", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        line = process.stdout.readline()
+        found = re.fullmatch(r"Diamant listens on 127\.0\.0\.1:(\d+), data in (.*)\n", line)
+        assert found, process.communicate(timeout=30)
+        socket.create_connection(("127.0.0.1", int(found[1])), timeout=10).close()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def run_start(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`diamant start` in a process of its own, to its end."""
+    command = [sys.executable, "-m", "diamant.broker.cli", "start", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+
+
+def test_help_and_version_need_no_broker() -> None:
+    """Both answer without starting anything."""
+    assert "diamant" in CliRunner().invoke(main, ["--version"]).stdout
+    assert "--listen" in CliRunner().invoke(main, ["start", "--help"]).stdout

@@ -1,0 +1,88 @@
+"""The examples of the documentation, run as they stand against a broker."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config import BrokerConfig
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+ADDRESS = "127.0.0.1:9092"
+
+
+def examples(page: str) -> list[str]:
+    """The Python blocks of a page."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def client(example: str) -> str:
+    """The client library that an example imports, as its id."""
+    found = re.search(r"^from (\w+)", example, re.MULTILINE)
+    assert found
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker's address, in place of the one that the README uses."""
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"))) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.mark.parametrize("example", examples("README.md"), ids=client)
+def test_the_tour_of_the_readme_works(example: str, address: str) -> None:
+    """Each client of the tour prints the offset, key and value that it has just written."""
+    assert ADDRESS in example
+    result = subprocess.run(
+        [sys.executable, "-c", example.replace(ADDRESS, address)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (result.returncode, result.stdout.split()) == (0, ["0", "b'k1'", "b'hello'"]), result.stderr
+
+
+def test_the_examples_for_pytest_pass(tmp_path: Path) -> None:
+    """The tests shown in docs/testing.md are collected and pass with the plugin as it is installed."""
+    tests = examples("docs/testing.md")
+    for number, text in enumerate(tests):
+        (tmp_path / f"test_example_{number}.py").write_text(text)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
+    plugin = ["-p", "diamant.pytest_plugin"] if not _plugin_is_installed() else []
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *plugin,
+            "--rootdir",
+            str(tmp_path),
+            str(tmp_path),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "3 passed" in result.stdout
+
+
+def _plugin_is_installed() -> bool:
+    from importlib.metadata import entry_points
+
+    return any(entry.value == "diamant.pytest_plugin" for entry in entry_points(group="pytest11"))

@@ -1,0 +1,105 @@
+"""Waiting fetches: woken by their logs only, once per turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, cast
+
+from diamant.broker.purgatory import Purgatory
+from diamant.storage.log import Log
+
+
+class CountingWaiter:
+    """Completes after `enough` refreshes."""
+
+    def __init__(self, enough: int = 1) -> None:
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.refreshed: list[set[Log]] = []
+        self._enough = enough
+
+    def refresh(self, logs: Iterable[Log]) -> bool:
+        self.refreshed.append(set(logs))
+        return len(self.refreshed) >= self._enough
+
+    def complete(self) -> None:
+        if not self.future.done():
+            self.future.set_result(len(self.refreshed))
+
+
+def logs(count: int) -> list[Log]:
+    """Stand-ins: the purgatory only compares them."""
+    return [cast(Log, object()) for _ in range(count)]
+
+
+async def test_appends_of_one_turn_cost_one_look_at_what_changed() -> None:
+    """Several wakes before the loop turns are one refresh, with the logs that changed and no others."""
+    purgatory = Purgatory(asyncio.get_running_loop())
+    first, second, third = logs(3)
+    waiter = CountingWaiter()
+    purgatory.wait(waiter, waiter.future, [first, second, third], 60_000)
+    for log in (first, second, first):
+        purgatory.wake(log)
+    assert await waiter.future == 1
+    assert waiter.refreshed == [{first, second}]
+    await asyncio.sleep(0)
+    assert len(purgatory) == 0
+
+
+async def test_a_waiter_that_has_not_enough_stays() -> None:
+    """Below min_bytes the fetch goes on waiting and is woken again."""
+    purgatory = Purgatory(asyncio.get_running_loop())
+    (log,) = logs(1)
+    waiter = CountingWaiter(enough=2)
+    purgatory.wait(waiter, waiter.future, [log], 60_000)
+    purgatory.wake(log)
+    await asyncio.sleep(0)
+    assert not waiter.future.done()
+    purgatory.wake(log)
+    assert await waiter.future == 2
+
+
+async def test_time_completes_a_waiter() -> None:
+    """After max_wait_ms the fetch is answered with what there is."""
+    purgatory = Purgatory(asyncio.get_running_loop())
+    waiter = CountingWaiter()
+    purgatory.wait(waiter, waiter.future, logs(1), 1)
+    async with asyncio.timeout(5):
+        assert await waiter.future == 0
+
+
+async def test_a_cancelled_waiter_is_forgotten() -> None:
+    """Nothing of a fetch stays when its connection has gone."""
+    purgatory = Purgatory(asyncio.get_running_loop())
+    (log,) = logs(1)
+    waiter = CountingWaiter()
+    purgatory.wait(waiter, waiter.future, [log], 60_000)
+    purgatory.wake(log)
+    waiter.future.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(purgatory) == 0
+    assert waiter.refreshed == []
+
+
+async def test_a_refresh_that_fails_fails_its_own_fetch_only() -> None:
+    """An exception goes to the fetch's future; other waiters of the log are completed."""
+    purgatory = Purgatory(asyncio.get_running_loop())
+    (log,) = logs(1)
+    good, bad = CountingWaiter(), CountingWaiter()
+    bad.refresh = lambda logs: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    for waiter in (bad, good):
+        purgatory.wait(waiter, waiter.future, [log], 60_000)
+    purgatory.wake(log)
+    assert await good.future == 1
+    assert isinstance(bad.future.exception(), ZeroDivisionError)
+
+
+async def test_close_completes_all_and_those_to_come() -> None:
+    """When the broker stops nobody waits any more."""
+    purgatory = Purgatory(asyncio.get_running_loop())
+    early, late = CountingWaiter(), CountingWaiter()
+    purgatory.wait(early, early.future, logs(1), 60_000)
+    purgatory.close()
+    purgatory.wait(late, late.future, logs(1), 60_000)
+    assert (await early.future, await late.future) == (0, 0)

@@ -1,0 +1,100 @@
+"""Jobs by the clock, which the tests move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from diamant.broker.producer_ids import BLOCK_SIZE, ProducerIds
+from diamant.broker.scheduler import Job, Scheduler
+from diamant.storage.clock import SettableClock
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until a condition holds."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def test_a_periodic_job_follows_the_clock() -> None:
+    """Moving the clock past the interval runs the job at once, and once however far the clock has moved."""
+    clock = SettableClock(1_000_000)
+    scheduler = Scheduler(clock)
+    runs: list[int] = []
+
+    async def run() -> None:
+        runs.append(clock.now_ms())
+
+    scheduler.every("job", 60_000, run, initial_delay_ms=30_000)
+    scheduler.start()
+    clock.advance_ms(29_999)
+    await asyncio.sleep(0)
+    assert runs == []
+    clock.advance_ms(1)
+    await wait_until(lambda: len(runs) == 1)
+    clock.advance_ms(600_000)
+    await wait_until(lambda: len(runs) == 2)
+    await scheduler.stop()
+    assert runs == [1_030_000, 1_630_000]
+
+
+async def test_a_job_that_fails_does_not_stop_the_others() -> None:
+    """The failure is logged, the other jobs go on."""
+    clock = SettableClock(0)
+    scheduler = Scheduler(clock)
+    runs: list[str] = []
+
+    async def fail() -> None:
+        runs.append("fail")
+        raise OSError("disk")
+
+    async def work() -> None:
+        runs.append("work")
+
+    scheduler.every("fails", 10, fail)
+    scheduler.every("works", 10, work)
+    scheduler.start()
+    clock.advance_ms(10)
+    await wait_until(lambda: len(runs) == 2)
+    await scheduler.stop()
+    assert runs == ["fail", "work"]
+
+
+async def test_poke_brings_a_new_due_time_into_effect() -> None:
+    """A job that was not due and becomes due is run when the scheduler is told to look."""
+    scheduler = Scheduler(SettableClock(0))
+    due: list[int] = []
+    done = asyncio.Event()
+
+    async def run() -> None:
+        due.clear()
+        done.set()
+
+    scheduler.add(Job("job", lambda: due[0] if due else None, run))
+    scheduler.start()
+    await asyncio.sleep(0)
+    due.append(0)
+    scheduler.poke()
+    async with asyncio.timeout(5):
+        await done.wait()
+    await scheduler.stop()
+
+
+async def test_producer_ids_are_recorded_before_they_are_given() -> None:
+    """A block of ids is on disk before its first id leaves; concurrent takers share one block."""
+    committed: list[int] = []
+
+    async def commit(end: int) -> None:
+        await asyncio.sleep(0)
+        committed.append(end)
+
+    ids = ProducerIds(lambda: committed[-1] if committed else 0, commit)
+    assert ids.take() is None
+    first = await asyncio.gather(*(ids.take_slowly() for _ in range(10)))
+    assert sorted(first) == list(range(10))
+    assert committed == [BLOCK_SIZE]
+    rest = [ids.take() for _ in range(BLOCK_SIZE - 10)]
+    assert rest[-1] == BLOCK_SIZE - 1
+    assert ids.take() is None
+    assert await ids.take_slowly() == BLOCK_SIZE

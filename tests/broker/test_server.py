@@ -1,0 +1,298 @@
+"""The listener: order, limits, slow and hostile peers. Answers come from a function, not from a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.dispatch import frame_header
+from diamant.broker.server import CloseConnection, ConnectionInfo, Server, ServerLimits
+from diamant.protocol.connection import Request
+from diamant.storage.env import RealEnv
+from diamant.storage.segment import FileSlice
+from tests.broker.wire import WireClient
+
+Dispatch = Callable[[ConnectionInfo, Request], Any]
+KEY, VERSION = 3, 0
+
+
+def echo(_: ConnectionInfo, request: Request) -> bytes:
+    """Answer with the request's body."""
+    return bytes(request.body)
+
+
+@contextlib.asynccontextmanager
+async def serving(dispatch: Dispatch, **limits: int) -> AsyncIterator[tuple[Server, str]]:
+    """A server and its address."""
+    values = {"max_frame_bytes": 1 << 20, "max_connections": 100, "max_idle_ms": 60_000, **limits}
+    server = Server(dispatch, frame_header, ServerLimits(**values))
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    await server.listen(sock, "PLAINTEXT", "", 0)
+    try:
+        yield server, f"127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        await server.close(5)
+
+
+async def test_pipelined_requests_are_answered_in_order() -> None:
+    """A thousand requests in one go get a thousand answers in the same order."""
+    async with serving(echo) as (_, address), WireClient(address) as client:
+        client.writer.write(b"".join(client.frame(KEY, VERSION, str(number).encode()) for number in range(1000)))
+        for number in range(1000):
+            assert await client.receive_frame() == (number + 1, str(number).encode())
+
+
+async def test_a_slow_answer_holds_back_later_ones() -> None:
+    """The request after one that waits is handled only when that one is answered."""
+    futures: list[asyncio.Future[bytes]] = []
+    seen: list[bytes] = []
+
+    def dispatch(_: ConnectionInfo, request: Request) -> Any:
+        seen.append(bytes(request.body))
+        if request.body == b"slow":
+            futures.append(asyncio.get_running_loop().create_future())
+            return futures[-1]
+        return bytes(request.body)
+
+    async with serving(dispatch) as (_, address), WireClient(address) as slow, WireClient(address) as other:
+        slow.writer.write(slow.frame(KEY, VERSION, b"slow") + slow.frame(KEY, VERSION, b"next"))
+        other.writer.write(other.frame(KEY, VERSION, b"other"))
+        assert await other.receive_frame() == (1, b"other")
+        while not futures:
+            await asyncio.sleep(0)
+        assert b"next" not in seen
+        futures[0].set_result(b"done")
+        assert await slow.receive_frame() == (1, b"done")
+        assert await slow.receive_frame() == (2, b"next")
+
+
+async def test_a_coroutine_is_answered_and_outlives_its_connection() -> None:
+    """What changes something runs to its end even if the client goes away."""
+    go_on = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def change() -> bytes:
+        await go_on.wait()
+        ended.set()
+        return b"changed"
+
+    async with serving(lambda *_: change()) as (server, address):
+        async with WireClient(address) as client:
+            client.writer.write(client.frame(KEY, VERSION, b""))
+            while not any(connection.is_busy for connection in server.connections):
+                await asyncio.sleep(0)
+        while server.connections:
+            await asyncio.sleep(0)
+        go_on.set()
+        async with asyncio.timeout(5):
+            await ended.wait()
+
+
+async def test_a_waiting_fetch_goes_with_its_connection() -> None:
+    """A future that a handler returned is cancelled when the client goes away."""
+    future = asyncio.get_running_loop().create_future()
+    async with serving(lambda *_: future) as (server, address):
+        async with WireClient(address) as client:
+            client.writer.write(client.frame(KEY, VERSION, b""))
+            while not any(connection.is_busy for connection in server.connections):
+                await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            while not future.cancelled():
+                await asyncio.sleep(0)
+
+
+async def test_a_request_without_an_answer_counts_as_answered() -> None:
+    """acks=0: None from the handler sends nothing and does not stop what follows."""
+    dispatch: Dispatch = lambda _, request: None if request.body == b"quiet" else bytes(request.body)  # noqa: E731
+    async with serving(dispatch) as (_, address), WireClient(address) as client:
+        client.writer.write(client.frame(KEY, VERSION, b"quiet") + client.frame(KEY, VERSION, b"loud"))
+        assert await client.receive_frame() == (2, b"loud")
+
+
+async def test_a_request_in_single_bytes_is_put_together() -> None:
+    """TCP may deliver one byte at a time."""
+    async with serving(echo) as (_, address), WireClient(address) as client:
+        for byte in client.frame(KEY, VERSION, b"piecemeal"):
+            client.writer.write(bytes([byte]))
+            await client.writer.drain()
+        assert await client.receive_frame() == (1, b"piecemeal")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [struct.pack(">i", -1), struct.pack(">i", (1 << 20) + 1), struct.pack(">i", 3) + b"abc", b"GET / HTTP/1.1\r\n\r\n"],
+    ids=["negative", "too large", "too small", "http"],
+)
+async def test_a_hostile_frame_closes_its_own_connection_only(frame: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Sizes that cannot be close the connection with one line in the log; others do not notice."""
+    caplog.set_level(logging.WARNING)
+    async with serving(echo) as (_, address), WireClient(address) as hostile, WireClient(address) as other:
+        hostile.writer.write(frame)
+        assert await hostile.is_closed()
+        other.writer.write(other.frame(KEY, VERSION, b"fine"))
+        assert await other.receive_frame() == (1, b"fine")
+    assert len([record for record in caplog.records if "connection closed" in record.message]) == 1
+
+
+async def test_a_handler_that_fails_closes_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """Our bug is logged with its traceback and costs one connection; CloseConnection is not a bug."""
+
+    def dispatch(_: ConnectionInfo, request: Request) -> bytes:
+        if request.body == b"bug":
+            raise ValueError("bug")
+        if request.body == b"close":
+            raise CloseConnection("as it should be")
+        return bytes(request.body)
+
+    async with serving(dispatch) as (_, address):
+        for body in (b"bug", b"close"):
+            async with WireClient(address) as client:
+                client.writer.write(client.frame(KEY, VERSION, body))
+                assert await client.is_closed()
+        async with WireClient(address) as client:
+            client.writer.write(client.frame(KEY, VERSION, b"fine"))
+            assert await client.receive_frame() == (1, b"fine")
+    assert [bool(record.exc_info) for record in caplog.records if record.levelno >= logging.WARNING] == [True, False]
+
+
+async def test_connections_beyond_the_limit_are_closed() -> None:
+    """max.connections refuses the newcomer, and takes new ones when others have gone."""
+    async with serving(echo, max_connections=1) as (server, address):
+        async with WireClient(address) as first:
+            first.writer.write(first.frame(KEY, VERSION, b"in"))
+            assert await first.receive_frame() == (1, b"in")
+            async with WireClient(address) as second:
+                assert await second.is_closed()
+        while server.connections:
+            await asyncio.sleep(0)
+        async with WireClient(address) as third:
+            third.writer.write(third.frame(KEY, VERSION, b"in"))
+            assert await third.receive_frame() == (1, b"in")
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    """connections.max.idle.ms closes who says nothing, by one timer that is gone when nobody is connected."""
+    async with serving(echo, max_idle_ms=20) as (server, address), WireClient(address) as client:
+        assert await client.is_closed()
+        while server.connections:
+            await asyncio.sleep(0)
+
+
+async def test_a_busy_connection_is_read_up_to_its_limit_only() -> None:
+    """Requests behind one that waits are queued up to a limit in bytes; then the socket is left alone."""
+    future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    answers = iter([future])
+    dispatch: Dispatch = lambda *_: next(answers, b"")  # noqa: E731
+    async with serving(dispatch, max_queued_bytes=100_000) as (server, address), WireClient(address) as client:
+        count = 3000
+        client.writer.write(b"".join(client.frame(KEY, VERSION, bytes(10_000)) for _ in range(count)))
+        async with asyncio.timeout(10):
+            while not any(connection.is_reading_paused for connection in server.connections):
+                await asyncio.sleep(0)
+        (connection,) = server.connections
+        assert connection.queued_bytes < 100_000 + 2 * 64 * 1024
+        future.set_result(b"")
+        for _ in range(count):
+            await client.receive_frame()
+
+
+async def test_stop_answers_what_is_under_way() -> None:
+    """Closing the server waits for the answer of a request, then closes; new connections are refused."""
+    future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    async with (
+        serving(lambda *_: future) as (server, address),
+        WireClient(address) as client,
+        WireClient(address) as idle,
+    ):
+        client.writer.write(client.frame(KEY, VERSION, b""))
+        while not any(connection.is_busy for connection in server.connections):
+            await asyncio.sleep(0)
+        closing = asyncio.create_task(server.close(5))
+        assert await idle.is_closed()
+        future.set_result(b"answer")
+        assert await client.receive_frame() == (1, b"answer")
+        await closing
+        with pytest.raises(ConnectionError):
+            await WireClient(address).__aenter__()
+
+
+def file_of(path: Path, content: bytes) -> Any:
+    """A file of the real Env with this content."""
+    file = RealEnv().open(str(path), create=True)
+    file.append(content)
+    return file
+
+
+@pytest.mark.parametrize("size", [1, 1000, 65_535, 65_536, 3_000_001])
+async def test_ranges_of_files_are_sent_as_they_are(tmp_path: Path, size: int) -> None:
+    """Small ranges through memory, large ones by sendfile: the peer sees the same bytes, in the order of the answer."""
+    content = bytes(range(256)) * (size // 256 + 2)
+    file = file_of(tmp_path / "log", content)
+    answer = [b"before", FileSlice(file, 7, size), b"between", FileSlice(file, 0, size), b"after"]
+    async with serving(lambda *_: list(answer)) as (_, address), WireClient(address) as client:
+        for _ in range(3):
+            client.writer.write(client.frame(KEY, VERSION, b""))
+        for number in range(3):
+            expected = b"before" + content[7 : 7 + size] + b"between" + content[:size] + b"after"
+            assert await client.receive_frame() == (number + 1, expected)
+    file.close()
+
+
+async def test_a_peer_that_does_not_read_stops_nobody_else(tmp_path: Path) -> None:
+    """An answer far larger than the socket's buffers waits for its reader; others are served meanwhile."""
+    content = bytes(64 << 20)
+    file = file_of(tmp_path / "log", content)
+
+    def dispatch(_: ConnectionInfo, request: Request) -> Any:
+        return [FileSlice(file, 0, len(content))] if request.body == b"large" else bytes(request.body)
+
+    async with serving(dispatch) as (server, address), WireClient(address) as slow, WireClient(address) as other:
+        slow.writer.write(slow.frame(KEY, VERSION, b"large"))
+        while not any(connection.is_busy for connection in server.connections):
+            await asyncio.sleep(0)
+        for number in range(10):
+            other.writer.write(other.frame(KEY, VERSION, b"small"))
+            assert await other.receive_frame() == (number + 1, b"small")
+        assert any(connection.is_busy for connection in server.connections)
+        correlation_id, received = await slow.receive_frame()
+        assert (correlation_id, len(received)) == (1, len(content))
+    file.close()
+
+
+async def test_a_peer_that_leaves_in_the_middle_of_a_file_is_forgotten(tmp_path: Path) -> None:
+    """The duplicate of the socket's descriptor is closed with the connection."""
+    file = file_of(tmp_path / "log", bytes(64 << 20))
+    async with serving(lambda *_: [FileSlice(file, 0, 64 << 20)]) as (server, address):
+        client = WireClient(address)
+        await client.__aenter__()
+        client.writer.write(client.frame(KEY, VERSION, b""))
+        await client.reader.readexactly(100_000)
+        client.writer.transport.abort()
+        await client.__aexit__(None, None, None)
+        async with asyncio.timeout(5):
+            while server.connections:
+                await asyncio.sleep(0)
+    file.close()
+
+
+async def test_the_default_advertised_address_is_where_the_client_arrived() -> None:
+    """Without advertised.listeners handlers see the local address of the connection."""
+    infos: list[ConnectionInfo] = []
+
+    def dispatch(info: ConnectionInfo, _: Request) -> bytes:
+        infos.append(info)
+        return b""
+
+    async with serving(dispatch) as (_, address), WireClient(address) as client:
+        client.writer.write(client.frame(KEY, VERSION, b"", client_id=None))
+        await client.receive_frame()
+    assert f"{infos[0].advertised_host}:{infos[0].advertised_port}" == address

@@ -1,0 +1,102 @@
+"""Transaction markers and the types of control records."""
+
+from __future__ import annotations
+
+import pytest
+
+from diamant.protocol.batch import crc_is_valid, parse_header
+from diamant.protocol.control import (
+    ABORT,
+    COMMIT,
+    ControlType,
+    EndTxnMarker,
+    build_marker,
+    control_key,
+    parse_control_type,
+    parse_marker,
+)
+from diamant.protocol.errors import CorruptBatch
+from diamant.protocol.records import iter_records
+from tests.builder import TIMESTAMP
+
+GOLDEN_COMMIT = bytes.fromhex(
+    "0000000000000007000000420000000902c068e9930030000000000000018bcfe568090000018bcfe5680900000000000003e80003ffffffff"
+    "000000012000000008000000010c00000000000c00"
+)
+
+
+def test_golden_commit_marker_is_written() -> None:
+    """A commit marker is Kafka's, byte for byte."""
+    assert (
+        build_marker(
+            is_commit=True,
+            producer_id=1000,
+            producer_epoch=3,
+            coordinator_epoch=12,
+            base_offset=7,
+            leader_epoch=9,
+            timestamp=TIMESTAMP + 9,
+        )
+        == GOLDEN_COMMIT
+    )
+
+
+def test_golden_commit_marker_is_read() -> None:
+    """A commit marker of Kafka's is a transactional control batch of one record that says COMMIT, epoch 12."""
+    header = parse_header(GOLDEN_COMMIT)
+    assert header.is_control
+    assert header.is_transactional
+    assert crc_is_valid(GOLDEN_COMMIT, 0, header.size)
+    assert (header.size, header.base_sequence, header.record_count) == (78, -1, 1)
+    (record,) = iter_records(GOLDEN_COMMIT)
+    assert parse_control_type(record.key) is COMMIT
+    assert parse_marker(record.value) == EndTxnMarker(12)
+    assert (record.offset, record.timestamp) == (7, TIMESTAMP + 9)
+
+
+def test_abort_marker() -> None:
+    """An abort marker differs in its type alone."""
+    marker = build_marker(
+        is_commit=False,
+        producer_id=1,
+        producer_epoch=0,
+        coordinator_epoch=-1,
+        base_offset=0,
+        leader_epoch=0,
+        timestamp=5,
+    )
+    (record,) = iter_records(marker)
+    assert parse_control_type(record.key) is ABORT
+    assert parse_marker(record.value) == EndTxnMarker(-1)
+
+
+@pytest.mark.parametrize("control_type", [kind for kind in ControlType if kind >= 0])
+def test_types_round_trip(control_type: ControlType) -> None:
+    """Every known type is read back from the key that says it."""
+    assert parse_control_type(control_key(control_type)) is control_type
+
+
+@pytest.mark.parametrize("key", ["00000007", "0000ffff", "00007fff"])
+def test_unknown_types_are_told_apart(key: str) -> None:
+    """Types of the future are UNKNOWN, not an error."""
+    assert parse_control_type(bytes.fromhex(key)) is ControlType.UNKNOWN
+
+
+def test_higher_versions_are_read_as_version_0() -> None:
+    """A higher version and further bytes are tolerated in keys and values."""
+    assert parse_control_type(bytes.fromhex("0009000177")) is COMMIT
+    assert parse_marker(bytes.fromhex("00090000000cffff")) == EndTxnMarker(12)
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\1"])
+def test_bad_keys_are_corrupt(key: bytes | None) -> None:
+    """A missing, short or negative-version key is corrupt."""
+    with pytest.raises(CorruptBatch):
+        parse_control_type(key)
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\0\0\0\0\0", b"\xff\xff\0\0\0\1"])
+def test_bad_values_are_corrupt(value: bytes | None) -> None:
+    """A missing, short or negative-version marker value is corrupt."""
+    with pytest.raises(CorruptBatch):
+        parse_marker(value)

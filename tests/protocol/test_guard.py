@@ -1,0 +1,168 @@
+"""The guard: what it lets through, what it cuts out, what it refuses, and that the process survives."""
+
+import subprocess
+import sys
+
+import pytest
+
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.guard import compile_guard
+from diamant.protocol.primitives import MAX_ELEMENTS
+from diamant.protocol.schemas import decode_request, encode_request_fields, request_class
+
+FETCH, METADATA, OFFSET_COMMIT, HEARTBEAT, CREATE_TOPICS = 1, 3, 8, 12, 19
+DESCRIBE_TOPIC_PARTITIONS, SASL_AUTHENTICATE, LIST_REASSIGNMENTS = 75, 36, 46
+
+UVARINT_2_35 = b"\xff\xff\xff\xff\x7f"
+UVARINT_2_32 = b"\xff\xff\xff\xff\x0f"
+INT32_MAX = b"\x7f\xff\xff\xff"
+
+
+def test_a_body_without_need_for_change_is_returned_as_it_is() -> None:
+    """The guard copies nothing if there is nothing to cut."""
+    body = encode_request_fields(METADATA, 12, {"topics": [{"name": "t"}]})
+    assert compile_guard(request_class(METADATA, 12))(body) is body
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "body"),
+    [
+        (METADATA, 12, UVARINT_2_35),
+        (METADATA, 12, UVARINT_2_32),
+        (METADATA, 12, b"\xff\xff\xff\xff\xff\x01"),
+        (METADATA, 12, b"\x05\x00\x00\x00"),
+        (METADATA, 12, b"\x02" + bytes(16) + UVARINT_2_32 + b"\x00\x00\x00\x00\x00"),
+        (METADATA, 1, INT32_MAX),
+        (METADATA, 1, b"\x80\x00\x00\x00"),
+        (METADATA, 1, b"\xff\xff\xff\xfe"),
+        (METADATA, 0, b"\xff\xff\xff\xff"),
+        (METADATA, 1, b"\x00\x00\x00\x01\x7f\xffab"),
+        (METADATA, 1, b"\x00\x00\x00\x01\xff\xff"),
+        (METADATA, 1, b"\x00\x00\x00\x01\xff\xfe"),
+        (METADATA, 9, b"\x02\x00\x00\x00\x00\x00\x00"),
+        (METADATA, 12, b"\x01\x00\x00\x01\x07" + UVARINT_2_32),
+        (METADATA, 12, b"\x01\x00\x00" + UVARINT_2_32),
+        (SASL_AUTHENTICATE, 0, INT32_MAX + b"ab"),
+        (SASL_AUTHENTICATE, 0, b"\xff\xff\xff\xff"),
+        (SASL_AUTHENTICATE, 2, UVARINT_2_32 + b"\x00"),
+        (LIST_REASSIGNMENTS, 0, bytes(4) + b"\x02\x02t" + UVARINT_2_32 + b"\x00\x00"),
+        (DESCRIBE_TOPIC_PARTITIONS, 0, b"\x01\x00\x00\x00\x64\x02\x00"),
+        (DESCRIBE_TOPIC_PARTITIONS, 0, b"\x01\x00\x00\x00\x64\x01" + UVARINT_2_32),
+        (FETCH, 12, bytes(25) + b"\x01\x01\x01\x02\x00\x02\x02\x61\x00\x00"),
+        (FETCH, 12, bytes(25) + b"\x01\x01\x01\x01\x00\x05\x02\x61\x00\x00\x00"),
+        (HEARTBEAT, 0, b""),
+        (HEARTBEAT, 0, b"\x00"),
+    ],
+    ids=[
+        "array of 2^35-2",
+        "array of 2^32-2",
+        "endless varint",
+        "array longer than the body",
+        "string of 2^32-2",
+        "classic array of 2^31-1",
+        "classic array of -2^31",
+        "classic array of -2",
+        "classic null array",
+        "classic string too long",
+        "classic null string",
+        "classic string of -2",
+        "compact null string",
+        "unknown tag of 2^32-1",
+        "2^32-1 tags",
+        "classic bytes of 2^31-1",
+        "classic null bytes",
+        "compact bytes of 2^32-2",
+        "array of fixed size",
+        "bad marker of a structure",
+        "string in a nullable structure",
+        "known tag twice",
+        "known tag shorter than its size",
+        "empty body",
+        "one byte",
+    ],
+)
+def test_what_does_not_fit_the_schema_is_refused(api_key: int, version: int, body: bytes) -> None:
+    """Counts and lengths beyond the body, nulls that may not be, and early ends never reach kio."""
+    with pytest.raises(ProtocolError, match=rf"v{version}: "):
+        compile_guard(request_class(api_key, version))(body)
+
+
+def test_trailing_bytes_are_refused() -> None:
+    """Kio would not notice bytes after the request."""
+    body = encode_request_fields(METADATA, 12, {})
+    with pytest.raises(ProtocolError, match="expected a body of 4 bytes, got 5"):
+        decode_request(METADATA, 12, body + b"\x00")
+
+
+def test_elements_are_limited() -> None:
+    """More array elements than MAX_ELEMENTS are refused even if the body has room for them."""
+    count = MAX_ELEMENTS // 50 + 1
+    topics = [{"name": "t", "partitions": [{"partition_index": n} for n in range(count)]}]
+    body = encode_request_fields(OFFSET_COMMIT, 8, {"group_id": "g", "topics": topics * 50})
+    with pytest.raises(ProtocolError, match=f"more than {MAX_ELEMENTS} array elements"):
+        decode_request(OFFSET_COMMIT, 8, body)
+
+
+def test_unknown_tags_are_cut_out() -> None:
+    """Tagged fields that the schema does not know disappear, at every level (KIP-482)."""
+    tags = b"\x02\x05\x03abc\x90\x4e\x00"
+    topic = bytes(16) + b"\x02t"
+    plain = b"\x03" + topic + b"\x00" + topic + b"\x00" + b"\x01\x00\x00"
+    tagged = b"\x03" + topic + tags + topic + tags + b"\x01\x00" + tags
+    assert compile_guard(request_class(METADATA, 12))(tagged) == plain
+    assert decode_request(METADATA, 12, tagged) == decode_request(METADATA, 12, plain)
+
+
+def test_known_tags_stay_and_lose_their_unknown_tags() -> None:
+    """Of a block with known and unknown tagged fields the known ones stay, without what is unknown within them."""
+    guard = compile_guard(request_class(FETCH, 15))
+    head = bytes(21) + b"\x01\x01\x01"
+    state = bytes(3) + b"\x09" + bytes(8)
+    tagged = head + b"\x03" + b"\x00\x02\x02c" + b"\x01\x10" + state + b"\x01\x07\x01x" + b"\x09\x00"
+    assert guard(tagged) == head + b"\x02" + b"\x00\x02\x02c" + b"\x01\x0d" + state + b"\x00"
+    request = decode_request(FETCH, 15, tagged)
+    assert (request.cluster_id, request.replica_state.replica_id) == ("c", 9)
+
+
+def test_null_structures_pass() -> None:
+    """A nullable structure is marked by 255 (null) or 1 before its fields (KIP-893)."""
+    for cursor, expected in ((b"\xff", None), (b"\x01\x02t\x00\x00\x00\x05\x00", ("t", 5))):
+        request = decode_request(DESCRIBE_TOPIC_PARTITIONS, 0, b"\x01\x00\x00\x00\x64" + cursor + b"\x00")
+        found = request.cursor and (request.cursor.topic_name, request.cursor.partition_index)
+        assert found == expected
+
+
+HOSTILE_SWEEP = """
+import random, resource, sys
+# Far above what an honest request needs, far below what a believed length asks for.
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+from diamant.protocol.apis import is_flexible
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.schemas import decode_request, request_class
+from tests.protocol.random_messages import entity, kio_bytes, random_fields, served_versions
+
+rng = random.Random(20)
+refused = 0
+for api_key, version in served_versions():
+    struct = request_class(api_key, version)
+    body = kio_bytes(entity(struct, random_fields(rng, struct, max_elements=2)))
+    hostile = [bytes.fromhex(text) for text in ("ffffffff7f", "ffffffff0f", "7fffffff", "fffffffe")]
+    for position in range(min(len(body), 200)):
+        for length in hostile:
+            for replaced in (1, len(length)):
+                try:
+                    decode_request(api_key, version, body[:position] + length + body[position + replaced:])
+                except ProtocolError:
+                    refused += 1
+print(refused)
+"""
+
+
+def test_hostile_lengths_at_every_position_of_every_request() -> None:
+    """With huge and negative lengths put anywhere into requests of all served versions, the process lives.
+
+    kio alone is ended by the first of them (SIGABRT), hence a process of its own.
+    """
+    done = subprocess.run([sys.executable, "-c", HOSTILE_SWEEP], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 10_000

@@ -1,0 +1,180 @@
+"""Schemas: responses from dicts, requests into dataclasses, byte for byte as kio does it."""
+
+import random
+import subprocess
+import sys
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from diamant.protocol.apis import API_NAMES, SERVED
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.guard import MAX_DURATION_MS
+from diamant.protocol.schema_fields import schema_fields
+from diamant.protocol.schemas import (
+    decode_request,
+    encode_request_fields,
+    encode_response,
+    encode_response_fields,
+    request_class,
+    response_class,
+    unknown_fields,
+)
+from tests.protocol.random_messages import entity, kio_bytes, kio_read, plain, random_fields, served_versions
+
+METADATA, OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT, CREATE_TOPICS, INIT_PRODUCER_ID = 3, 8, 10, 12, 19, 22
+
+
+@pytest.mark.parametrize("api_key", SERVED, ids=API_NAMES.get)
+def test_messages_of_every_version_are_encoded_as_kio_does(api_key: int) -> None:
+    """Random requests and responses of every served version come out of the dict encoder as out of kio's writer."""
+    rng = random.Random(api_key)
+    for key, version in served_versions():
+        if key != api_key:
+            continue
+        for struct, encode in (
+            (request_class(key, version), encode_request_fields),
+            (response_class(key, version), encode_response_fields),
+        ):
+            for _ in range(8):
+                fields = random_fields(rng, struct)
+                assert encode(key, version, fields) == kio_bytes(entity(struct, fields)), (version, fields)
+
+
+@pytest.mark.parametrize("api_key", SERVED, ids=API_NAMES.get)
+def test_requests_of_every_version_are_decoded(api_key: int) -> None:
+    """Random requests of every served version pass the guard and come back as the entity they were made from."""
+    rng = random.Random(api_key)
+    for key, version in served_versions():
+        if key != api_key:
+            continue
+        struct = request_class(key, version)
+        for _ in range(8):
+            message = entity(struct, random_fields(rng, struct))
+            assert decode_request(key, version, memoryview(bytearray(kio_bytes(message)))) == message, version
+
+
+@pytest.mark.parametrize("api_key", SERVED, ids=API_NAMES.get)
+def test_left_out_fields_take_the_schemas_default(api_key: int) -> None:
+    """A response of an empty dict can be read: every field has its default, or is 0, empty or null."""
+    for key, version in served_versions():
+        if key == api_key:
+            struct = response_class(key, version)
+            response = plain(kio_read(struct, encode_response_fields(key, version, {})))
+            for field in schema_fields(struct):
+                if field.has_default:
+                    assert response[field.name] == plain(field.default)
+                elif field.struct is None or field.is_array:
+                    assert not response[field.name]
+
+
+def test_one_description_serves_all_versions() -> None:
+    """FindCoordinator up to v3 takes the single coordinator of a description, from v4 on the list."""
+    fields = {
+        "throttle_time_ms": 7,
+        "error_code": 0,
+        "node_id": 1,
+        "host": "h",
+        "port": 9092,
+        "coordinators": [{"key": "g", "node_id": 1, "host": "h", "port": 9092}],
+    }
+    for version in range(7):
+        body = encode_response_fields(FIND_COORDINATOR, version, fields)
+        response = kio_read(response_class(FIND_COORDINATOR, version), body)
+        if version >= 1:
+            assert response.throttle_time == timedelta(milliseconds=7)
+        if version >= 4:
+            assert response.coordinators[0].host == "h"
+        else:
+            assert response.port == 9092
+
+
+def test_int_milliseconds_and_none_times() -> None:
+    """Durations are ints of milliseconds under the name with or without _ms; a time of None is -1 on the wire."""
+    assert encode_response_fields(HEARTBEAT, 1, {"throttle_time_ms": 5}) == b"\x00\x00\x00\x05\x00\x00"
+    assert encode_response_fields(HEARTBEAT, 1, {"throttle_time": 5}) == b"\x00\x00\x00\x05\x00\x00"
+    produce = {"responses": [{"name": "t", "partition_responses": [{"log_append_time_ms": None}]}]}
+    assert b"\xff" * 8 in encode_response_fields(0, 3, produce)
+
+
+def test_error_codes_beyond_kios_enum_can_be_sent() -> None:
+    """An error code is any int16."""
+    assert encode_response_fields(HEARTBEAT, 0, {"error_code": 1234}) == (1234).to_bytes(2, "big")
+
+
+def test_uuid_none_is_zero() -> None:
+    """A topic id of None is sent as 16 zero bytes, another as its bytes."""
+    for topic_id, expected in ((None, bytes(16)), (UUID(int=7), UUID(int=7).bytes)):
+        body = encode_response_fields(CREATE_TOPICS, 7, {"topics": [{"name": "t", "topic_id": topic_id}]})
+        assert expected in body
+
+
+def test_a_wrong_value_names_its_field() -> None:
+    """A value of the wrong type fails with a note that says which field it was for."""
+    with pytest.raises(Exception, match="required argument") as caught:
+        encode_response_fields(FIND_COORDINATOR, 0, {"port": "9092"})
+    assert "'port'" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("version", [0, 4])
+def test_null_where_null_is_not_allowed_is_refused(version: int) -> None:
+    """None for a string or array that is not nullable is an error, not a broken response."""
+    with pytest.raises(TypeError, match="must not be None"):
+        encode_response_fields(FIND_COORDINATOR, 0, {"host": None})
+    with pytest.raises(TypeError, match="must not be None"):
+        encode_response_fields(METADATA, version, {"brokers": None})
+
+
+def test_unknown_fields_are_found() -> None:
+    """Misspelled names are reported with their path, names of any served version are not."""
+    fields = {"throttle_time_ms": 0, "topics": [{"name": "a", "nmae": "b", "partitions": [{"leader": 1}]}], "x": 1}
+    assert unknown_fields(METADATA, "response", fields) == ["topics.nmae", "topics.partitions.leader", "x"]
+    assert unknown_fields(METADATA, "response", {"cluster_id": None, "error_code": 0}) == []
+
+
+def test_responses_of_kio_are_encoded() -> None:
+    """A kio entity is encoded as it is."""
+    response = response_class(HEARTBEAT, 4)(throttle_time=timedelta(0), error_code=0)
+    response = entity(type(response), {"throttle_time": 3, "error_code": 27})
+    assert encode_response(response) == b"\x00\x00\x00\x03\x00\x1b\x00"
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(0, 2), (1, 3), (INIT_PRODUCER_ID, 6), (4, 0), (999, 0), (52, 0)])
+def test_what_is_not_served_is_refused(api_key: int, version: int) -> None:
+    """Unknown APIs, versions out of range and APIs between brokers have no schema here, even if kio has one."""
+    with pytest.raises(ProtocolError, match="is not served"):
+        decode_request(api_key, version, b"")
+
+
+@pytest.mark.parametrize("retention", [(1 << 63) - 1, -(1 << 63)])
+def test_a_duration_beyond_timedelta_is_brought_within(retention: int) -> None:
+    """OffsetCommit v2 with a retention of Long.MAX_VALUE is read, as the longest duration that kio is given."""
+    body = encode_request_fields(OFFSET_COMMIT, 2, {"group_id": "g", "retention_time_ms": retention})
+    longest = timedelta(milliseconds=MAX_DURATION_MS)
+    assert decode_request(OFFSET_COMMIT, 2, body).retention_time == (longest if retention > 0 else -longest)
+
+
+def test_bad_text_is_a_protocol_error() -> None:
+    """Bytes that are no UTF-8 are the client's fault."""
+    with pytest.raises(ProtocolError, match="HeartbeatRequest v0"):
+        decode_request(HEARTBEAT, 0, b"\x00\x01\xff\x00\x00\x00\x00\x00\x00")
+
+
+def test_a_boolean_that_is_neither_0_nor_1_is_a_protocol_error() -> None:
+    """Kio refuses such a byte, so we do."""
+    with pytest.raises(ProtocolError, match="MetadataRequest v4"):
+        decode_request(METADATA, 4, b"\x00\x00\x00\x00\x02")
+
+
+def test_importing_schemas_imports_no_schema() -> None:
+    """Kio's modules are imported on use, one (API, version) at a time: all of them take a second and 50 MB."""
+    program = """
+import sys
+import diamant.protocol.schemas as schemas
+assert not [name for name in sys.modules if name.startswith("kio")]
+schemas.decode_request(3, 12, bytes((0, 1, 0, 0)))
+loaded = [name for name in sys.modules if name.startswith("kio.schema.") and name.endswith((".request", ".response"))]
+assert sorted(loaded) == ["kio.schema.metadata.v12.request", "kio.schema.metadata.v12.response"], loaded
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,22 @@
+"""What storage tests share: an environment with a clock that stands still until it is moved."""
+
+from __future__ import annotations
+
+import pytest
+
+from diamant.storage.clock import SettableClock
+from diamant.storage.env import RealEnv
+
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    """A clock that moves when a test says so."""
+    return SettableClock(START_MS)
+
+
+@pytest.fixture
+def env(clock: SettableClock) -> RealEnv:
+    """The operating system's files with the settable clock."""
+    return RealEnv(clock)

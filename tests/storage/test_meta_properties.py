@@ -1,0 +1,127 @@
+"""`meta.properties` and Java's properties format."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.meta_properties import (
+    MetaProperties,
+    format_properties,
+    new_meta_properties,
+    parse_properties,
+    read_meta_properties,
+    write_meta_properties,
+)
+from diamant.storage.uuid_text import uuid_from_text
+
+# As a Kafka 4.3.1 node formatted with `kafka-storage format --standalone` has it.
+KAFKAS = (
+    "#\n#Sat Nov 21 05:30:51 UTC 2026\nnode.id=1\ndirectory.id=lcL2Klz_SKCToKbMs7XpKw\nversion=1\n"
+    "cluster.id=vaohQqPqmE4KmmtIawBUHw\n"
+)
+
+
+def write(env: MemoryEnv, text: str) -> None:
+    env.write_atomically("/meta.properties", text.encode("latin-1"))
+
+
+def test_reads_what_kafka_wrote() -> None:
+    """A file of Kafka's gives cluster, node and directory."""
+    env = MemoryEnv()
+    assert read_meta_properties(env, "") is None
+    write(env, KAFKAS)
+    assert read_meta_properties(env, "") == MetaProperties(
+        "vaohQqPqmE4KmmtIawBUHw", 1, uuid_from_text("lcL2Klz_SKCToKbMs7XpKw")
+    )
+
+
+def test_round_trip_is_durable() -> None:
+    """What was written comes back, also after a crash; new properties differ from each other."""
+    env = MemoryEnv()
+    properties = new_meta_properties(7)
+    write_meta_properties(env, "", properties)
+    env.crash()
+    assert read_meta_properties(env, "") == properties
+    other = new_meta_properties(7)
+    assert other.directory_id != properties.directory_id
+    assert other.cluster_id != properties.cluster_id
+    assert new_meta_properties(1, "mine").cluster_id == "mine"
+
+
+def test_a_missing_directory_id_is_added() -> None:
+    """A directory from before directory ids gets one, which then stays."""
+    env = MemoryEnv()
+    write(env, "version=1\nnode.id=3\ncluster.id=abc\n")
+    first = read_meta_properties(env, "")
+    assert first is not None
+    assert (first.cluster_id, first.node_id) == ("abc", 3)
+    assert read_meta_properties(env, "") == first
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("broker.id=0\n", StorageError, "expected version 1"),
+        ("version=0\nbroker.id=0\ncluster.id=x\n", StorageError, "expected version 1"),
+        ("version=2\n", StorageError, "got 2"),
+        ("version=1\nnode.id=1\n", CorruptLog, "cluster.id is missing"),
+        ("version=1\ncluster.id=x\n", CorruptLog, "node.id is missing"),
+        ("version=1\ncluster.id=x\nnode.id=-1\n", CorruptLog, "'-1'"),
+        ("version=1\ncluster.id=x\nnode.id=1\ndirectory.id=x\n", CorruptLog, "22 characters"),
+        ("version=1\ncluster.id=x\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAg\n", CorruptLog, "reserved"),
+    ],
+)
+def test_refuses(text: str, error: type[StorageError], message: str) -> None:
+    """Other versions, missing keys, reserved and malformed ids are refused with the reason."""
+    env = MemoryEnv()
+    write(env, text)
+    with pytest.raises(error, match=message):
+        read_meta_properties(env, "")
+
+
+def test_ids_with_a_set_top_bit_are_not_reserved() -> None:
+    """Only the hundred ids that count up from zero are reserved."""
+    env = MemoryEnv()
+    properties = MetaProperties("c", 1, UUID(int=(1 << 128) - 1))
+    write_meta_properties(env, "", properties)
+    assert read_meta_properties(env, "") == properties
+
+
+def test_java_properties_syntax() -> None:
+    """Separators, escapes, comments and continued lines are read as Java does."""
+    text = (
+        "# comment\n  ! another\n\na=1\nb : 2\nc 3\n  d\t=\t4 \nempty\ne\\=f=g\\:h\nlong = one, \\\n   two\n"
+        "uni=\\u00e4\\u20AC\nesc=\\t\\n\\\\\r\nlast=wins\r\nlast=does"
+    )
+    assert parse_properties(text) == {
+        "a": "1",
+        "b": "2",
+        "c": "3",
+        "d": "4 ",
+        "empty": "",
+        "e=f": "g:h",
+        "long": "one, two",
+        "uni": "ä€",
+        "esc": "\t\n\\",
+        "last": "does",
+    }
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=12), max_size=5))
+def test_properties_round_trip(properties: dict[str, str]) -> None:
+    """Any keys and values survive formatting, in ISO-8859-1."""
+    if any("\ud800" <= character <= "\udfff" for text in (*properties, *properties.values()) for character in text):
+        return
+    text = format_properties(properties)
+    text.encode("latin-1")
+    parsed = {
+        key.encode("utf-16", "surrogatepass").decode("utf-16"): value.encode("utf-16", "surrogatepass").decode("utf-16")
+        for key, value in parse_properties(text).items()
+    }
+    assert parsed == properties

@@ -1,0 +1,263 @@
+"""The offset index (OffsetIndexTest)."""
+
+from __future__ import annotations
+
+import bisect
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diamant.storage.env import Env
+from diamant.storage.errors import CorruptLog
+from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.offset_index import OffsetIndex
+
+BASE = 45
+PATH = "/00000000000000000045.index"
+
+
+def make_index(env: Env | None = None, max_bytes: int = 30 * 8) -> OffsetIndex:
+    return OffsetIndex(MemoryEnv() if env is None else env, PATH, BASE, max_bytes)
+
+
+@given(
+    st.lists(st.integers(1, 2**31 - 1), unique=True, max_size=60).map(sorted),
+    st.lists(st.integers(-5, 2**31 + 10), max_size=20),
+    st.booleans(),
+)
+def test_lookup_is_floor(relatives: list[int], targets: list[int], is_closed: bool) -> None:
+    """Lookup gives the last entry at or below the target, from the heap and from the file alike."""
+    index = make_index(max_bytes=1000)
+    for number, relative in enumerate(relatives):
+        index.append(BASE + relative, number * 10)
+    if is_closed:
+        index.trim_to_valid_size()
+    assert index.entries == len(relatives)
+    for target in [*targets, *relatives]:
+        at = bisect.bisect_right(relatives, target)
+        assert index.lookup(BASE + target) == ((BASE + relatives[at - 1], (at - 1) * 10) if at else (BASE, 0))
+    for position in range(0, len(relatives) * 10 + 5, 7):
+        at = min(position // 10, len(relatives) - 1)
+        assert index.lookup_position(position) == ((BASE + relatives[at], at * 10) if relatives else (BASE, 0))
+
+
+def test_extremes() -> None:
+    """An empty index, and a target below the first entry, give the base offset at position 0."""
+    index = make_index()
+    assert index.lookup(BASE) == (BASE, 0)
+    assert index.last_entry == (BASE, 0)
+    assert index.last_offset == BASE
+    assert index.upper_bound(0, 10) is None
+    index.append(BASE + 5, 100)
+    assert index.lookup(BASE + 4) == (BASE, 0)
+    assert index.lookup(BASE + 2**40) == (BASE + 5, 100)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_entry(is_closed: bool) -> None:
+    """Entries are found by number; a number beyond the last is an error."""
+    index = make_index()
+    for number in range(5):
+        index.append(BASE + number + 1, number * 10)
+    if is_closed:
+        index.close()
+    assert [index.entry(number) for number in range(5)] == [(BASE + number + 1, number * 10) for number in range(5)]
+    with pytest.raises(IndexError):
+        index.entry(5)
+
+
+def test_append_too_many() -> None:
+    """A full index says so and takes no more."""
+    index = make_index(max_bytes=3 * 8 + 7)
+    for number in range(3):
+        assert not index.is_full
+        index.append(BASE + number + 1, number)
+    assert index.is_full
+    with pytest.raises(ValueError, match="full"):
+        index.append(BASE + 10, 10)
+    assert index.entries == 3
+
+
+@pytest.mark.parametrize("offset", [BASE + 50, BASE + 51, BASE - 1, BASE + 2**31])
+def test_append_out_of_order(offset: int) -> None:
+    """Offsets must rise and stay within 31 bits of the base; what is refused leaves no trace."""
+    index = make_index()
+    index.append(BASE + 51, 0)
+    with pytest.raises(ValueError, match=str(offset)):
+        index.append(offset, 1)
+    assert index.entries == 1
+    with pytest.raises(OverflowError):
+        index.append(BASE + 52, 2**31)
+    index.append(BASE + 52, 7)
+    assert index.lookup(BASE + 52) == (BASE + 52, 7)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_upper_bound(is_closed: bool) -> None:
+    """The bound for a fetched range is the first entry at or after its end."""
+    index = make_index()
+    for offset, position in ((1, 0), (2, 10), (3, 23), (4, 37)):
+        index.append(BASE + offset, position)
+    if is_closed:
+        index.close()
+    assert index.upper_bound(0, 5) == BASE + 2
+    assert index.upper_bound(0, 10) == BASE + 2
+    assert index.upper_bound(0, 22) == BASE + 3
+    assert index.upper_bound(0, 23) == BASE + 3
+    assert index.upper_bound(10, 24) == BASE + 4
+    assert index.upper_bound(0, 38) is None
+    assert index.upper_bound(37, 30) is None
+
+
+def test_bytes_on_disk() -> None:
+    """Entries are two big-endian 32-bit numbers, and the file is no longer than they are."""
+    env = MemoryEnv()
+    index = make_index(env)
+    index.append(BASE + 1, 2)
+    index.append(BASE + 0x01020304, 0x7FFFFFFF)
+    assert not env.exists(PATH)
+    index.close()
+    assert env.read_bytes(PATH) == bytes.fromhex("0000000100000002 010203047fffffff")
+
+
+def test_reopen_and_go_on() -> None:
+    """What was flushed is there for the next life, which appends after it."""
+    env = MemoryEnv()
+    index = make_index(env)
+    index.append(BASE + 1, 10)
+    index.flush()
+    index.append(BASE + 2, 20)
+    index.close()
+    again = make_index(env, max_bytes=16)
+    assert again.last_entry == (BASE + 2, 20)
+    assert again.is_full
+    wider = make_index(env)
+    wider.append(BASE + 3, 30)
+    wider.flush()
+    assert env.file_size(PATH) == 24
+    assert make_index(env).lookup(BASE + 9) == (BASE + 3, 30)
+
+
+def test_an_empty_index_has_a_file_after_flush() -> None:
+    """Kafka expects an index file beside every segment of a closed log, also an empty one."""
+    env = MemoryEnv()
+    make_index(env).flush()
+    assert env.file_size(PATH) == 0
+    changes = env.change_count
+    again = make_index(env)
+    again.flush()
+    again.flush()
+    assert env.change_count == changes
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize(("offset", "kept"), [(12, 9), (10, 9), (9, 8), (5, 4), (1, 0), (0, 0)])
+def test_truncate(offset: int, kept: int, is_closed: bool) -> None:
+    """Truncation drops entries at or above the offset, in the file too, and appending goes on from there."""
+    env = MemoryEnv()
+    index = make_index(env)
+    for number in range(1, 10):
+        index.append(BASE + number, number * 10)
+    if is_closed:
+        index.close()
+    index.truncate_to(BASE + offset)
+    assert index.entries == kept
+    assert index.last_offset == BASE + kept
+    if is_closed:
+        assert env.file_size(PATH) == kept * 8
+    index.append(BASE + offset + 1, 777)
+    index.close()
+    assert make_index(env).last_entry == (BASE + offset + 1, 777)
+    assert env.file_size(PATH) == (kept + 1) * 8
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 100])
+def test_zero_padding_is_no_entry(count: int) -> None:
+    """A file that Kafka had preallocated is read up to the zeros, and loses them when it is written."""
+    env = MemoryEnv()
+    index = make_index(env, max_bytes=10_000)
+    for number in range(count):
+        index.append(BASE + number + 1, number * 10 + 1)
+    index.close()
+    file = env.open(PATH, create=True)
+    file.append(bytes(8 * 1000 - count * 8))
+    again = make_index(env, max_bytes=10_000)
+    assert again.entries == count
+    assert again.last_offset == BASE + count
+    assert not again.is_full
+    again.append(BASE + count + 5, 5000)
+    again.flush()
+    assert env.file_size(PATH) == (count + 1) * 8
+    flushed = make_index(env, max_bytes=10_000)
+    flushed.flush()
+    assert flushed.entries == count + 1
+
+
+def test_closing_an_untouched_padded_index_trims_it() -> None:
+    """Zeros beside a clean-shutdown mark would be taken for entries by Kafka, so a flush removes them."""
+    env = MemoryEnv()
+    env.open(PATH, create=True).append(bytes.fromhex("0000000100000002") + bytes(800))
+    make_index(env).flush()
+    assert env.file_size(PATH) == 8
+
+
+def test_sanity() -> None:
+    """A last entry at the base offset is fine; one below it, or a broken length, is a corrupt file."""
+    env = MemoryEnv()
+    index = make_index(env)
+    index.append(BASE, 0)
+    index.close()
+    index.sanity_check()
+    env.open(PATH).pwrite((-1).to_bytes(4, "big", signed=True), 0)
+    with pytest.raises(CorruptLog, match="expected offsets from 45, got 44") as caught:
+        make_index(env).sanity_check()
+    assert caught.value.path == PATH
+    env.open(PATH).append(b"x")
+    with pytest.raises(CorruptLog, match="multiple of 8"):
+        make_index(env).sanity_check()
+
+
+def test_rename_and_remove() -> None:
+    """Renaming works before there is a file, which then gets the new name; removal tolerates a missing file."""
+    env = MemoryEnv()
+    index = make_index(env)
+    index.rename("/other.index")
+    assert env.list_dir("/") == []
+    index.append(BASE + 1, 1)
+    index.flush()
+    assert env.list_dir("/") == ["other.index"]
+    index.rename("/third.index")
+    assert env.list_dir("/") == ["third.index"]
+    assert index.path == "/third.index"
+    index.remove()
+    index.remove()
+    assert env.list_dir("/") == []
+
+
+def test_sync_makes_durable_once() -> None:
+    """A sync writes and syncs; without a change it does nothing; entries appended later need another one."""
+    env = MemoryEnv()
+    index = make_index(env)
+    index.append(BASE + 1, 10)
+    index.sync()
+    env.sync_dir("/")
+    syncs = env.sync_count
+    index.sync()
+    assert env.sync_count == syncs
+    index.append(BASE + 2, 20)
+    index.flush()
+    env.crash()
+    assert make_index(env).entries == 1
+
+
+def test_a_closed_index_keeps_no_entries_in_memory() -> None:
+    """After trimming, lookups read the file; an append loads it again."""
+    index = make_index()
+    index.append(BASE + 1, 10)
+    index.trim_to_valid_size()
+    assert index._heap is None
+    assert index.lookup(BASE + 3) == (BASE + 1, 10)
+    assert index._heap is None
+    index.append(BASE + 2, 20)
+    assert index.entries == 2

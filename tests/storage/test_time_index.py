@@ -1,0 +1,169 @@
+"""The time index (TimeIndexTest)."""
+
+from __future__ import annotations
+
+import bisect
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diamant.storage.errors import CorruptLog
+from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.time_index import TimeIndex
+
+BASE = 345
+PATH = "/00000000000000000345.timeindex"
+
+
+def make_index(env: MemoryEnv | None = None, max_bytes: int = 12 * 200) -> TimeIndex:
+    return TimeIndex(MemoryEnv() if env is None else env, PATH, BASE, max_bytes)
+
+
+def filled(count: int = 10, env: MemoryEnv | None = None, max_bytes: int = 12 * 200) -> TimeIndex:
+    index = make_index(env, max_bytes)
+    for number in range(count):
+        index.maybe_append(number * 10 + 10, BASE + number * 10 + 10)
+    return index
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1)), max_size=60),
+    st.lists(st.integers(-5, 2**62 + 5), max_size=20),
+    st.booleans(),
+)
+def test_lookup_is_floor(pairs: list[tuple[int, int]], targets: list[int], is_closed: bool) -> None:
+    """Lookup gives the last entry at or before the target, from the heap and from the file alike."""
+    timestamps = sorted({timestamp for timestamp, _ in pairs})
+    offsets = sorted(offset for _, offset in pairs)[: len(timestamps)]
+    env = MemoryEnv()
+    index = make_index(env)
+    for timestamp, offset in zip(timestamps, offsets, strict=True):
+        index.maybe_append(timestamp, BASE + offset)
+    if is_closed:
+        index.close()
+        index = make_index(env)
+    assert index.entries == len(timestamps)
+    for target in [*targets, *timestamps]:
+        at = bisect.bisect_right(timestamps, target) - 1
+        assert index.lookup(target) == ((timestamps[at], BASE + offsets[at]) if at >= 0 else (-1, BASE))
+
+
+def test_entry() -> None:
+    """Entries are found by number; a number beyond the last is an error."""
+    index = filled(5)
+    assert index.entry(4) == (50, BASE + 50)
+    index.close()
+    assert index.entry(0) == (10, BASE + 10)
+    with pytest.raises(IndexError):
+        index.entry(5)
+
+
+def test_append_only_newer_timestamps() -> None:
+    """An equal timestamp is no entry; one without timestamp (-1) neither; going back is an error."""
+    index = make_index()
+    index.maybe_append(-1, BASE)
+    assert index.entries == 0
+    assert index.last_entry == (-1, BASE)
+    index.maybe_append(10, BASE + 1)
+    index.maybe_append(10, BASE + 2)
+    assert index.entries == 1
+    assert index.last_entry == (10, BASE + 1)
+    with pytest.raises(ValueError, match="timestamp from 10"):
+        index.maybe_append(9, BASE + 2)
+    with pytest.raises(ValueError, match="offset from"):
+        index.maybe_append(11, BASE)
+    with pytest.raises(ValueError, match="offset from"):
+        index.maybe_append(11, BASE + 2**31)
+    assert index.last_entry == (10, BASE + 1)
+
+
+def test_one_slot_is_kept_for_the_final_entry() -> None:
+    """The index is full one entry early; the entry at roll may take the last slot."""
+    index = make_index(max_bytes=12 * 3 + 5)
+    index.maybe_append(1, BASE + 1)
+    assert not index.is_full
+    index.maybe_append(2, BASE + 2)
+    assert index.is_full
+    with pytest.raises(ValueError, match="full"):
+        index.maybe_append(3, BASE + 3)
+    index.maybe_append(3, BASE + 3, skip_full_check=True)
+    assert index.last_entry == (3, BASE + 3)
+    index.close()
+    assert index.is_full
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize(("relative", "kept"), [(0, 0), (10, 0), (11, 1), (55, 5), (100, 9), (101, 10)])
+def test_truncate(relative: int, kept: int, is_closed: bool) -> None:
+    """Truncation drops entries at or above the offset, and the last entry is right afterwards."""
+    env = MemoryEnv()
+    index = filled(10, env)
+    if is_closed:
+        index.close()
+    index.truncate_to(BASE + relative)
+    assert index.entries == kept
+    assert index.last_entry == ((kept * 10, BASE + kept * 10) if kept else (-1, BASE))
+    index.close()
+    assert env.file_size(PATH) == kept * 12
+    assert make_index(env).last_entry == index.last_entry
+
+
+def test_bytes_on_disk() -> None:
+    """Entries are a 64-bit and a 32-bit number, big-endian."""
+    env = MemoryEnv()
+    index = make_index(env)
+    index.maybe_append(0x0102030405060708, BASE + 9)
+    index.flush()
+    index.maybe_append(0x0102030405060709, BASE + 0x7FFFFFFF)
+    index.close()
+    assert env.read_bytes(PATH) == bytes.fromhex("010203040506070800000009 01020304050607097fffffff")
+    again = make_index(env)
+    again.maybe_append(0x010203040506070A, BASE + 0x7FFFFFFF)
+    assert again.entry(1) == (0x0102030405060709, BASE + 0x7FFFFFFF)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 50])
+def test_zero_padding_is_no_entry(count: int) -> None:
+    """A file that Kafka had preallocated is read up to the zeros, and loses them when it is flushed."""
+    env = MemoryEnv()
+    filled(count, env).close()
+    env.open(PATH, create=True).append(bytes(12 * 300 - count * 12))
+    index = make_index(env)
+    assert index.entries == count
+    assert index.last_entry == ((count * 10, BASE + count * 10) if count else (-1, BASE))
+    index.flush()
+    assert env.file_size(PATH) == count * 12
+
+
+def test_a_first_entry_of_zeros_is_an_entry() -> None:
+    """Timestamp 0 at the base offset is legal, alone or before others, and not taken for padding."""
+    env = MemoryEnv()
+    index = make_index(env)
+    index.maybe_append(0, BASE)
+    index.close()
+    assert make_index(env).last_entry == (0, BASE)
+    again = make_index(env)
+    again.maybe_append(5, BASE + 1)
+    again.close()
+    env.open(PATH).append(bytes(12 * 7))
+    assert make_index(env).entries == 2
+
+
+def test_sanity() -> None:
+    """A last entry before the first or below the base, or a broken length, is a corrupt file."""
+    for patch, position, message in (
+        ((5).to_bytes(8, "big"), 9 * 12, "expected timestamps from 10, got 5"),
+        ((-7).to_bytes(4, "big", signed=True), 9 * 12 + 8, "expected offsets from 345, got 338"),
+        (b"x", 10 * 12, "multiple of 12"),
+    ):
+        env = MemoryEnv()
+        index = filled(10, env)
+        index.close()
+        index.sanity_check()
+        env.open(PATH).pwrite(patch, position)
+        with pytest.raises(CorruptLog, match=message):
+            make_index(env).sanity_check()
+    empty = make_index()
+    empty.flush()
+    empty.sanity_check()

@@ -1,0 +1,138 @@
+"""The index of aborted transactions (TransactionIndexTest)."""
+
+from __future__ import annotations
+
+import pytest
+
+from diamant.storage.errors import CorruptLog
+from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.txn_index import AbortedTxn, TransactionIndex
+
+PATH = "/00000000000000000000.txnindex"
+ENTRIES = [AbortedTxn(0, 0, 10, 11), AbortedTxn(1, 5, 15, 13), AbortedTxn(2, 18, 35, 25), AbortedTxn(3, 32, 50, 40)]
+
+
+def make_index(env: MemoryEnv | None = None, base_offset: int = 0) -> TransactionIndex:
+    return TransactionIndex(MemoryEnv() if env is None else env, PATH, base_offset)
+
+
+def filled(env: MemoryEnv | None = None) -> TransactionIndex:
+    index = make_index(env)
+    for aborted in ENTRIES:
+        index.append(aborted)
+    return index
+
+
+def test_bytes_of_an_entry() -> None:
+    """An entry has the bytes that Kafka writes for it."""
+    aborted = AbortedTxn(1000, 5, 7, 8)
+    data = bytes.fromhex("000000000000000003e8000000000000000500000000000000070000000000000008")
+    assert aborted.to_bytes() == data
+    assert AbortedTxn.from_bytes(data) == aborted
+    env = MemoryEnv()
+    make_index(env).append(aborted)
+    assert env.read_bytes(PATH) == data
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize(
+    ("start", "end", "expected", "is_complete"),
+    [
+        (0, 100, ENTRIES, False),
+        (0, 32, ENTRIES[:3], True),
+        (0, 35, ENTRIES, True),
+        (10, 35, ENTRIES, True),
+        (11, 35, ENTRIES[1:], True),
+        (20, 41, ENTRIES[2:], False),
+        (51, 100, [], False),
+    ],
+)
+def test_collect(start: int, end: int, expected: list[AbortedTxn], is_complete: bool, is_closed: bool) -> None:
+    """The transactions that overlap a range are found, and whether later segments need be asked."""
+    index = filled()
+    if is_closed:
+        index.close()
+    assert index.collect(start, end) == (expected, is_complete)
+
+
+def test_no_file_until_the_first_entry() -> None:
+    """Nothing is created by looking, flushing, syncing or truncating; most segments never have the file."""
+    env = MemoryEnv()
+    index = make_index(env)
+    index.flush()
+    index.sync()
+    index.sanity_check()
+    index.truncate_to(0)
+    index.reset()
+    index.trim_to_valid_size()
+    index.rename("/other.txnindex")
+    assert index.collect(0, 100) == ([], False)
+    assert index.last_offset is None
+    assert env.list_dir("/") == []
+    index.append(ENTRIES[0])
+    assert env.list_dir("/") == ["other.txnindex"]
+    index.rename(PATH)
+    assert env.list_dir("/") == [PATH[1:]]
+    index.remove()
+    assert index.entries == 0
+
+
+def test_last_offsets_must_rise() -> None:
+    """An entry that does not end after the last one is refused."""
+    index = make_index()
+    index.append(AbortedTxn(0, 0, 10, 11))
+    for last_offset in (10, 9):
+        with pytest.raises(ValueError, match="above 10"):
+            index.append(AbortedTxn(1, 5, last_offset, 12))
+    assert index.all() == [AbortedTxn(0, 0, 10, 11)]
+
+
+def test_reopen_appends_after_what_is_there() -> None:
+    """A reopened index goes on after its old entries and drops a trailing part of one."""
+    env = MemoryEnv()
+    filled(env).close()
+    env.open(PATH).append(b"\0" * 20)
+    again = make_index(env)
+    assert again.entries == 4
+    assert again.last_offset == 50
+    later = AbortedTxn(9, 60, 70, 71)
+    again.append(later)
+    assert make_index(env).all() == [*ENTRIES, later]
+    assert env.file_size(PATH) == 5 * 34
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_truncate(is_closed: bool) -> None:
+    """The file is cut at the first transaction that ends at or above the offset."""
+    env = MemoryEnv()
+    index = filled(env)
+    for offset, kept in ((51, 4), (50, 3), (16, 2), (0, 0)):
+        if is_closed:
+            index.close()
+        index.truncate_to(offset)
+        assert index.all() == ENTRIES[:kept]
+        assert env.file_size(PATH) == kept * 34
+    index.append(ENTRIES[0])
+    index.reset()
+    assert index.all() == []
+    assert env.file_size(PATH) == 0
+
+
+def test_sanity() -> None:
+    """An entry that ends below the segment's base offset is corrupt."""
+    env = MemoryEnv()
+    filled(env).sanity_check()
+    with pytest.raises(CorruptLog, match="expected last offsets from 100"):
+        make_index(env, base_offset=100).sanity_check()
+
+
+def test_sync() -> None:
+    """What was appended is durable after a sync, and not before."""
+    env = MemoryEnv()
+    index = make_index(env)
+    index.append(ENTRIES[0])
+    index.sync()
+    env.sync_dir("/")
+    index.append(ENTRIES[1])
+    env.crash()
+    assert make_index(env).all() == ENTRIES[:1]

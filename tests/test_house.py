@@ -1,0 +1,215 @@
+"""Rules of the house that no tool checks: what documentation, packaging and tests promise each other."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.cli import start
+from diamant.broker.config import BROKER_CONFIGS, NO_EFFECT_YET, BrokerConfig
+from diamant.broker.config_docs import configuration_page
+from diamant.broker.topic_config import TOPIC_CONFIGS
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LINKS = ("broker", "cleaner", "protocol", "storage")
+NOT_OURS = {".git", ".venv", "data", "build", "dist"}
+MADE = (".egg-info", "cache", "cache__", ".hypothesis")
+PINNED = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.]*")
+HEAVY = ("aiohttp", "numba", "pandas", "pyarrow", "pyspark")
+
+
+def text_files() -> Iterator[Path]:
+    """Every text file of the repository that people write."""
+    for directory, names, files in os.walk(ROOT):
+        # Links to directories are listed, not followed.
+        names[:] = [name for name in names if name not in NOT_OURS and not name.endswith(MADE)]
+        for name in files:
+            path = Path(directory, name)
+            if path.suffix in {".py", ".md", ".toml", ".txt", ".json", ".yml", ".yaml", ""} and not path.is_symlink():
+                yield path
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method in a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+TEST_MODULES = sorted((ROOT / "tests").rglob("test_*.py"))
+MARKDOWN = sorted(path for path in text_files() if path.suffix == ".md")
+
+
+def shown(path: Path) -> str:
+    """A path as the test's id."""
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("module", TEST_MODULES, ids=shown)
+def test_every_test_says_what_behaviour_it_is_about(module: Path) -> None:
+    """Each test function has a docstring."""
+    tests = [function for function in functions(ast.parse(module.read_text())) if function.name.startswith("test_")]
+    assert [test.name for test in tests if not ast.get_docstring(test)] == []
+
+
+@pytest.mark.parametrize("module", sorted((ROOT / "tests").rglob("*.py")), ids=shown)
+def test_no_test_sleeps(module: Path) -> None:
+    """Tests wait for a condition or move the clock; only a function named wait_... may sleep between two looks."""
+    sleepers = []
+    for function in functions(ast.parse(module.read_text())):
+        for node in ast.walk(function):
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "asyncio.sleep", "sleep")):
+                continue
+            gives_way_only = [ast.unparse(argument) for argument in node.args] == ["0"]
+            if not gives_way_only and not function.name.startswith(("wait_", "_wait_")):
+                sleepers.append(f"{function.name}:{node.lineno}")
+    assert sleepers == []
+
+
+def test_no_file_names_the_machine_it_was_written_on() -> None:
+    """Neither the path of this checkout nor the home directory appears in any file."""
+    places = {str(ROOT), str(Path.home())} - {"/", "/root"}
+    mentions = [
+        f"{shown(path)}: {place}"
+        for path in text_files()
+        for place in places
+        if place in path.read_text(errors="replace")
+    ]
+    assert mentions == []
+
+
+def test_the_top_level_links_lead_into_the_package() -> None:
+    """The four links are relative, so that they work wherever the repository lies."""
+    assert {link: os.readlink(ROOT / link) for link in LINKS} == {link: f"diamant/{link}" for link in LINKS}
+
+
+def test_every_package_is_installed() -> None:
+    """The list of packages in pyproject.toml is what lies under diamant/."""
+    packages = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "diamant").rglob("__init__.py")}
+    assert set(PYPROJECT["tool"]["setuptools"]["packages"]) == packages
+
+
+def requirements(file: str) -> list[str]:
+    """The lines of a requirements file that are not comments."""
+    lines = (ROOT / file).read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_requirements_are_exact() -> None:
+    """Each line is a name and one version, in order, without addresses or options."""
+    assert requirements("requirements-dev.txt")[0] == "-r requirements.txt"
+    for lines in (requirements("requirements.txt"), requirements("requirements-dev.txt")[1:]):
+        assert [line for line in lines if not PINNED.fullmatch(line)] == []
+        assert lines == sorted(lines, key=lambda line: line.split("==")[0])
+
+
+def test_what_the_project_needs_is_pinned() -> None:
+    """Each dependency of pyproject.toml has its exact version in requirements.txt."""
+    needed = {re.split(r"[=<>~]", dependency)[0] for dependency in PYPROJECT["project"]["dependencies"]}
+    assert needed <= {line.split("==")[0] for line in requirements("requirements.txt")}
+
+
+def test_every_ignored_rule_has_its_reason() -> None:
+    """A lint rule is switched off with a comment that says why."""
+    text = (ROOT / "pyproject.toml").read_text()
+    ignored = re.search(r"^ignore = \[\n(.*?)^\]", text, re.DOTALL | re.MULTILINE)
+    assert ignored
+    assert [line for line in ignored[1].splitlines() if not re.fullmatch(r'    "[A-Z]+\d+",\s+# .{10,}', line)] == []
+
+
+def test_the_configuration_page_is_current() -> None:
+    """docs/configuration.md is what the tables print: run `make docs` after changing them."""
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    assert page == configuration_page()
+    for key in (*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values()):
+        assert f"| `{key.name}` |" in page
+        assert key.documentation.rstrip().endswith((".", ")")), key.name
+
+
+def test_configurations_without_effect_say_so() -> None:
+    """An attribute of BrokerConfig that the broker does not read is documented with "No effect yet", and no other is."""
+    code = "".join(path.read_text() for path in (ROOT / "diamant").rglob("*.py") if path.name != "config.py")
+    # Resolved within config.py: into topic defaults, or under a shorter name.
+    resolved = {"message_max_bytes", "log_flush_scheduler_interval_ms", "num_recovery_threads_per_data_dir"}
+    wrong = []
+    for attribute in BrokerConfig.__annotations__.keys() - resolved:
+        key = BROKER_CONFIGS.get(attribute.replace("_", "."))
+        if key is not None:
+            is_read = bool(re.search(rf"config\.{attribute}\b", code)) or f'["{key.name}"]' in code
+            if is_read == key.documentation.endswith(NO_EFFECT_YET):
+                wrong.append(key.name)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=shown)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    """Each relative link of a page names a file that exists."""
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=shown)
+def test_make_targets_that_pages_name_exist(page: Path) -> None:
+    """Each `make x` of a page is a target of the Makefile."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    commands = re.findall(r"(?:^ {4}|`)make((?: [a-z]+)+)", page.read_text(), re.MULTILINE)
+    assert {word for command in commands for word in command.split()} <= targets
+
+
+def dockerfile() -> dict[str, list[str]]:
+    """Instructions of docker/Dockerfile by their word, continued lines joined."""
+    text = re.sub(r"\\\n", " ", (ROOT / "docker" / "Dockerfile").read_text())
+    instructions: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        word, _, rest = line.partition(" ")
+        if word.isupper():
+            instructions.setdefault(word, []).append(rest)
+    return instructions
+
+
+def test_the_image_is_made_of_what_is_here() -> None:
+    """The Dockerfile copies what .dockerignore lets through and what exists, onto the Python that is required."""
+    docker = dockerfile()
+    let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = {source for copy in docker["COPY"] for source in copy.split()[:-1]}
+    assert copied == let_through
+    assert all((ROOT / source).exists() for source in copied)
+    assert docker["FROM"] == ["python:3.11-slim"]
+    assert PYPROJECT["project"]["requires-python"] == ">=3.11"
+
+
+def test_the_image_runs_as_nobody_and_reports_its_health() -> None:
+    """The image has a user without rights, a health check on its port, and the options that its pages use exist."""
+    docker = dockerfile()
+    assert docker["USER"] == ["diamant"]
+    assert docker["EXPOSE"] == ["9092"]
+    assert "9092" in docker["HEALTHCHECK"][0]
+    used = set(re.findall(r'"(--[a-z-]+)"', " ".join(docker["ENTRYPOINT"] + docker["CMD"])))
+    page = (ROOT / "docker" / "README.md").read_text()
+    used |= set(re.findall(r"diamant(?: \\\n +)? (--[a-z]+)", page))
+    assert used <= {option for parameter in start.params for option in parameter.opts}
+    assert "docker build -f docker/Dockerfile -t diamant ." in page
+
+
+def test_an_idle_broker_has_nothing_heavy_in_memory() -> None:
+    """Importing the broker and all its handlers imports no compiler, web server or Spark."""
+    program = f"""
+import importlib, pkgutil, sys
+import diamant.broker.broker, diamant.broker.cli, diamant.broker.handlers as handlers
+for module in pkgutil.iter_modules(handlers.__path__, handlers.__name__ + "."):
+    importlib.import_module(module.name)
+print(*[name for name in {HEAVY} if name in sys.modules])
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (result.returncode, result.stdout.split()) == (0, []), result.stderr
