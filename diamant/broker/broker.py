@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
+from diamant.broker.compiled_walk import CompiledWalk
 from diamant.broker.config import BrokerConfig
 from diamant.broker.dispatch import Dispatcher, frame_header
 from diamant.broker.flusher import Flusher
@@ -109,6 +110,7 @@ class Broker:
             self.scheduler = Scheduler(self.env.clock)
             self.purgatory = Purgatory(loop)
             self.flusher = Flusher(loop)
+            self.compiled_walk = CompiledWalk(self.directory.validation)
             self.directory.on_flush_due = self._flush_due
             self.producer_ids = ProducerIds(lambda: self.metadata.image.next_producer_id, self._commit_producer_ids)
             self.topics = Topics(self.metadata, self.directory, self.config, self._log_changed)

@@ -52,13 +52,13 @@ class Scheduler:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._jobs: list[Job] = []
+        self.jobs: list[Job] = []
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def add(self, job: Job) -> None:
-        self._jobs.append(job)
+        self.jobs.append(job)
         self.poke()
 
     def every(
@@ -100,7 +100,7 @@ class Scheduler:
         while self._task is not None:
             self._wake.clear()
             failed = False
-            due = [job for job in self._jobs if _is_due(job, self._clock.now_ms())]
+            due = [job for job in self.jobs if _is_due(job, self._clock.now_ms())]
             for job in due:
                 try:
                     await job.run()
@@ -116,7 +116,7 @@ class Scheduler:
 
     def _until_next_s(self) -> float:
         now_ms = self._clock.now_ms()
-        times = [due_ms - now_ms for job in self._jobs if (due_ms := job.due_ms()) is not None]
+        times = [due_ms - now_ms for job in self.jobs if (due_ms := job.due_ms()) is not None]
         return min(max(min(times, default=1 << 40), 1) / 1000, MAX_SLEEP_S)
 
     async def _sleep(self, delay_s: float) -> None:

@@ -25,6 +25,7 @@ from diamant.protocol.validation import (
     RecordChecks,
     WalkOutcome,
 )
+from diamant.protocol.validation import walk_records as plain_walk_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., object]")
 
+SMALL_BATCH_RECORDS = 4
+"""Below this the plain walk is quicker than calling compiled code (about 3 us)."""
+
 _INT64_MAX = 2**63 - 1
-_INT64_MIN = -(2**63)
 _GREATEST_BASE_TIMESTAMP = 2**62
 _NO_TIMESTAMP = -1
 
@@ -152,7 +155,9 @@ def walk(data: NDArray[np.uint8], record_count: int, base_timestamp: int) -> tup
 def walk_records(
     payload: bytes | memoryview, record_count: int, base_timestamp: int, checks: RecordChecks
 ) -> WalkOutcome:
-    """Compiled twin of `protocol.validation.walk_records`."""
+    """Compiled twin of `protocol.validation.walk_records`, which goes on serving batches that are too small for it."""
+    if record_count < SMALL_BATCH_RECORDS:
+        return plain_walk_records(payload, record_count, base_timestamp, checks)
     if not -_GREATEST_BASE_TIMESTAMP <= base_timestamp <= _GREATEST_BASE_TIMESTAMP:
         return WalkOutcome(TIMESTAMP_OVERFLOW, 0, 0, _NO_TIMESTAMP, -1, False, _INT64_MAX)
     return WalkOutcome._make(walk(np.frombuffer(payload, np.uint8), record_count, base_timestamp))
@@ -160,4 +165,4 @@ def walk_records(
 
 def warm_up() -> None:
     """Compile (or load from the cache) what a broker uses, so that the first real call does not pay for it."""
-    walk_records(b"", 0, 0, RecordChecks(False, 0, 0, 0, False))
+    walk(np.frombuffer(b"", np.uint8), 0, 0)

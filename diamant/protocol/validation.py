@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from diamant.protocol import compression
-from diamant.protocol.batch import NO_TIMESTAMP, BatchHeader
+from diamant.protocol.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb, ErrorCode, KafkaError
 from diamant.protocol.records import records_payload
 from diamant.protocol.varint import read_varint, read_varlong
@@ -101,7 +101,7 @@ class WalkOutcome(NamedTuple):
     can be out of range."""
 
 
-Walk: TypeAlias = Callable[[bytes, int, int, RecordChecks], WalkOutcome]
+Walk: TypeAlias = Callable[[bytes | memoryview, int, int, RecordChecks], WalkOutcome]
 
 
 def check_client_header(header: BatchHeader) -> None:
@@ -275,8 +275,13 @@ def validate_client_batch(
     * UNSUPPORTED_COMPRESSION_TYPE: a codec that does not exist.
     """
     check_client_header(header)
+    payload: bytes | memoryview
     try:
-        payload = records_payload(buffer, position, header, max_bytes=max_decompressed_bytes)
+        if header.codec == compression.NONE and position + header.size <= len(buffer):
+            # Not copied: a walk that wants bytes makes them itself.
+            payload = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
+        else:
+            payload = records_payload(buffer, position, header, max_bytes=max_decompressed_bytes)
     except DecompressionBomb as error:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch is refused: {error}") from error
     except CorruptBatch as error:
@@ -306,7 +311,7 @@ def _timestamp_range(checks: RecordChecks) -> tuple[int, int]:
     return checks.now_ms - checks.before_max_ms, checks.now_ms + checks.after_max_ms
 
 
-def _refuse_bad_records(payload: bytes, header: BatchHeader, checks: RecordChecks) -> None:
+def _refuse_bad_records(payload: bytes | memoryview, header: BatchHeader, checks: RecordChecks) -> None:
     """Raise KafkaError with a list of the records that break a rule, if any does (`LogValidator.validateRecord`)."""
     errors: list[tuple[int, str | None]] = []
     bad_count = 0

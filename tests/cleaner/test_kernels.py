@@ -6,11 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diamant.broker.compiled_walk import CompiledWalk
 from diamant.protocol import validation
 from diamant.protocol.batch import HEADER_SIZE
 from diamant.protocol.records import Header, Record, build_batch
+from diamant.storage.log import Validation
 
 kernels = pytest.importorskip("diamant.cleaner.kernels")
+
+
+@pytest.fixture(autouse=True)
+def _no_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "SMALL_BATCH_RECORDS", 0)
+
 
 CHECKS = validation.RecordChecks(True, 0, 0, 0, False)
 
@@ -62,3 +70,15 @@ def test_walk_of_damaged_records_equals_the_plain_walk(records: list[Record], da
 def test_walk_of_a_hostile_record_count_ends_with_the_bytes() -> None:
     """A count of two billion over a few bytes ends where the bytes end."""
     assert kernels.walk_records(b"\x00" * 3, 2**31 - 1, 0, CHECKS).fault != validation.NO_FAULT
+
+
+def test_the_compiled_walk_replaces_the_plain_one_after_enough_records() -> None:
+    """The plain walk serves until the limit; then the compiled one is loaded in a thread and takes over."""
+    settings_of_logs = Validation()
+    compiled = CompiledWalk(settings_of_logs, load_after_records=10)
+    payload = payload_of([Record(0, 5, b"k", b"v")] * 8)
+    first = settings_of_logs.walk(payload, 8, 5, CHECKS)
+    assert not compiled.wait_loaded(60)
+    settings_of_logs.walk(payload, 8, 5, CHECKS)
+    assert compiled.wait_loaded(60)
+    assert settings_of_logs.walk(payload, 8, 5, CHECKS) == first

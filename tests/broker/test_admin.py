@@ -1,0 +1,400 @@
+"""The administrative APIs on the wire: topics, partitions, configurations, and what the broker says of itself."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config import BrokerConfig
+from diamant.broker.handlers import APIS
+from diamant.protocol.apis import ADVERTISED, SERVED
+from diamant.protocol.errors import ErrorCode
+from diamant.storage.env import RealEnv
+from tests.broker.wire import (
+    ALTER_CONFIGS,
+    API_VERSIONS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_LOG_DIRS,
+    FIND_COORDINATOR,
+    INCREMENTAL_ALTER_CONFIGS,
+    INIT_PRODUCER_ID,
+    METADATA,
+    WireClient,
+)
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_api_versions_lists_what_is_served(wire: WireClient, version: int) -> None:
+    """Every key of the table with its advertised range, nothing else; Produce says 0 although it begins at 3."""
+    response = await wire.call(API_VERSIONS, version, {"client_software_name": "test", "client_software_version": "1"})
+    found = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+    assert found == {api.key: tuple(ADVERTISED[api.key]) for api in APIS}
+    assert found[0] == (0, 13)
+    if version >= 3:
+        assert [(feature.name, feature.max_version_level) for feature in response.finalized_features] == [
+            ("metadata.version", 25)
+        ]
+        assert response.finalized_features_epoch >= 0
+
+
+async def test_api_versions_of_the_future(wire: WireClient) -> None:
+    """A version that nobody knows yet is answered in version 0 with error 35 and the one range that the client needs."""
+    wire.writer.write(wire.frame(API_VERSIONS, 99, b"\x01\x01\x00whatever"))
+    correlation_id, body = await wire.receive_frame()
+    assert correlation_id == 1
+    assert body == struct.pack(">hihhh", 35, 1, 18, 0, 4)
+    response = await wire.call(API_VERSIONS, 4, {})
+    assert response.error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(0, 2), (1, 3), (3, 14), (52, 0), (99, 0), (-1, 0), (11, 5)])
+async def test_what_is_not_served_closes_the_connection(wire: WireClient, api_key: int, version: int) -> None:
+    """Refused versions, unknown keys and APIs without a handler: no answer could be understood."""
+    wire.writer.write(wire.frame(api_key, version, bytes(20)))
+    assert await wire.is_closed()
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: str(api.key))
+async def test_bodies_that_make_no_sense_close_the_connection(broker: Broker, api: Any) -> None:
+    """For every API and version: 200 bytes of 0xFF are not a request."""
+    for version in range(SERVED[api.key].min, SERVED[api.key].max + 1):
+        async with WireClient(broker.bootstrap_servers) as client:
+            client.writer.write(client.frame(api.key, version, b"\xff" * 200))
+            if (api.key, version) in ((API_VERSIONS, 0), (API_VERSIONS, 1), (API_VERSIONS, 2)):
+                continue  # has no body
+            assert await client.is_closed()
+    async with WireClient(broker.bootstrap_servers) as client:
+        assert (await client.call(METADATA, 12, {"topics": None})).topics == ()
+
+
+def new_topic(name: str, **fields: Any) -> dict[str, Any]:
+    """A topic of a CreateTopics request."""
+    return {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": [], **fields}
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_create_topics(wire: WireClient, broker: Broker, version: int) -> None:
+    """Each version creates; 5 and later tell counts and configurations, 7 the id."""
+    configs = [{"name": "retention.ms", "value": "1000"}]
+    fields = {"topics": [new_topic("t", num_partitions=3, configs=configs)], "timeout_ms": 1000}
+    (topic,) = (await wire.call(CREATE_TOPICS, version, fields)).topics
+    assert (topic.name, topic.error_code) == ("t", ErrorCode.NONE)
+    if version >= 5:
+        assert (topic.num_partitions, topic.replication_factor) == (3, 1)
+        assert {config.name: config.value for config in topic.configs}["retention.ms"] == "1000"
+    if version >= 7:
+        assert topic.topic_id == broker.topics.by_name["t"].topic_id
+    assert broker.topics.log("t", 2).config.retention_ms == 1000
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (new_topic("old"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (new_topic(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic(".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("a_b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("t", num_partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (new_topic("t", num_partitions=20_000), ErrorCode.POLICY_VIOLATION),
+        (new_topic("t", replication_factor=3), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (new_topic("t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (new_topic("t", configs=[{"name": "no.such", "value": "1"}]), ErrorCode.INVALID_CONFIG),
+        (new_topic("t", configs=[{"name": "retention.ms", "value": "x"}]), ErrorCode.INVALID_CONFIG),
+        (
+            new_topic("t", assignments=[{"partition_index": 0, "broker_ids": [1]}]),
+            ErrorCode.INVALID_REQUEST,
+        ),
+        (
+            new_topic(
+                "t",
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[{"partition_index": 0, "broker_ids": [2]}],
+            ),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ),
+        (
+            new_topic(
+                "t",
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[{"partition_index": 1, "broker_ids": [1]}],
+            ),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ),
+    ],
+)
+async def test_create_topics_refuses(wire: WireClient, topic: dict[str, Any], code: ErrorCode) -> None:
+    """What may not be created is named with its reason; the others of the request are created."""
+    await wire.create("old")
+    await wire.create("a.b")
+    fields = {"topics": [topic, new_topic("good")], "timeout_ms": 1000}
+    refused, good = (await wire.call(CREATE_TOPICS, 7, fields)).topics
+    assert (refused.error_code, good.error_code) == (code, ErrorCode.NONE)
+    assert refused.error_message
+
+
+async def test_create_topics_named_twice(wire: WireClient) -> None:
+    """A name that stands twice in a request is refused and nothing is created of it."""
+    fields = {"topics": [new_topic("t"), new_topic("t")], "timeout_ms": 1000}
+    (topic,) = (await wire.call(CREATE_TOPICS, 7, fields)).topics
+    assert topic.error_code == ErrorCode.INVALID_REQUEST
+    assert (await wire.call(METADATA, 12, {"topics": None})).topics == ()
+
+
+async def test_create_topics_by_assignment_and_by_default(tmp_path: Path) -> None:
+    """An assignment gives the number of partitions; -1 takes num.partitions."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=4)
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        assignments = [{"partition_index": index, "broker_ids": [1]} for index in range(2)]
+        by_assignment = new_topic("a", num_partitions=-1, replication_factor=-1, assignments=assignments)
+        by_default = new_topic("b", num_partitions=-1, replication_factor=-1)
+        fields = {"topics": [by_assignment, by_default], "timeout_ms": 1000}
+        topics = (await wire.call(CREATE_TOPICS, 7, fields)).topics
+        assert [topic.num_partitions for topic in topics] == [2, 4]
+
+
+async def test_create_topics_can_only_validate(wire: WireClient) -> None:
+    """validate_only answers as if, and creates nothing."""
+    fields = {"topics": [new_topic("t")], "timeout_ms": 1000, "validate_only": True}
+    assert (await wire.call(CREATE_TOPICS, 7, fields)).topics[0].error_code == ErrorCode.NONE
+    assert (await wire.call(METADATA, 12, {"topics": None})).topics == ()
+
+
+async def test_delete_topics(wire: WireClient, broker: Broker, tmp_path: Path) -> None:
+    """By name or id, each with its result; the directory is set aside and a topic of that name may be made again."""
+    first = (await wire.create("a")).topic_id
+    second = (await wire.create("b")).topic_id
+    unknown = uuid4()
+    topics = [
+        {"name": "a", "topic_id": None},
+        {"name": None, "topic_id": second},
+        {"name": None, "topic_id": unknown},
+        {"name": "absent", "topic_id": None},
+        {"name": "a", "topic_id": first},
+    ]
+    response = await wire.call(DELETE_TOPICS, 6, {"topics": topics, "timeout_ms": 1000})
+    assert [(topic.name, topic.error_code) for topic in response.responses] == [
+        ("a", ErrorCode.NONE),
+        ("b", ErrorCode.NONE),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        ("absent", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("a", ErrorCode.INVALID_REQUEST),
+    ]
+    names = [name for name in RealEnv().list_dir(str(tmp_path)) if name.startswith(("a-", "b-"))]
+    assert len([name for name in names if name.endswith("-delete")]) == len(names) == 2
+    assert (await wire.create("a")).topic_id != first
+    assert (await wire.produce("a", [b"x"])).base_offset == 0
+
+
+async def test_deleted_files_go_after_their_delay(wire: WireClient, broker: Broker, tmp_path: Path) -> None:
+    """file.delete.delay.ms=0: the directory is gone without anyone asking again."""
+    import asyncio
+
+    await wire.create("t", file_delete_delay_ms="0")
+    await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
+    async with asyncio.timeout(5):
+        while any(name.startswith("t-") for name in RealEnv().list_dir(str(tmp_path))):
+            await asyncio.sleep(0)
+
+
+async def test_deletion_can_be_disabled(tmp_path: Path) -> None:
+    """delete.topic.enable=false has its own error, and an older one in old versions."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, delete_topic_enable=False)
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t")
+        for version, code in ((1, ErrorCode.INVALID_REQUEST), (5, ErrorCode.TOPIC_DELETION_DISABLED)):
+            response = await wire.call(DELETE_TOPICS, version, {"topic_names": ["t"], "timeout_ms": 1000})
+            assert response.responses[0].error_code == code
+
+
+async def test_create_partitions(wire: WireClient) -> None:
+    """A topic grows; the new partitions take records; shrinking and staying are refused."""
+    await wire.create("t")
+
+    async def grow(count: int, assignments: Any = None, name: str = "t") -> ErrorCode:
+        topic = {"name": name, "count": count, "assignments": assignments}
+        response = await wire.call(CREATE_PARTITIONS, 3, {"topics": [topic], "timeout_ms": 1000})
+        return ErrorCode(response.results[0].error_code)
+
+    assert await grow(3) is ErrorCode.NONE
+    assert (await wire.produce("t", [b"x"], partition=2)).error_code == ErrorCode.NONE
+    assert await grow(3) is ErrorCode.INVALID_PARTITIONS
+    assert await grow(1) is ErrorCode.INVALID_PARTITIONS
+    assert await grow(4, [{"broker_ids": [7]}]) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert await grow(5, [{"broker_ids": [1]}]) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert await grow(4, [{"broker_ids": [1]}]) is ErrorCode.NONE
+    assert await grow(2, name="absent") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def describe(wire: WireClient, resource_type: int, name: str, keys: list[str] | None = None) -> Any:
+    """DescribeConfigs of one resource."""
+    resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
+    fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
+    return (await wire.call(DESCRIBE_CONFIGS, 4, fields)).results[0]
+
+
+async def alter(
+    wire: WireClient, resource_type: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
+) -> Any:
+    """IncrementalAlterConfigs of one resource."""
+    configs = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
+    resource = {"resource_type": resource_type, "resource_name": name, "configs": configs}
+    fields = {"resources": [resource], "validate_only": validate_only}
+    return (await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, fields)).responses[0]
+
+
+async def test_describe_configs(wire: WireClient) -> None:
+    """Values with their sources, types, synonyms and documentation; a filter by name; errors by resource."""
+    await wire.create("t", retention_ms="5000")
+    result = await describe(wire, TOPIC, "t", ["retention.ms", "segment.bytes"])
+    found = {config.name: config for config in result.configs}
+    assert (found["retention.ms"].value, found["retention.ms"].config_source) == ("5000", 1)
+    assert (found["segment.bytes"].value, found["segment.bytes"].config_source) == ("1073741824", 5)
+    assert found["segment.bytes"].synonyms
+    assert found["retention.ms"].documentation
+    assert len((await describe(wire, TOPIC, "t")).configs) > 20
+    broker = {config.name: config.value for config in (await describe(wire, BROKER, "1")).configs}
+    assert broker["auto.create.topics.enable"] == "true"
+    assert (await describe(wire, TOPIC, "absent")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await describe(wire, BROKER, "9")).error_code == ErrorCode.INVALID_REQUEST
+    assert (await describe(wire, 99, "x")).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_changed_configuration_is_in_effect_at_once(wire: WireClient) -> None:
+    """max.message.bytes set over the wire refuses the next batch, and taken back lets it in."""
+    await wire.create("t")
+    assert (await alter(wire, TOPIC, "t", ("max.message.bytes", SET, "100"))).error_code == ErrorCode.NONE
+    assert (await wire.produce("t", [bytes(1000)])).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert (await alter(wire, TOPIC, "t", ("max.message.bytes", DELETE, None))).error_code == ErrorCode.NONE
+    assert (await wire.produce("t", [bytes(1000)])).error_code == ErrorCode.NONE
+
+
+async def test_incremental_operations(wire: WireClient) -> None:
+    """Lists are appended to and subtracted from; a bad change changes nothing of its resource."""
+    await wire.create("t")
+
+    async def policy() -> str:
+        return str((await describe(wire, TOPIC, "t", ["cleanup.policy"])).configs[0].value)
+
+    assert (await alter(wire, TOPIC, "t", ("cleanup.policy", APPEND, "compact"))).error_code == ErrorCode.NONE
+    assert await policy() == "delete,compact"
+    assert (await alter(wire, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))).error_code == ErrorCode.NONE
+    assert await policy() == "compact"
+    for changes, code in (
+        ((("cleanup.policy", SET, "delete"), ("no.such", SET, "1")), ErrorCode.INVALID_CONFIG),
+        ((("cleanup.policy", SET, "delete"), ("cleanup.policy", DELETE, None)), ErrorCode.INVALID_REQUEST),
+        ((("cleanup.policy", SET, None),), ErrorCode.INVALID_REQUEST),
+        ((("retention.ms", APPEND, "1"),), ErrorCode.INVALID_CONFIG),
+        ((("retention.ms", 9, "1"),), ErrorCode.INVALID_REQUEST),
+    ):
+        assert (await alter(wire, TOPIC, "t", *changes)).error_code == code
+    assert (
+        await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "delete"), validate_only=True)
+    ).error_code == ErrorCode.NONE
+    assert await policy() == "compact"
+    assert (
+        await alter(wire, TOPIC, "absent", ("cleanup.policy", SET, "delete"))
+    ).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_alter_configs_replaces_the_set(wire: WireClient) -> None:
+    """The old API: what the request leaves out goes back to its default."""
+    await wire.create("t", retention_ms="1", segment_ms="2")
+    resource = {
+        "resource_type": TOPIC,
+        "resource_name": "t",
+        "configs": [{"name": "retention.ms", "value": "3"}],
+    }
+    response = await wire.call(ALTER_CONFIGS, 2, {"resources": [resource], "validate_only": False})
+    assert response.responses[0].error_code == ErrorCode.NONE
+    found = (await describe(wire, TOPIC, "t", ["retention.ms", "segment.ms"])).configs
+    assert {config.name: (config.value, config.config_source) for config in found} == {
+        "retention.ms": ("3", 1),
+        "segment.ms": ("604800000", 5),
+    }
+
+
+async def test_broker_configurations_change_topics_that_do_not_set_them(wire: WireClient, broker: Broker) -> None:
+    """A dynamic broker default reaches running logs, and one for this broker wins over one for all."""
+    await wire.create("t")
+    await wire.create("own", retention_ms="7")
+    assert (await alter(wire, BROKER, "", ("log.retention.ms", SET, "1111"))).error_code == ErrorCode.NONE
+    assert broker.topics.log("t", 0).config.retention_ms == 1111
+    assert (await alter(wire, BROKER, "1", ("log.retention.ms", SET, "2222"))).error_code == ErrorCode.NONE
+    assert broker.topics.log("t", 0).config.retention_ms == 2222
+    assert broker.topics.log("own", 0).config.retention_ms == 7
+    (entry,) = (await describe(wire, BROKER, "", None)).configs
+    assert (entry.name, entry.value, entry.config_source) == ("log.retention.ms", "1111", 3)
+    assert (await alter(wire, BROKER, "1", ("node.id", SET, "5"))).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_describe_cluster(wire: WireClient, broker: Broker, version: int) -> None:
+    """This broker and its cluster id; controllers cannot be asked for here."""
+    response = await wire.call(DESCRIBE_CLUSTER, version, {"include_cluster_authorized_operations": True})
+    (node,) = response.brokers
+    assert (node.broker_id, f"{node.host}:{node.port}") == (1, broker.bootstrap_servers)
+    assert (response.cluster_id, response.controller_id) == (broker.cluster_id, 1)
+    assert response.cluster_authorized_operations > 0
+    if version >= 1:
+        for endpoint_type, code in ((2, 114), (9, 115)):
+            assert (await wire.call(DESCRIBE_CLUSTER, version, {"endpoint_type": endpoint_type})).error_code == code
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+async def test_describe_log_dirs(wire: WireClient, version: int) -> None:
+    """Sizes of all partitions for null, of those asked for otherwise; the disk's totals from 4 on."""
+    await wire.create("t", partitions=2)
+    await wire.produce("t", [bytes(1000)])
+    for topics, count in ((None, 2), ([{"topic": "t", "partitions": [0]}], 1), ([], 0)):
+        (result,) = (await wire.call(DESCRIBE_LOG_DIRS, version, {"topics": topics})).results
+        partitions = [partition for topic in result.topics for partition in topic.partitions]
+        assert len(partitions) == count
+        if count:
+            assert max(partition.partition_size for partition in partitions) > 1000
+        if version >= 4:
+            assert result.total_bytes > result.usable_bytes > 0
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_find_coordinator(wire: WireClient, broker: Broker, version: int) -> None:
+    """This broker coordinates everything; key types that a version does not have are refused."""
+    response = await wire.call(FIND_COORDINATOR, version, {"key": "g", "key_type": 0, "coordinator_keys": ["g", "h"]})
+    found = response.coordinators if version >= 4 else [response]
+    assert [(entry.error_code, entry.node_id, f"{entry.host}:{entry.port}") for entry in found] == [
+        (ErrorCode.NONE, 1, broker.bootstrap_servers)
+    ] * len(found)
+    if version >= 1:
+        response = await wire.call(FIND_COORDINATOR, version, {"key": "g", "key_type": 9, "coordinator_keys": ["g"]})
+        found = response.coordinators if version >= 4 else [response]
+        assert found[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_transactional_producers_are_refused_for_now(wire: WireClient) -> None:
+    """A transactional id is an error that clients do not retry; an empty one is invalid."""
+    for transactional_id, code in (("tx", ErrorCode.UNSUPPORTED_VERSION), ("", ErrorCode.INVALID_REQUEST)):
+        fields = {"transactional_id": transactional_id, "transaction_timeout_ms": 1000}
+        assert (await wire.call(INIT_PRODUCER_ID, 4, fields)).error_code == code
+
+
+async def test_a_thousand_partitions_come_in_time(wire: WireClient) -> None:
+    """CreateTopics of 1,000 partitions is answered within the client's patience, and deletion too."""
+    assert (await wire.create("big", partitions=1000)).error_code == ErrorCode.NONE
+    assert (await wire.produce("big", [b"x"], partition=999)).error_code == ErrorCode.NONE
+    response = await wire.call(DELETE_TOPICS, 5, {"topic_names": ["big"], "timeout_ms": 1000})
+    assert response.responses[0].error_code == ErrorCode.NONE

@@ -1,0 +1,243 @@
+"""The broker as a whole: its life, its directory, what survives a restart, what it does when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.broker import CHECKPOINT_INTERVAL_MS, Broker
+from diamant.broker.config import BrokerConfig
+from diamant.broker.scheduler import Job
+from diamant.protocol.errors import ErrorCode
+from diamant.storage.clock import SettableClock
+from diamant.storage.env import RealEnv
+from diamant.storage.errors import StorageError
+from diamant.storage.names import CLEAN_SHUTDOWN
+from tests.broker.test_produce_fetch import fetch, values_of
+from tests.broker.wire import DELETE_RECORDS, INIT_PRODUCER_ID, METADATA, WireClient
+
+
+def config(path: Path, **kafka_names: object) -> BrokerConfig:
+    """A broker's configuration on a free port."""
+    return BrokerConfig(listen="127.0.0.1:0", data_dir=path, **kafka_names)
+
+
+def test_a_broker_in_a_thread_of_its_own(tmp_path: Path) -> None:
+    """Plain `with` starts a loop in a thread and ends it; the port is open inside and closed after."""
+    threads = threading.active_count()
+    with Broker(config(tmp_path)) as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        socket.create_connection((host, int(port))).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+    assert threading.active_count() == threads
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
+
+
+async def test_two_brokers_side_by_side(tmp_path: Path) -> None:
+    """Nothing is global: two brokers in one process have their own ports, clusters and topics."""
+    async with Broker(config(tmp_path / "a")) as first, Broker(config(tmp_path / "b")) as second:
+        assert first.bootstrap_servers != second.bootstrap_servers
+        assert first.cluster_id != second.cluster_id
+        async with WireClient(first.bootstrap_servers) as wire:
+            await wire.create("t")
+        async with WireClient(second.bootstrap_servers) as wire:
+            assert (await wire.call(METADATA, 12, {"topics": None})).topics == ()
+
+
+async def test_a_directory_has_one_broker(tmp_path: Path) -> None:
+    """A second broker on the same directory is refused, and the first one is not disturbed."""
+    async with Broker(config(tmp_path)) as broker:
+        with pytest.raises(StorageError):
+            await Broker(config(tmp_path)).start()
+        async with WireClient(broker.bootstrap_servers) as wire:
+            assert (await wire.create("t")).error_code == ErrorCode.NONE
+    async with Broker(config(tmp_path)) as broker:
+        assert list(broker.topics.by_name) == ["t"]
+
+
+async def test_a_port_in_use_is_refused_before_the_directory_is_touched(tmp_path: Path) -> None:
+    """A start that fails leaves nothing: no files, no lock."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        address = f"127.0.0.1:{sock.getsockname()[1]}"
+        with pytest.raises(OSError, match="in use"):
+            await Broker(BrokerConfig(listen=address, data_dir=tmp_path / "data")).start()
+    assert not (tmp_path / "data").exists()
+
+
+async def test_everything_survives_a_restart(tmp_path: Path) -> None:
+    """Records, ids, configurations, log start, cluster id; the leader epoch never goes down."""
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        cluster_id = broker.cluster_id
+        topic_id = (await wire.create("t", partitions=2, retention_ms="-1")).topic_id
+        await wire.produce("t", [b"a"])
+        await wire.produce("t", [b"b"])
+        partition = {"partition_index": 0, "offset": 1}
+        fields = {"topics": [{"name": "t", "partitions": [partition]}], "timeout_ms": 1000}
+        await wire.call(DELETE_RECORDS, 2, fields)
+        epoch = broker.topics.log("t", 0).leader_epoch
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        assert broker.cluster_id == cluster_id
+        assert broker.topics.by_name["t"].topic_id == topic_id
+        assert broker.topics.log("t", 1).config.retention_ms == -1
+        assert broker.topics.log("t", 0).leader_epoch >= epoch
+        assert (await fetch(wire, "t", 0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        partition = await fetch(wire, "t", 1)
+        assert (partition.high_watermark, partition.log_start_offset) == (2, 1)
+        assert values_of(partition.records) == [b"b"]
+        assert (await wire.produce("t", [b"c"])).base_offset == 2
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])
+async def test_duplicates_are_recognised_after_a_restart(tmp_path: Path, is_clean: bool) -> None:
+    """A producer that repeats its last batch after the broker came back gets the first offset; ids are not given twice."""
+    broker = Broker(config(tmp_path))
+    await broker.start()
+    async with WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t")
+        answer = await wire.call(INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout_ms": 1000})
+        producer = {"producer_id": int(answer.producer_id), "producer_epoch": 0}
+        await wire.produce("t", [b"a"], **producer, base_sequence=0)
+        await wire.produce("t", [b"b"], **producer, base_sequence=1)
+    await broker.stop()
+    if not is_clean:
+        (tmp_path / CLEAN_SHUTDOWN).unlink()
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        assert (await wire.produce("t", [b"b"], **producer, base_sequence=1)).base_offset == 1
+        assert (await wire.produce("t", [b"c"], **producer, base_sequence=2)).base_offset == 2
+        answer = await wire.call(INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout_ms": 1000})
+        assert answer.producer_id not in (-1, producer["producer_id"])
+
+
+async def test_stop_ends_waiting_fetches(tmp_path: Path) -> None:
+    """A long poll is answered with what there is when the broker stops, and the stop does not wait for its time."""
+    from tests.broker.wire import FETCH, fetch_fields
+
+    broker = Broker(config(tmp_path))
+    await broker.start()
+    async with WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t")
+        correlation_id = wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=600_000))
+        while not len(broker.purgatory):
+            await asyncio.sleep(0)
+        await broker.stop()
+        assert (await wire.receive(FETCH, 12, correlation_id)).error_code == ErrorCode.NONE
+
+
+async def test_retention_follows_the_clock(tmp_path: Path) -> None:
+    """A day later, by the clock, old segments are gone and the log start has moved."""
+    clock = SettableClock(1_700_000_000_000)
+    broker_config = config(tmp_path, log_retention_check_interval_ms=60_000, log_initial_task_delay_ms=0)
+    async with Broker(broker_config, env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", retention_ms="3600000")
+        await wire.produce("t", [b"old"])
+        clock.advance_ms(24 * 3600 * 1000)
+        log = broker.topics.log("t", 0)
+        async with asyncio.timeout(5):
+            while log.log_start_offset == 0:
+                await asyncio.sleep(0)
+        assert (await fetch(wire, "t", 0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await wire.produce("t", [b"new"], timestamp=clock.now_ms())).base_offset == 1
+
+
+async def test_checkpoints_are_written_after_changes_only(tmp_path: Path) -> None:
+    """The high watermark is on disk some seconds after an append; without changes nothing is due."""
+    clock = SettableClock(1_700_000_000_000)
+    checkpoint = tmp_path / "replication-offset-checkpoint"
+    async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t")
+        await wire.produce("t", [b"a"])
+        clock.advance_ms(CHECKPOINT_INTERVAL_MS)
+        async with asyncio.timeout(5):
+            while not checkpoint.exists() or "t 0 1" not in checkpoint.read_text():
+                await asyncio.sleep(0)
+        jobs: list[Job] = broker.scheduler.jobs
+        assert {job.name: job.due_ms() for job in jobs}["checkpoints"] is None
+
+
+async def test_flush_ms_syncs_in_time(tmp_path: Path) -> None:
+    """A topic with flush.ms is synced when that time is over, by the clock."""
+    clock = SettableClock(1_700_000_000_000)
+    async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", flush_ms="1000")
+        await wire.produce("t", [b"a"])
+        log = broker.topics.log("t", 0)
+        assert log.recovery_point == 0
+        clock.advance_ms(1000)
+        async with asyncio.timeout(5):
+            while log.recovery_point == 0:
+                await asyncio.sleep(0)
+
+
+async def test_an_idle_broker_uses_no_processor(broker: Broker, wire: WireClient) -> None:
+    """With a connection open and nothing to do, the loop sleeps."""
+    await wire.create("t")
+    await asyncio.to_thread(threading.Event().wait, 0.05)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    await asyncio.to_thread(threading.Event().wait, 0.5)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.05
+
+
+def test_a_broker_loads_nothing_heavy(tmp_path: Path) -> None:
+    """Starting and stopping a broker imports neither compilers nor web servers nor data frames."""
+    code = (
+        "import sys; from diamant import Broker, BrokerConfig\n"
+        f"with Broker(BrokerConfig(listen='127.0.0.1:0', data_dir={str(tmp_path)!r})): pass\n"
+        "print([name for name in ('numba', 'pyspark', 'aiohttp', 'pandas', 'pyarrow') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+async def test_several_listeners(tmp_path: Path) -> None:
+    """Each listener tells its own address, or what advertised.listeners says."""
+    properties = {
+        "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
+        "advertised.listeners": "A://127.0.0.1:0,B://example.org:1234",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+    }
+    async with Broker(BrokerConfig(data_dir=tmp_path, properties=properties)) as broker:
+        first, second = broker.bootstrap_servers.split(",")
+        told = []
+        for address in (first, second):
+            async with WireClient(address) as wire:
+                (node,) = (await wire.call(METADATA, 12, {"topics": []})).brokers
+                told.append(f"{node.host}:{node.port}")
+        assert told == [first, "example.org:1234"]
+
+
+async def test_every_interface(tmp_path: Path) -> None:
+    """An empty host listens in both IP families, and clients are told the address at which they arrived."""
+    async with Broker(BrokerConfig(listen=":0", data_dir=tmp_path)) as broker:
+        port = broker.addresses[0].port
+        for host in ("127.0.0.1", *(["::1"] if socket.has_ipv6 and _has_ipv6_loopback() else [])):
+            async with WireClient(f"{host}:{port}") as wire:
+                (node,) = (await wire.call(METADATA, 12, {"topics": []})).brokers
+                assert (node.host, node.port) == (host, port)
+
+
+def _has_ipv6_loopback() -> bool:
+    with socket.socket(socket.AF_INET6) as sock:
+        try:
+            sock.bind(("::1", 0))
+        except OSError:
+            return False
+    return True
+
+
+def test_the_plugin_gives_every_test_its_topic(diamant_topic: str, request: pytest.FixtureRequest) -> None:
+    """A name that says which test it is of, that Kafka accepts, and that is new each time."""
+    from diamant.broker.topics import check_name
+
+    check_name(diamant_topic)
+    assert diamant_topic.startswith("test-the-plugin-gives-every-test-its-topic")
