@@ -17,7 +17,7 @@ from diamant.protocol.metadata_records import Endpoint, FeatureLevelRecord, Meta
 from diamant.protocol.raft_control import KRaftVoters, Voter, VoterEndpoint
 from diamant.storage import names
 from diamant.storage.checkpoints import write_partition_metadata
-from diamant.storage.env import Env
+from diamant.storage.env import Env, parent
 from diamant.storage.errors import StorageError
 from diamant.storage.meta_properties import MetaProperties, write_meta_properties
 from diamant.storage.metadata_features import BOOTSTRAP_FEATURES, METADATA_VERSION
@@ -69,6 +69,7 @@ def format_directory(
     write_snapshot(env, directory, BOOTSTRAP_SNAPSHOT, content)
     write_partition_metadata(env, directory, METADATA_TOPIC_ID)
     write_meta_properties(env, path, properties)
+    env.sync_dir(parent(path))
     return properties
 
 

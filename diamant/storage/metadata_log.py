@@ -181,7 +181,10 @@ class MetadataLog:
             )
         _check_owner(path, properties, node_id, directory_id)
         directory = metadata_directory(path)
-        env.make_dirs(directory)
+        if not env.is_dir(directory):
+            # Formatted for voters from the configuration, and never started.
+            env.make_dirs(directory)
+            env.sync_dir(path)
         _check_topic_id(env, directory)
         loaded = load_metadata(env, directory)
         _check_writable(directory, loaded, properties)

@@ -30,7 +30,7 @@ TIMEOUT_S = 20
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_confluent_kafka(diamant_broker: Broker, diamant_topic: str, codec: str, idempotent: bool) -> None:
-    """librdkafka gets back what it sent, in order, and the batches are stored in the codec it was told to use."""
+    """Librdkafka gets back what it sent, in order, and the batches are stored in the codec it was told to use."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     errors: list[Any] = []
@@ -43,9 +43,7 @@ def test_confluent_kafka(diamant_broker: Broker, diamant_topic: str, codec: str,
         }
     )
     for key, value, headers in MESSAGES:
-        producer.produce(
-            diamant_topic, value, key, headers=headers, on_delivery=lambda error, _: errors.append(error)
-        )
+        producer.produce(diamant_topic, value, key, headers=headers, on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(TIMEOUT_S) == 0
     assert set(errors) == {None}
     consumer = Consumer(
@@ -75,7 +73,7 @@ def stored_codecs(broker: Broker, topic: str) -> set[int]:
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("codec", CODECS)
 async def test_aiokafka(diamant_broker: Broker, diamant_topic: str, codec: str, idempotent: bool) -> None:
-    """aiokafka gets back what it sent, in order."""
+    """Aiokafka gets back what it sent, in order."""
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
     servers = diamant_broker.bootstrap_servers
@@ -85,9 +83,7 @@ async def test_aiokafka(diamant_broker: Broker, diamant_topic: str, codec: str, 
         enable_idempotence=idempotent,
         acks="all" if idempotent else 1,
     ) as producer:
-        sent = [
-            await producer.send(diamant_topic, value, key, headers=headers) for key, value, headers in MESSAGES
-        ]
+        sent = [await producer.send(diamant_topic, value, key, headers=headers) for key, value, headers in MESSAGES]
         offsets = [(await future).offset for future in sent]
         assert offsets == list(range(len(MESSAGES)))
     async with AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
@@ -180,7 +176,7 @@ def test_a_megabyte_that_does_not_compress(diamant_broker: Broker, diamant_topic
 
 
 def test_confluent_admin(diamant_broker: Broker, diamant_topic: str) -> None:
-    """librdkafka's admin client creates, grows, configures, describes, cuts and deletes a topic."""
+    """Librdkafka's admin client creates, grows, configures, describes, cuts and deletes a topic."""
     from confluent_kafka import TopicCollection, TopicPartition
     from confluent_kafka.admin import (
         AdminClient,

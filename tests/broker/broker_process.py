@@ -1,0 +1,72 @@
+"""A broker in a process of its own, as `diamant start` makes it: to be killed, and to be measured from outside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+START_TIMEOUT_S = 60
+GREETING = "Diamant listens on "
+
+
+class BrokerProcess:
+    """One run of the broker; what it says goes to files in `log_dir`."""
+
+    def __init__(self, data_dir: Path, log_dir: Path, *, soft_file_limit: int | None = None) -> None:
+        log_dir.mkdir(parents=True, exist_ok=True)
+        self._out_file, self._error_file = log_dir / "stdout", log_dir / "stderr"
+        command = [sys.executable, "-m", "diamant.broker.cli", "start", "-l", "127.0.0.1:0", "-d", str(data_dir)]
+        if soft_file_limit is not None:
+            command = ["/bin/sh", "-c", f'ulimit -S -n {soft_file_limit} && exec "$@"', "sh", *command]
+        with self._out_file.open("wb") as out, self._error_file.open("wb") as errors:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """What the broker said on standard error."""
+        return self._error_file.read_text(errors="replace")
+
+    @property
+    def resident_bytes(self) -> int:
+        """Its memory (RSS)."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def wait_for_address(self) -> str:
+        """Its bootstrap address, as soon as it answers."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            said = self._out_file.read_text()
+            if said.startswith(GREETING) and said.endswith("\n"):
+                return said.removeprefix(GREETING).split(", data in ")[0]
+            assert self.is_running, f"the broker ended with {self._process.returncode}: {self.log}"
+            time.sleep(0.02)
+        raise AssertionError(f"the broker did not start within {START_TIMEOUT_S} s: {self.log}")
+
+    def kill(self) -> None:
+        """SIGKILL; returns once the process is gone."""
+        self._process.kill()
+        self._process.wait(30)
+
+
+@contextmanager
+def broker_process(data_dir: Path, log_dir: Path, *, soft_file_limit: int | None = None) -> Iterator[BrokerProcess]:
+    """A running process; killed at the end if it still runs."""
+    process = BrokerProcess(data_dir, log_dir, soft_file_limit=soft_file_limit)
+    try:
+        yield process
+    finally:
+        process.kill()
