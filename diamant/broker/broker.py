@@ -118,7 +118,7 @@ class Broker:
             self._schedule_jobs()
             self.server = Server(Dispatcher(self, APIS), frame_header, self._limits())
             for (listener, sock), advertised in zip(sockets, self._advertised(), strict=True):
-                await self.server.listen(sock, listener.name, advertised.host, advertised.port)
+                self.server.listen(sock, listener.name, advertised.host, advertised.port)
             self.scheduler.start()
             self._is_started = True
             undo.pop_all()
@@ -209,6 +209,7 @@ class Broker:
             max_frame_bytes=self.config.socket_request_max_bytes,
             max_connections=self.config.max_connections,
             max_idle_ms=self.config.connections_max_idle_ms,
+            backlog=self.config.socket_listen_backlog_size,
         )
 
     def _advertised(self) -> Iterator[Listener]:

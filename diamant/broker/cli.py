@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -85,6 +86,7 @@ def start(
         _fail(str(error))
     except OSError as error:
         _fail(explain_os_error(error, []))
+    raise_file_limit()
     try:
         asyncio.run(_run(config))
     except StorageError as error:
@@ -114,6 +116,21 @@ def make_config(
     return BrokerConfig(
         listen=[listener_text(address) for address in addresses] or None, data_dir=data_dir, properties=properties
     )
+
+
+def raise_file_limit() -> None:
+    """Raise this process's soft limit of open files to its hard limit.
+
+    Each connection and each open segment takes a descriptor, and the usual soft limit of 1024 is for the sake of programs
+    that call select(). What the system refuses (macOS: "unlimited") leaves the limit as it was.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        logging.getLogger(__name__).warning("the limit of open files stays at %d: %s", soft, error)
 
 
 def explain_os_error(error: OSError, listeners: Sequence[Listener]) -> str:

@@ -125,9 +125,7 @@ _KEYS = (
         "max.connections", _INT, INT_MAX, "Connections at once; further ones are closed.", at_least(0), is_dynamic=True
     ),
     ConfigKey("connections.max.idle.ms", _LONG, 600_000, "A connection silent for so long is closed; -1: never."),
-    ConfigKey(
-        "socket.listen.backlog.size", _INT, 50, "Connections that may wait to be accepted." + NO_EFFECT_YET, at_least(1)
-    ),
+    ConfigKey("socket.listen.backlog.size", _INT, 50, "Connections that may wait to be accepted.", at_least(1)),
     ConfigKey(
         "fetch.max.bytes",
         _INT,

@@ -53,6 +53,13 @@ REQUEST_OVERHEAD_BYTES = 128
 """What a queued request costs beside its body."""
 
 
+ACCEPTED_PER_TURN = 100
+"""Connections that one listener accepts before others get their turn."""
+
+ACCEPT_RETRY_S = 1
+"""Pause after accepting has failed for want of descriptors."""
+
+
 class CloseConnection(Exception):
     """A request that can only be answered by closing the connection: Produce with acks=0 that failed, an API we do
     not serve.
@@ -75,6 +82,7 @@ class ServerLimits(NamedTuple):
     max_connections: int
     max_idle_ms: int
     max_queued_bytes: int = MAX_QUEUED_BYTES
+    backlog: int = 128
 
 
 Dispatch: TypeAlias = Callable[[ConnectionInfo, Request], Answer]
@@ -95,15 +103,17 @@ class Server:
         self.scratch = bytearray(SCRATCH_BYTES)  # shared: nothing stays in it between two reads
         self.connections: set[Connection] = set()
         self.is_stopping = False
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[_Listener] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._idle_waiter: asyncio.Future[None] | None = None
 
-    async def listen(self, sock: socket.socket, listener_name: str, advertised_host: str, advertised_port: int) -> None:
+    def listen(self, sock: socket.socket, listener_name: str, advertised_host: str, advertised_port: int) -> None:
         """Accept connections on a bound socket. Empty `advertised_host` = the address that a connection arrived at."""
         make = partial(Connection, self, listener_name, advertised_host, advertised_port)
-        self._listeners.append(await asyncio.get_running_loop().create_server(make, sock=sock, backlog=1024))
+        sock.setblocking(False)
+        sock.listen(self.limits.backlog)
+        self._listeners.append(_Listener(sock, make))
 
     def keep(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run to the end even if the connection goes; `close` waits for it."""
@@ -133,6 +143,8 @@ class Server:
         it is.
         """
         self.stop_accepting()
+        for listener in self._listeners:
+            await listener.settled()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         for connection in list(self.connections):
@@ -146,8 +158,6 @@ class Server:
             await asyncio.wait(set(self._tasks), timeout=timeout_s)
         if self._idle_waiter is not None:
             await self._idle_waiter  # connection_lost comes with the next turn of the loop
-        for listener in self._listeners:
-            await listener.wait_closed()
 
     def _schedule_sweep(self, delay_s: float) -> None:
         self._sweep_timer = asyncio.get_running_loop().call_later(delay_s, self._sweep)
@@ -170,6 +180,52 @@ class Server:
                 oldest_s = min(oldest_s, connection.last_active_s)
         if self.connections:
             self._schedule_sweep(max(oldest_s + max_idle_s - now_s, 0.01))
+
+
+class _Listener:
+    """A listening socket.
+
+    Not asyncio's server: one that is closed between accepting a connection and setting it up leaves that socket open.
+    """
+
+    def __init__(self, sock: socket.socket, make: Callable[[], Connection]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
+        self._make = make
+        self._accepting: set[asyncio.Task[Any]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._loop.add_reader(sock, self._accept)
+
+    def close(self) -> None:
+        """Stop listening; harmless a second time."""
+        if self._sock.fileno() < 0:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+
+    async def settled(self) -> None:
+        """Wait until every accepted connection has been set up."""
+        if self._accepting:
+            await asyncio.wait(set(self._accepting))
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_PER_TURN):
+            try:
+                connection, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of descriptors: the connection stays in the backlog, and would wake us again at once.
+                logger.error("cannot accept connections, trying again in %d s: %s", ACCEPT_RETRY_S, error)
+                self._loop.remove_reader(self._sock)
+                self._retry = self._loop.call_later(ACCEPT_RETRY_S, self._loop.add_reader, self._sock, self._accept)
+                return
+            connection.setblocking(False)
+            task = self._loop.create_task(self._loop.connect_accepted_socket(self._make, connection))
+            self._accepting.add(task)
+            task.add_done_callback(self._accepting.discard)
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -190,7 +190,7 @@ def _decode(kind: int, version: int, value: bytes) -> ControlRecord:
     if kind == SNAPSHOT_HEADER:
         return SnapshotHeader(*_SNAPSHOT_HEADER_BODY.read(value, 2)[0])
     if kind == SNAPSHOT_FOOTER:
-        return SnapshotFooter()
+        return SnapshotFooter(*_EMPTY_BODY.read(value, 2)[0])
     if kind == KRAFT_VERSION:
         return KRaftVersion(*_KRAFT_VERSION_BODY.read(value, 2)[0])
     if kind == KRAFT_VOTERS:

@@ -7,7 +7,7 @@ it starts. From then on `image` is what the log says, and `append` changes both,
     Begin, features, End              the first time only, from bootstrap.checkpoint
     RegisterBroker                    its broker epoch is its own offset
     BrokerRegistrationChange          unfenced, and in the same batch a PartitionChange for every partition that has no
-                                      leader: a real Kafka leaves them so when it stops
+                                      leader: a real Kafka leaves them so when it stops. After a crash: for every one
 
 `close` fences the broker, so that a real Kafka can register at once.
 
@@ -108,7 +108,8 @@ class MetadataLog:
     image: MetadataImage
     """What the log says as of the last append. To be changed by `append` only."""
     broker_epoch: int
-    """The epoch of our registration."""
+    """The epoch of our registration. It belongs into `.kafka_cleanshutdown`: a real Kafka that does not find it there takes
+    the stop for a crash, and with ELR marks every partition as recovering."""
     messages: list[str]
     """What an operator should know about how the log was found."""
 
@@ -187,8 +188,10 @@ class MetadataLog:
             env.sync_dir(path)
         _check_topic_id(env, directory)
         loaded = load_metadata(env, directory)
-        _check_writable(directory, loaded, properties)
         quorum_state = read_quorum_state(env, directory)
+        if not loaded.quorum and quorum_state.voters:
+            loaded.quorum = quorum_state.voters
+        _check_writable(directory, loaded, properties)
         log = cls(
             env,
             path,
@@ -290,6 +293,8 @@ class MetadataLog:
 
     def _register(self, endpoints: tuple[Endpoint, ...], rack: str | None) -> None:
         node_id = self._properties.node_id
+        before = self.image.brokers.get(node_id)
+        has_crashed = before is not None and not before.fenced
         self.broker_epoch = self._end_offset
         registration = RegisterBrokerRecord(
             broker_id=node_id,
@@ -302,7 +307,7 @@ class MetadataLog:
         )
         self.append([registration])
         unfenced = BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=self.broker_epoch, fenced=-1)
-        records: list[MetadataRecord] = [unfenced, *self._takeovers()]
+        records: list[MetadataRecord] = [unfenced, *self._takeovers(has_crashed=has_crashed)]
         for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
             self.append(records[start : start + MAX_RECORDS_PER_BATCH])
 
@@ -322,19 +327,25 @@ class MetadataLog:
         for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
             self.append(records[start : start + MAX_RECORDS_PER_BATCH])
 
-    def _takeovers(self) -> list[PartitionChangeRecord]:
-        """Return the changes that make us the leader of every partition, in the directory that is ours."""
+    def _takeovers(self, *, has_crashed: bool) -> list[PartitionChangeRecord]:
+        """Return the changes that make us the leader of every partition, in the directory that is ours.
+
+        After a crash also of those we lead already: records that were not on disk are gone, and by the new leader epoch
+        clients can tell those that take their offsets from them.
+        """
         changes = []
         for topic in self.image.topics.values():
             for partition in topic.partitions.values():
-                change = self._takeover(topic.topic_id, partition)
+                change = self._takeover(topic.topic_id, partition, has_crashed=has_crashed)
                 if change is not None:
                     changes.append(change)
         return changes
 
-    def _takeover(self, topic_id: UUID, partition: PartitionImage) -> PartitionChangeRecord | None:
+    def _takeover(
+        self, topic_id: UUID, partition: PartitionImage, *, has_crashed: bool
+    ) -> PartitionChangeRecord | None:
         node_id = self._properties.node_id
-        has_leader = partition.leader == node_id
+        has_leader = partition.leader == node_id and not has_crashed
         ours = (self.directory_id,)
         # Directories may be unassigned, or those of a disk that is gone; then a real controller elects nobody.
         moves = partition.directories != ours and self.image.metadata_version >= FIRST_WITH_DIRECTORIES

@@ -183,6 +183,9 @@ class _Replay:
                 self._take_batch(path, position, header, bytes(view[position : position + header.size]))
             elif offset > self._covered:
                 raise CorruptLog(path, position, f"the snapshot ends inside the batch, at offset {self._covered}")
+            elif header.is_control:
+                # A snapshot does not say who votes when the configuration does.
+                self._take_quorum(path, position, header, bytes(view[position : position + header.size]))
             position += header.size
         return position, offset
 
@@ -201,12 +204,14 @@ class _Replay:
             self._loaded.epochs.append((epoch, header.base_offset))
         self._epoch = epoch
 
+    def _take_quorum(self, path: str, position: int, header: BatchHeader, batch: bytes) -> None:
+        for control in decode_control_records(path, position, _pairs(path, position, header, batch)):
+            if isinstance(control, LeaderChange):
+                self._loaded.quorum = control.voters
+
     def _take_batch(self, path: str, position: int, header: BatchHeader, batch: bytes) -> None:
         loaded = self._loaded
-        try:
-            pairs = decode_batch(batch, 0, header)
-        except CorruptBatch as error:
-            raise CorruptLog(path, position + error.position, error.reason) from None
+        pairs = _pairs(path, position, header, batch)
         loaded.last_epoch = max(loaded.last_epoch, header.partition_leader_epoch)
         loaded.last_timestamp_ms = header.max_timestamp
         loaded.bytes_since_snapshot += header.size
@@ -248,6 +253,14 @@ class _Replay:
     def finish(self) -> None:
         """Note how the log ends."""
         self._loaded.has_open_transaction = self._pending is not None
+
+
+def _pairs(path: str, position: int, header: BatchHeader, batch: bytes) -> list[tuple[bytes | None, bytes]]:
+    """Return the keys and values of a batch that is at `position` of a file."""
+    try:
+        return decode_batch(batch, 0, header)
+    except CorruptBatch as error:
+        raise CorruptLog(path, position + error.position, error.reason) from None
 
 
 def _unsound(view: View, position: int, head: bytes) -> str | None:

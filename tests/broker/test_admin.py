@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from pathlib import Path
 from typing import Any
@@ -203,8 +204,6 @@ async def test_delete_topics(wire: WireClient, broker: Broker, tmp_path: Path) -
 
 async def test_deleted_files_go_after_their_delay(wire: WireClient, broker: Broker, tmp_path: Path) -> None:
     """file.delete.delay.ms=0: the directory is gone without anyone asking again."""
-    import asyncio
-
     await wire.create("t", file_delete_delay_ms="0")
     await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
     async with asyncio.timeout(5):

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -99,13 +100,16 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])
 async def test_duplicates_are_recognised_after_a_restart(tmp_path: Path, is_clean: bool) -> None:
-    """A producer that repeats its last batch after the broker came back gets the first offset; ids are not given twice."""
+    """A producer that repeats its last batch after the broker came back gets the first offset; ids are not given
+    twice.
+    """
     broker = Broker(config(tmp_path))
     await broker.start()
     async with WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")
         answer = await wire.call(INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout_ms": 1000})
         producer = {"producer_id": int(answer.producer_id), "producer_epoch": 0}
+        producer["timestamp"] = time.time_ns() // 1_000_000  # an older producer would have expired
         await wire.produce("t", [b"a"], **producer, base_sequence=0)
         await wire.produce("t", [b"b"], **producer, base_sequence=1)
     await broker.stop()

@@ -36,9 +36,10 @@ async def serving(dispatch: Dispatch, **limits: int) -> AsyncIterator[tuple[Serv
     server = Server(dispatch, frame_header, ServerLimits(**values))
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
-    await server.listen(sock, "PLAINTEXT", "", 0)
+    address = f"127.0.0.1:{sock.getsockname()[1]}"
+    server.listen(sock, "PLAINTEXT", "", 0)
     try:
-        yield server, f"127.0.0.1:{sock.getsockname()[1]}"
+        yield server, address
     finally:
         await server.close(5)
 

@@ -50,6 +50,7 @@ class Load:
         self._max_in_flight = max_in_flight
         self._producer: dict[str, Any] = {}
         self._serial = 0
+        self._expected: deque[int] = deque()  # correlation ids
 
     async def prepare(self, client: WireClient, **configs: str) -> None:
         """Create the topic and get a producer id."""
@@ -71,6 +72,8 @@ class Load:
                     await self._take_answer(client)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # killed
+        finally:
+            self._expected.clear()
 
     async def send_again(self, client: WireClient) -> None:
         """Send what was not acknowledged once more; each batch gets the offset it had or would have had."""
@@ -78,7 +81,7 @@ class Load:
         for batch in self.in_flight:
             self._send(client, batch)
         while self.in_flight:
-            await self._take_answer(client, expected_ahead=len(self.in_flight) - 1)
+            await self._take_answer(client)
 
     def check(self, stored: list[bytes]) -> None:
         """What is stored is what was sent, in order, once, with all that was acknowledged."""
@@ -103,11 +106,10 @@ class Load:
     def _send(self, client: WireClient, batch: Batch) -> None:
         producer = {**self._producer, "base_sequence": batch.first_index} if self.is_idempotent else {}
         records = batch_of(batch.values, **producer)
-        client.send(PRODUCE, PRODUCE_VERSION, produce_fields(self.topic, 0, records))
+        self._expected.append(client.send(PRODUCE, PRODUCE_VERSION, produce_fields(self.topic, 0, records)))
 
-    async def _take_answer(self, client: WireClient, expected_ahead: int | None = None) -> None:
-        ahead = len(self.in_flight) - 1 if expected_ahead is None else expected_ahead
-        response = await client.receive(PRODUCE, PRODUCE_VERSION, client._correlation_id - ahead)
+    async def _take_answer(self, client: WireClient) -> None:
+        response = await client.receive(PRODUCE, PRODUCE_VERSION, self._expected.popleft())
         result = response.responses[0].partition_responses[0]
         batch = self.in_flight.popleft()
         assert (result.error_code, result.base_offset) == (ErrorCode.NONE, batch.first_index), self.topic
@@ -133,11 +135,13 @@ async def read_all(client: WireClient, topic: str) -> list[bytes]:
                     values.append(record.value)
 
 
-async def wait_for_load(loads: list[Load], count: int) -> None:
+async def wait_for_load(loads: list[Load], running: list[asyncio.Task[None]], count: int) -> None:
     """Return when so many batches more have been acknowledged."""
     goal = sum(load.acknowledged_batches for load in loads) + count
     async with asyncio.timeout(LOAD_TIMEOUT_S):
         while sum(load.acknowledged_batches for load in loads) < goal:
+            for task in running:
+                assert not task.done(), f"stopped before the kill: {task}"
             await asyncio.sleep(0.001)
 
 
@@ -145,7 +149,7 @@ async def kill_under_load(process: BrokerProcess, address: str, loads: list[Load
     """Produce, and kill the broker after a random number of answers and a random time."""
     running = [asyncio.create_task(load.run(address)) for load in loads]
     try:
-        await wait_for_load(loads, rng.randint(5, 150))
+        await wait_for_load(loads, running, rng.randint(5, 150))
         # Whatever the broker is doing then: the answers have told how far it is, the time is random on top of it.
         await asyncio.wait(running, timeout=rng.uniform(0, 0.1))
         process.kill()

@@ -1,4 +1,6 @@
-"""A client without cleverness: sends what it is told and reads what comes, by kio's schemas, not the broker's encoders."""
+"""A client without cleverness: sends what it is told and reads what comes, by kio's schemas, not the broker's
+encoders.
+"""
 
 from __future__ import annotations
 

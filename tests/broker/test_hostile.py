@@ -1,0 +1,397 @@
+"""Peers that mean harm, or that are broken: they lose their own connection, nobody else loses anything.
+
+The broker is a process of its own, so that its memory can be measured. After each attack a well-behaved client gets its
+answers, the memory is bounded, and the log shows refusals but no failure of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+import struct
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from diamant.protocol.apis import SERVED
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.schemas import encode_request_fields
+from tests.broker.broker_process import BrokerProcess, broker_process
+from tests.broker.wire import (
+    API_VERSIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    FETCH,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    WireClient,
+    batch_of,
+    fetch_fields,
+    produce_fields,
+)
+
+MAX_FRAME_BYTES = 104_857_600
+"""The default of socket.request.max.bytes."""
+
+RSS_GROWTH_BYTES = 96 * 1024 * 1024
+"""What an attack may leave or take: far below one frame of the greatest size, far above what caches and arenas take."""
+
+AT_ONCE = 32
+CLOSE_TIMEOUT_S = 60
+INT32_EXTREMES = (b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe")
+INT16_EXTREMES = (b"\x7f\xff", b"\x80\x00")
+VARINT_EXTREMES = (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff", b"\x00")
+
+
+class Target(NamedTuple):
+    """The broker under attack."""
+
+    process: BrokerProcess
+    address: str
+    idle_rss_bytes: int
+
+    def check_memory(self) -> None:
+        """Fail if it took more than an attack may take."""
+        growth = self.process.resident_bytes - self.idle_rss_bytes
+        assert growth < RSS_GROWTH_BYTES, f"grown by {growth} bytes"
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """One broker for all attacks, warmed up. Its soft limit of open files is too low for the many connections below."""
+    directory = tmp_path_factory.mktemp("hostile")
+    with broker_process(directory / "data", directory / "log", soft_file_limit=256) as process:
+        address = process.wait_for_address()
+
+        async def warm_up() -> None:
+            async with WireClient(address) as client:
+                await client.create("t")
+            await use(address)
+
+        asyncio.run(warm_up())
+        yield Target(process, address, process.resident_bytes)
+
+
+async def use(address: str) -> None:
+    """Be a well-behaved client: ask, write, read."""
+    async with WireClient(address) as client:
+        assert (await client.call(API_VERSIONS, 3, {})).error_code == ErrorCode.NONE
+        result = await client.produce("t", [b"good"])
+        assert result.error_code == ErrorCode.NONE
+        partition = (await client.call(FETCH, 12, fetch_fields("t", result.base_offset))).responses[0].partitions[0]
+        assert partition.high_watermark == result.base_offset + 1
+
+
+@asynccontextmanager
+async def attack(target: Target) -> AsyncIterator[None]:
+    """What happens within must leave the broker as it was."""
+    yield
+    await use(target.address)
+    assert target.process.is_running
+    target.check_memory()
+    assert "Traceback" not in target.process.log
+
+
+async def send_and_leave(address: str, data: bytes) -> bytes:
+    """Send, close our half, and return what the broker said before it closed the connection."""
+    host, _, port = address.rpartition(":")
+    async with asyncio.timeout(CLOSE_TIMEOUT_S):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:
+            writer.write(data)
+            writer.write_eof()
+            return await reader.read()
+        except OSError:  # ENOTCONN, which shutting down a refused connection gives, is no ConnectionError
+            return b""  # closed before it had read everything
+        finally:
+            writer.close()
+            try:
+                await writer.wait_closed()
+            except OSError:
+                pass
+
+
+async def send_all_and_leave(address: str, attacks: Iterable[bytes]) -> None:
+    """As `send_and_leave`, each on a connection of its own, some at a time."""
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def one(data: bytes) -> None:
+        async with free:
+            await send_and_leave(address, data)
+
+    await asyncio.gather(*[one(data) for data in attacks])
+
+
+def new_client(address: str = ":0") -> WireClient:
+    """A client that only makes frames."""
+    return WireClient(address)
+
+
+def good_requests() -> list[tuple[int, int, dict[str, Any]]]:
+    """Requests with every kind of length field in them: classic and flexible, nested arrays, strings, bytes."""
+    records = batch_of([b"a", b"b"])
+    create = {
+        "topics": [
+            {
+                "name": "new",
+                "num_partitions": 1,
+                "replication_factor": 1,
+                "assignments": [],
+                "configs": [{"name": "retention.ms", "value": "1"}],
+            }
+        ],
+        "timeout_ms": 1000,
+        "validate_only": True,
+    }
+    listed = {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": [{"name": "t", "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]}],
+        "timeout_ms": 1000,
+    }
+    metadata = {"topics": [{"topic_id": None, "name": "t"}], "allow_auto_topic_creation": False}
+    altered = {
+        "resources": [
+            {
+                "resource_type": 2,
+                "resource_name": "t",
+                "configs": [{"name": "retention.ms", "config_operation": 0, "value": "1"}],
+            }
+        ],
+        "validate_only": True,
+    }
+    deleted = {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 0}]}], "timeout_ms": 1000}
+    return [
+        (PRODUCE, 7, produce_fields("t", 0, records)),
+        (PRODUCE, 12, produce_fields("t", 0, records)),
+        (FETCH, 4, fetch_fields("t", 0)),
+        (FETCH, 12, fetch_fields("t", 0)),
+        (LIST_OFFSETS, 1, listed),
+        (LIST_OFFSETS, 7, listed),
+        (METADATA, 4, metadata),
+        (METADATA, 12, metadata),
+        (API_VERSIONS, 3, {"client_software_name": "x", "client_software_version": "1"}),
+        (CREATE_TOPICS, 4, create),
+        (CREATE_TOPICS, 7, create),
+        (DELETE_RECORDS, 0, deleted),
+        (INCREMENTAL_ALTER_CONFIGS, 1, altered),
+    ]
+
+
+REQUESTS = [pytest.param(*request, id=f"{request[0]}-v{request[1]}") for request in good_requests()]
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, -1, -(2**31), 2**31 - 1, MAX_FRAME_BYTES + 1])
+async def test_impossible_frame_sizes_close_the_connection(target: Target, size: int) -> None:
+    """Negative, too small for a header, or beyond socket.request.max.bytes: closed at once, without waiting for more."""
+    async with attack(target), WireClient(target.address) as client:
+        client.writer.write(struct.pack(">i", size))
+        assert await client.is_closed()
+
+
+@pytest.mark.parametrize("length", [-2, -(2**15), 2**15 - 1, 20])
+async def test_impossible_client_ids_close_the_connection(target: Target, length: int) -> None:
+    """A client id with a negative length (-1 is null) or one beyond its frame is no header."""
+    async with attack(target), WireClient(target.address) as client:
+        header = struct.pack(">hhih", METADATA, 1, 1, length)
+        client.writer.write(struct.pack(">i", len(header) + 8) + header + bytes(8))
+        assert await client.is_closed()
+
+
+@pytest.mark.parametrize("api_key", [-(2**15), -1, 4, 52, 99, 999, 2**15 - 1])
+async def test_unknown_apis_close_the_connection(target: Target, api_key: int) -> None:
+    """Keys that nobody knows and keys that only brokers use among themselves."""
+    async with attack(target), WireClient(target.address) as client:
+        client.writer.write(client.frame(api_key, 0, bytes(20)))
+        assert await client.is_closed()
+
+
+async def test_versions_out_of_range_close_the_connection(target: Target) -> None:
+    """For every API the versions beside its range and the extremes; only ApiVersions is answered (KIP-511)."""
+    async with attack(target):
+        for api_key, (first, last) in SERVED.items():
+            for version in {first - 1, last + 1, -(2**15), 2**15 - 1}:
+                async with WireClient(target.address) as client:
+                    client.writer.write(client.frame(api_key, version, bytes(20)))
+                    if api_key == API_VERSIONS:
+                        _, body = await client.receive_frame()
+                        assert body[:2] == struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION), version
+                    else:
+                        assert await client.is_closed(), (api_key, version)
+
+
+@pytest.mark.parametrize(("api_key", "version", "fields"), REQUESTS)
+async def test_every_length_at_its_extremes(target: Target, api_key: int, version: int, fields: dict[str, Any]) -> None:
+    """Whatever lies at any position of a request is replaced by the greatest, the least and negative lengths, as int32,
+    int16 and varint.
+    """
+    frame = new_client().frame(api_key, version, encode_request_fields(api_key, version, fields))
+    attacks = []
+    for position in range(4, len(frame)):
+        for extreme in INT32_EXTREMES + INT16_EXTREMES + VARINT_EXTREMES:
+            attacks.append(frame[:position] + extreme + frame[position + len(extreme) :])
+    # Overwriting the end may make the frame longer than it says: that is the begin of another one, which never comes.
+    async with attack(target):
+        await send_all_and_leave(target.address, attacks)
+
+
+@pytest.mark.parametrize(("api_key", "version", "fields"), REQUESTS)
+async def test_truncated_requests(target: Target, api_key: int, version: int, fields: dict[str, Any]) -> None:
+    """Cut anywhere: a frame that stays incomplete is dropped with its connection, one whose size was adapted is refused."""
+    frame = new_client().frame(api_key, version, encode_request_fields(api_key, version, fields))
+    async with attack(target):
+        cut = [frame[:end] for end in range(len(frame))]
+        adapted = [struct.pack(">i", end - 4) + frame[4:end] for end in range(4, len(frame))]
+        await send_all_and_leave(target.address, cut + adapted)
+        assert await send_and_leave(target.address, frame[:-1]) == b""
+        assert await send_and_leave(target.address, adapted[-1]) == b""
+
+
+async def test_random_bytes(target: Target) -> None:
+    """Noise, and noise in frames of the right size."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    noise = [rng.randbytes(rng.choice((1, 3, 4, 17, 300, 70_000))) for _ in range(200)]
+    framed = [struct.pack(">i", len(data)) + data for data in noise]
+    async with attack(target):
+        await send_all_and_leave(target.address, noise + framed)
+
+
+async def test_garbage_after_a_valid_header(target: Target) -> None:
+    """Every API in every version with bodies of noise, of zeros and of ones."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    frames = new_client()
+    attacks = []
+    for api_key, (first, last) in SERVED.items():
+        for version in range(first, last + 1):
+            bodies = (rng.randbytes(rng.randrange(200)), rng.randbytes(20), bytes(30), b"\xff" * 30, b"\x7f" * 30)
+            attacks += [frames.frame(api_key, version, body) for body in bodies]
+    async with attack(target):
+        await send_all_and_leave(target.address, attacks)
+
+
+async def test_garbage_after_a_good_request(target: Target) -> None:
+    """The good one is answered, then the connection goes."""
+    async with attack(target), WireClient(target.address) as client:
+        good = client.frame(METADATA, 12, encode_request_fields(METADATA, 12, {"topics": None}))
+        client.writer.write(good)
+        assert (await client.receive(METADATA, 12)).brokers
+        client.writer.write(b"\xff" * 100)
+        assert await client.is_closed()
+
+
+async def test_huge_frames_announced_cost_little(target: Target) -> None:
+    """A frame of the greatest size of which nothing comes, or a little, takes memory for what came, not for what was said:
+    2 MiB at most each.
+    """
+    async with attack(target):
+        clients = [WireClient(target.address) for _ in range(16)]
+        for number, client in enumerate(clients):
+            await client.__aenter__()
+            client.writer.write(struct.pack(">i", MAX_FRAME_BYTES) + b"\x00\x00\x00\x09" + bytes(1000 * number))
+        await use(target.address)
+        target.check_memory()
+        for client in clients:
+            await client.__aexit__(None, None, None)
+
+
+async def test_memory_of_a_large_frame_comes_back(target: Target) -> None:
+    """A frame that stops at 64 MiB of its 100 goes with its connection."""
+    async with attack(target):
+        await send_and_leave(target.address, struct.pack(">i", MAX_FRAME_BYTES) + bytes(64 * 1024 * 1024))
+
+
+async def test_counts_without_content_cost_little(target: Target) -> None:
+    """A megabyte of request that announces as many array elements as it can."""
+    filler = bytes(1 << 20)
+    async with attack(target):
+        for version, body in (
+            (4, struct.pack(">i", 500_000) + filler),
+            (4, struct.pack(">i", 2**31 - 1) + filler),
+            (12, b"\xff\xff\xff\xff\x07" + filler),
+            (12, b"\x01\x00\x00\xff\xff\xff\xff\x0f" + filler),
+        ):
+            await send_and_leave(target.address, new_client().frame(METADATA, version, body))
+
+
+async def test_a_client_that_sends_single_bytes_holds_up_nobody(target: Target) -> None:
+    """Between any two of its bytes others are answered, and in the end it is answered too."""
+    async with attack(target), WireClient(target.address) as slow, WireClient(target.address) as other:
+        frame = slow.frame(METADATA, 12, encode_request_fields(METADATA, 12, {"topics": None}))
+        for byte in frame:
+            slow.writer.write(bytes([byte]))
+            await slow.writer.drain()
+            assert (await other.call(API_VERSIONS, 3, {})).error_code == ErrorCode.NONE
+        assert (await slow.receive(METADATA, 12)).brokers
+
+
+CROWD = """
+import resource, socket, sys
+host, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+connections = []
+for _ in range(count):
+    connection = socket.create_connection((host, port), timeout=60)
+    connection.sendall(b"\\0")
+    connections.append(connection)
+print("connected", flush=True)
+sys.stdin.read()
+for connection in connections:
+    connection.setblocking(False)
+    try:
+        connection.recv(1)
+        sys.exit("a connection was closed")
+    except BlockingIOError:
+        pass
+"""
+"""A process of clients that send one byte each, and wait."""
+
+
+@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
+async def test_many_connections_that_send_one_byte(target: Target, count: int) -> None:
+    """They are held, at a few KiB each, with more of them than the soft limit of open files the broker was started with;
+    a well-behaved client is served beside them.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < count + 200:
+        pytest.skip(f"the hard limit of open files is {hard}")
+    host, _, port = target.address.rpartition(":")
+    async with attack(target):
+        crowd = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CROWD, host, port, str(count), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert crowd.stdin is not None
+        assert crowd.stdout is not None
+        try:
+            async with asyncio.timeout(120):
+                assert await crowd.stdout.readline() == b"connected\n"
+                await use(target.address)
+                assert len(os.listdir(f"/proc/{target.process.pid}/fd")) > count
+                target.check_memory()
+                crowd.stdin.close()
+                assert await crowd.wait() == 0
+        finally:
+            if crowd.returncode is None:
+                crowd.kill()
+                await crowd.wait()
+
+
+def test_the_limit_of_open_files_is_raised(target: Target) -> None:
+    """The broker's soft limit is its hard one, whatever it was started with."""
+    limits = Path(f"/proc/{target.process.pid}/limits").read_text()
+    (line,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
+    soft, hard = line.split()[3:5]
+    assert soft == hard
