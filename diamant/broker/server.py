@@ -56,6 +56,13 @@ REQUEST_OVERHEAD_BYTES = 128
 ACCEPTED_PER_TURN = 100
 """Connections that one listener accepts before others get their turn."""
 
+MIN_BACKLOG = 1024
+"""Connections that may wait to be accepted, whatever the configuration says.
+
+Kafka has a thread that does nothing but accept. Here a busy loop may take some milliseconds, and a client that finds the
+backlog full tries again after a whole second.
+"""
+
 ACCEPT_RETRY_S = 1
 """Pause after accepting has failed for want of descriptors."""
 
@@ -112,7 +119,7 @@ class Server:
         """Accept connections on a bound socket. Empty `advertised_host` = the address that a connection arrived at."""
         make = partial(Connection, self, listener_name, advertised_host, advertised_port)
         sock.setblocking(False)
-        sock.listen(self.limits.backlog)
+        sock.listen(max(self.limits.backlog, MIN_BACKLOG))
         self._listeners.append(_Listener(sock, make))
 
     def keep(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -225,7 +232,12 @@ class _Listener:
             connection.setblocking(False)
             task = self._loop.create_task(self._loop.connect_accepted_socket(self._make, connection))
             self._accepting.add(task)
-            task.add_done_callback(self._accepting.discard)
+            task.add_done_callback(self._set_up)
+
+    def _set_up(self, task: asyncio.Task[Any]) -> None:
+        self._accepting.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.debug("a connection was gone before it was set up: %s", error)
 
 
 class Connection(asyncio.BufferedProtocol):

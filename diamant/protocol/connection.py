@@ -26,10 +26,10 @@ from diamant.protocol.primitives import skip_tags
 SCRATCH_BYTES = 64 * 1024
 """Size of the buffer that small frames are read through."""
 
-EAGER_FRAME_BYTES = 2 * 1024 * 1024
+EAGER_FRAME_BYTES = 256 * 1024
 """A frame up to this size gets its memory at once; that of a larger one doubles as its bytes come in.
 
-So an announced but unsent frame costs 2 MiB at most, whatever `max_frame_bytes` is, and one that is coming in costs
+So an announced but unsent frame costs 256 KiB at most, whatever `max_frame_bytes` is, and one that is coming in costs
 at most twice what came in.
 """
 

@@ -332,7 +332,8 @@ def _load_producers(
     if is_clean and not producers.has_snapshots and end == segments[0].base_offset:
         producers.map_end_offset = end
         return
-    if producers.map_end_offset != end or not producers.is_loaded:
+    # After a recovery the state is there already, with all five batches per producer; a snapshot would know only one.
+    if producers.map_end_offset != end:
         producers.load(env.clock.now_ms(), end, log_start_offset=start)
         _scan_producers(producers, segments, end)
     producers.on_high_watermark(end)

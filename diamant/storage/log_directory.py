@@ -202,6 +202,7 @@ class LogDirectory:
         log.is_deleted = True
         for segment in log.segments:
             segment.is_deleted = True
+            segment.flush_indexes()
         doomed = f"{self.path}/{names.delete_dir_name(log.topic, log.partition)}"
         self.env.rename(log.path, doomed)
         self._schedule([doomed], log.config.file_delete_delay_ms)

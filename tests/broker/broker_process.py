@@ -21,6 +21,8 @@ class BrokerProcess:
         log_dir.mkdir(parents=True, exist_ok=True)
         self._out_file, self._error_file = log_dir / "stdout", log_dir / "stderr"
         command = [sys.executable, "-m", "diamant.broker.cli", "start", "-l", "127.0.0.1:0", "-d", str(data_dir)]
+        # A crowd that connects at once overflows the default queue of 50; the system then lets each wait for seconds.
+        command += ["--set", "socket.listen.backlog.size=4096"]
         if soft_file_limit is not None:
             command = ["/bin/sh", "-c", f'ulimit -S -n {soft_file_limit} && exec "$@"', "sh", *command]
         with self._out_file.open("wb") as out, self._error_file.open("wb") as errors:

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -109,7 +108,6 @@ async def test_duplicates_are_recognised_after_a_restart(tmp_path: Path, is_clea
         await wire.create("t")
         answer = await wire.call(INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout_ms": 1000})
         producer = {"producer_id": int(answer.producer_id), "producer_epoch": 0}
-        producer["timestamp"] = time.time_ns() // 1_000_000  # an older producer would have expired
         await wire.produce("t", [b"a"], **producer, base_sequence=0)
         await wire.produce("t", [b"b"], **producer, base_sequence=1)
     await broker.stop()
@@ -143,7 +141,7 @@ async def test_retention_follows_the_clock(tmp_path: Path) -> None:
     broker_config = config(tmp_path, log_retention_check_interval_ms=60_000, log_initial_task_delay_ms=0)
     async with Broker(broker_config, env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", retention_ms="3600000")
-        await wire.produce("t", [b"old"])
+        await wire.produce("t", [b"old"], timestamp=clock.now_ms())
         clock.advance_ms(24 * 3600 * 1000)
         log = broker.topics.log("t", 0)
         async with asyncio.timeout(5):
@@ -159,7 +157,7 @@ async def test_checkpoints_are_written_after_changes_only(tmp_path: Path) -> Non
     checkpoint = tmp_path / "replication-offset-checkpoint"
     async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")
-        await wire.produce("t", [b"a"])
+        await wire.produce("t", [b"a"], timestamp=clock.now_ms())
         clock.advance_ms(CHECKPOINT_INTERVAL_MS)
         async with asyncio.timeout(5):
             while not checkpoint.exists() or "t 0 1" not in checkpoint.read_text():
@@ -173,7 +171,7 @@ async def test_flush_ms_syncs_in_time(tmp_path: Path) -> None:
     clock = SettableClock(1_700_000_000_000)
     async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", flush_ms="1000")
-        await wire.produce("t", [b"a"])
+        await wire.produce("t", [b"a"], timestamp=clock.now_ms())
         log = broker.topics.log("t", 0)
         assert log.recovery_point == 0
         clock.advance_ms(1000)

@@ -294,7 +294,7 @@ async def test_garbage_after_a_good_request(target: Target) -> None:
 
 async def test_huge_frames_announced_cost_little(target: Target) -> None:
     """A frame of the greatest size of which nothing comes, or a little, takes memory for what came, not for what was said:
-    2 MiB at most each.
+    256 KiB at most each.
     """
     async with attack(target):
         clients = [WireClient(target.address) for _ in range(16)]

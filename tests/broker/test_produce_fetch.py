@@ -93,6 +93,19 @@ async def test_every_fetch_version_reads(wire: WireClient, version: int) -> None
             ErrorCode.INVALID_TXN_STATE,
         ),
     ],
+    ids=[
+        "no such topic",
+        "no such partition",
+        "null records",
+        "no records",
+        "acks 2",
+        "wrong crc",
+        "two batches",
+        "too large",
+        "compacted without key",
+        "too few replicas",
+        "transactional",
+    ],
 )
 async def test_produce_refuses(
     wire: WireClient, topic: str, partition: int, records: bytes | None, acks: int, expected: ErrorCode

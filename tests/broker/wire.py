@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -131,8 +132,8 @@ class WireClient:
 
 
 def batch_of(values: Sequence[bytes], *, timestamp: int | None = None, **batch: Any) -> bytes:
-    """A batch as a producer sends it."""
-    now = 1_700_000_000_000 if timestamp is None else timestamp
+    """A batch as a producer sends it, stamped now unless told otherwise: an old producer is forgotten by a restart."""
+    now = time.time_ns() // 1_000_000 if timestamp is None else timestamp
     return bytes(
         build_batch([Record(offset, now, None, value) for offset, value in enumerate(values)], base_offset=0, **batch)
     )

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import (
     Consumer,
     KafkaError,
+    KafkaException,
     Producer,
     TopicCollection,
     TopicPartition,
@@ -66,6 +67,11 @@ DAY_MS = 86_400_000
 COMPLAINT = re.compile(
     r"isvalid: false|Exception|[Mm]ismatch|out of order|Non-consecutive|not found|[Cc]orrupt|Could not|ERROR|Error at"
     r"|Failed|failed|invalid bytes"
+)
+# Lines at level ERROR with which Kafka comments on what it does itself: new partitions of a topic that exists, and a topic
+# being deleted whose indexes it builds once more before it removes them.
+KAFKA_NOISE = re.compile(
+    r"Expected partition .* to exist, but it was missing\. Creating|-delete/.*rebuilding index files"
 )
 SHOWN = 5
 
@@ -148,7 +154,8 @@ class Programs:
     def diamant_broker(self, directory: Path) -> Iterator[str]:
         """Diamant on a directory; stopped with SIGTERM, which has to end well and leave the mark of a clean shutdown."""
         log = self._log("diamant")
-        command = [*self.diamant, "start", "--listen", f"127.0.0.1:{self.port}", "--data", str(directory)]
+        port = free_port(self.port)
+        command = [*self.diamant, "start", "--listen", f"127.0.0.1:{port}", "--data", str(directory)]
         with (
             log.open("w") as errors,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
@@ -158,7 +165,7 @@ class Programs:
                 line = process.stdout.readline()
                 if "Diamant listens on" not in line:
                     raise RuntimeError(f"Diamant did not start on {directory}: see {log}")
-                yield f"127.0.0.1:{self.port}"
+                yield f"127.0.0.1:{port}"
             finally:
                 code = stop(process)
         self._report_stop("Diamant", directory, [] if code == 0 else [f"exit code {code}, see {log}"])
@@ -169,20 +176,22 @@ class Programs:
     def kafka_broker(self, directory: Path) -> Iterator[str]:
         """Kafka on a directory, stopped with SIGTERM."""
         log = self._log("kafka")
+        port = free_port(self.port)
         with log.open("w") as output:
             process = subprocess.Popen(
-                [*self.kafka, "broker", str(directory), str(self.port)], stdout=output, stderr=subprocess.STDOUT
+                [*self.kafka, "broker", str(directory), str(port)], stdout=output, stderr=subprocess.STDOUT
             )
             try:
-                subprocess.run([*self.kafka, "ready", str(self.port)], check=True, timeout=120)
+                subprocess.run([*self.kafka, "ready", str(port)], check=True, timeout=120)
                 if process.poll() is not None:
                     raise RuntimeError(f"Kafka did not start on {directory}: see {log}")
-                yield f"127.0.0.1:{self.port}"
+                yield f"127.0.0.1:{port}"
             finally:
                 code = stop(process)
         # A JVM ends with 143 after SIGTERM, also when it took its time to close everything.
         self._report_stop("Kafka", directory, [] if code in (0, 143, -15) else [f"exit code {code}, see {log}"])
-        noise = [line for line in log.read_text().splitlines() if re.search(r"\b(ERROR|FATAL)\b|[Cc]orrupt", line)]
+        lines = [line for line in log.read_text().splitlines() if not KAFKA_NOISE.search(line)]
+        noise = [line for line in lines if re.search(r"\b(ERROR|FATAL)\b|[Cc]orrupt", line)]
         self.checks.report(f"Kafka has no errors on {directory.name}", noise)
 
     def _report_stop(self, who: str, directory: Path, faults: list[str]) -> None:
@@ -197,6 +206,7 @@ class Programs:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            errors="replace",
             timeout=300,
             check=False,
         )
@@ -330,6 +340,20 @@ def transact(servers: str) -> None:
         finish(60)
 
 
+def wait_for_bounds(consumer: Consumer, partition: tuple[str, int]) -> tuple[int, int]:
+    """Earliest offset and high watermark. Kafka names topics shortly before it leads their partitions: ask until it does."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(*partition), 30)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+        else:
+            return low, high
+
+
 def contents(servers: str, expected_topics: set[str] | None = None) -> Contents:
     """Everything that clients can see, read with checked CRCs and read_committed."""
     admin = AdminClient({"bootstrap.servers": servers})
@@ -361,7 +385,7 @@ def contents(servers: str, expected_topics: set[str] | None = None) -> Contents:
         }
     )
     partitions = [(name, index) for name, (_, count) in topics.items() for index in range(count)]
-    bounds = {partition: consumer.get_watermark_offsets(TopicPartition(*partition), 30) for partition in partitions}
+    bounds = {partition: wait_for_bounds(consumer, partition) for partition in partitions}
     records: dict[tuple[str, int], list[Row]] = {partition: [] for partition in partitions}
     consumer.assign([TopicPartition(*partition, bounds[partition][0]) for partition in partitions])
     open_partitions = set(partitions)
@@ -444,7 +468,12 @@ def check_configs_as_set(checks: Checks, who: str, seen: Contents) -> None:
 
 
 def complaints(output: str) -> list[str]:
-    """The lines of a tool's output that speak of a fault."""
+    """The lines of a tool's output that speak of a fault.
+
+    dump-log finds the first record of every segment but the first non-consecutive ("-1 is followed by 1080"): it compares with
+    a start of -1, whoever wrote the file.
+    """
+    output = re.sub(r"Non-consecutive offsets in .*\n\s+-1 is followed by \d+(?!\n\s+\d+ is followed)", "", output)
     return [line[:300] for line in output.splitlines() if COMPLAINT.search(line)]
 
 
@@ -479,7 +508,8 @@ def check_files(programs: Programs, directory: Path, seen: Contents) -> None:
     indexes = files(".index", ".timeindex")
     output = programs.tool("dump-log", "--files", ",".join(indexes), "--index-sanity-check")
     faults = complaints(output)
-    if (passed := output.count("passed sanity check")) != len(indexes):
+    # An offset index without entries is said to be empty, which is all right where a log has less than one interval.
+    if (passed := output.count("passed sanity check") + output.count(".index is empty")) != len(indexes):
         faults.append(f"{passed} of {len(indexes)} passed")
     checks.report(f"{where}: --index-sanity-check", faults, f"{passed} passed")
     output = programs.tool("dump-log", "--files", ",".join(indexes), "--verify-index-only")
@@ -554,16 +584,19 @@ def check_kafka_first(programs: Programs, seed: int) -> None:
         compare(checks, "Kafka, back from Diamant", written, contents(servers, set(written.topics)))
 
 
-def free_port() -> int:
-    """A port that is free now, and so is the next one."""
-    while True:
+def free_port(first: int) -> int:
+    """The first port from `first` on that is free now together with the next one."""
+    for port in range(first, first + 90, 2):
         with socket.socket() as one, socket.socket() as two:
-            one.bind(("127.0.0.1", 0))
-            try:
-                two.bind(("127.0.0.1", one.getsockname()[1] + 1))
-            except (OSError, OverflowError):
-                continue
-            return int(one.getsockname()[1])
+            for number, each in enumerate((one, two)):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    each.bind(("127.0.0.1", port + number))
+                except OSError:
+                    break
+            else:
+                return port
+    raise RuntimeError(f"no two free ports from {first} on")
 
 
 def main() -> int:
@@ -586,7 +619,12 @@ def main() -> int:
     parser.add_argument(
         "--work", type=Path, metavar="DIR", help="directory for data and logs, kept (default: a temporary one)"
     )
-    parser.add_argument("--port", type=int, help="port of the brokers; PORT+1 is the controller's (default: free ones)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=19092,
+        help="where to look for two free ports (default: 19092); better none that the system gives to clients",
+    )
     parser.add_argument("--seed", type=int, default=None, help="seed of the records (default: a new one, printed)")
     parser.add_argument("--only", choices=("diamant-first", "kafka-first"), help="one half of the checks")
     options = parser.parse_args()
@@ -596,7 +634,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="diamant-interop-") as temporary:
         work = options.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
-        programs = Programs(options.kafka, options.diamant, work.resolve(), options.port or free_port(), checks)
+        programs = Programs(options.kafka, options.diamant, work.resolve(), options.port, checks)
         for name, run in (("diamant-first", check_diamant_first), ("kafka-first", check_kafka_first)):
             if options.only not in (None, name):
                 continue
