@@ -125,7 +125,13 @@ _KEYS = (
         "max.connections", _INT, INT_MAX, "Connections at once; further ones are closed.", at_least(0), is_dynamic=True
     ),
     ConfigKey("connections.max.idle.ms", _LONG, 600_000, "A connection silent for so long is closed; -1: never."),
-    ConfigKey("socket.listen.backlog.size", _INT, 50, "Connections that may wait to be accepted.", at_least(1)),
+    ConfigKey(
+        "socket.listen.backlog.size",
+        _INT,
+        50,
+        "Connections that may wait to be accepted; at least 1024 whatever is set, or a crowd would wait for seconds.",
+        at_least(1),
+    ),
     ConfigKey(
         "fetch.max.bytes",
         _INT,
