@@ -210,6 +210,8 @@ class Broker:
             max_connections=self.config.max_connections,
             max_idle_ms=self.config.connections_max_idle_ms,
             backlog=self.config.socket_listen_backlog_size,
+            send_buffer_bytes=self.config.socket_send_buffer_bytes,
+            receive_buffer_bytes=self.config.socket_receive_buffer_bytes,
         )
 
     def _advertised(self) -> Iterator[Listener]:

@@ -126,6 +126,20 @@ _KEYS = (
     ),
     ConfigKey("connections.max.idle.ms", _LONG, 600_000, "A connection silent for so long is closed; -1: never."),
     ConfigKey(
+        "socket.send.buffer.bytes",
+        _INT,
+        102_400,
+        "Send buffer of each connection (SO_SNDBUF); -1: as the system has it.",
+        at_least(-1),
+    ),
+    ConfigKey(
+        "socket.receive.buffer.bytes",
+        _INT,
+        102_400,
+        "Receive buffer of each connection (SO_RCVBUF); -1: as the system has it.",
+        at_least(-1),
+    ),
+    ConfigKey(
         "socket.listen.backlog.size",
         _INT,
         50,
@@ -357,6 +371,8 @@ class BrokerConfig:
     max_connections: int
     connections_max_idle_ms: int
     socket_listen_backlog_size: int
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
     fetch_max_bytes: int
     max_request_partition_size_limit: int
     auto_create_topics_enable: bool

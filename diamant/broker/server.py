@@ -6,10 +6,9 @@ in one callback without a task. When an answer takes longer (a fetch that waits,
 read what we write, the connection is *busy*: requests that arrive meanwhile stay in a queue, and once that holds
 `max_queued_bytes` the socket is not read any more.
 
-Large pieces of a log go from the page cache to the socket by `os.sendfile`, on a duplicate of the socket's
-descriptor: asyncio allows no second watcher on a descriptor that a transport owns. The transport's own buffer is
-empty whenever we do so, because its high-water mark is zero: anything that the kernel did not take at once pauses the
-connection.
+Ranges of a log go from the page cache to the socket in `answer_writer.py`, on a duplicate of the socket's descriptor.
+The transport's own buffer is empty whenever that happens, because its high-water mark is zero: anything that the kernel
+did not take at once pauses the connection.
 
 Bounds per connection: one answer being written, one frame being received (`max_frame_bytes`), requests queued
 (`max_queued_bytes` plus what one read of the socket held).
@@ -19,29 +18,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from diamant.broker.answer_writer import AnswerWriter, Buffer, Part, read_small
 from diamant.protocol.connection import SCRATCH_BYTES, Request, ServerConnection, count_bytes
 from diamant.protocol.errors import ProtocolError
-from diamant.storage.segment import FileSlice
 
 logger = logging.getLogger(__name__)
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
-Part: TypeAlias = Buffer | FileSlice
 Answer: TypeAlias = Buffer | Sequence[Part] | Awaitable["Buffer | Sequence[Part] | None"] | None
-
-SENDFILE_MIN_BYTES = 64 * 1024
-"""Slices below this are read into memory: one copy is cheaper than one more system call and wake-up."""
-
-SENDFILE_MAX_BYTES = 1024 * 1024
-"""What one os.sendfile call may send before other connections get their turn."""
 
 MAX_QUEUED_BYTES = 1024 * 1024
 """Requests waiting on a busy connection: above this its socket is not read."""
@@ -90,6 +79,8 @@ class ServerLimits(NamedTuple):
     max_idle_ms: int
     max_queued_bytes: int = MAX_QUEUED_BYTES
     backlog: int = 128
+    send_buffer_bytes: int = -1  # -1: as the system has it
+    receive_buffer_bytes: int = -1
 
 
 Dispatch: TypeAlias = Callable[[ConnectionInfo, Request], Answer]
@@ -119,6 +110,7 @@ class Server:
         """Accept connections on a bound socket. Empty `advertised_host` = the address that a connection arrived at."""
         make = partial(Connection, self, listener_name, advertised_host, advertised_port)
         sock.setblocking(False)
+        _set_buffers(sock, self.limits)  # inherited by what is accepted; the receive buffer must be known before
         sock.listen(max(self.limits.backlog, MIN_BACKLOG))
         self._listeners.append(_Listener(sock, make))
 
@@ -230,6 +222,9 @@ class _Listener:
                 self._retry = self._loop.call_later(ACCEPT_RETRY_S, self._loop.add_reader, self._sock, self._accept)
                 return
             connection.setblocking(False)
+            # asyncio does so only where a socket names its protocol, which an accepted one does not. Without it the end of
+            # an answer waits for an acknowledgement that the peer delays.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = self._loop.create_task(self._loop.connect_accepted_socket(self._make, connection))
             self._accepting.add(task)
             task.add_done_callback(self._set_up)
@@ -259,8 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         self._is_read_paused = False
         self._is_finishing = False
-        self._drained: asyncio.Future[None] | None = None
-        self._file_socket: socket.socket | None = None
+        self._answers: AnswerWriter | None = None
         self.last_active_s = self._loop.time()
 
     # What asyncio calls
@@ -289,11 +283,8 @@ class Connection(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.cancel()
-        if self._file_socket is not None:
-            if waiting is not None and not waiting.done():
-                waiting.add_done_callback(partial(_close_socket, self._file_socket))
-            else:
-                self._file_socket.close()
+        if self._answers is not None:
+            self._answers.close()
         self._server.disconnected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -323,8 +314,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
         self._drain()
 
     # What the server calls
@@ -454,95 +443,23 @@ class Connection(asyncio.BufferedProtocol):
         header = self._server.frame_header(
             request.api_key, request.api_version, request.correlation_id, count_bytes(body)
         )
-        ready: list[Buffer] = [header]
-        for index, part in enumerate(body):
-            if type(part) is not FileSlice:
-                ready.append(cast(Buffer, part))
-                continue
-            data = part.file.try_pread(part.size, part.position) if part.size < SENDFILE_MIN_BYTES else None
-            if data is None or len(data) != part.size:
-                self._waiting = task = self._loop.create_task(
-                    self._write_slowly(ready, list(islice(body, index, None)))
-                )
-                task.add_done_callback(self._written)
-                return
-            ready.append(data)
-        transport.write(b"".join(ready))
-
-    async def _write_slowly(self, ready: list[Buffer], rest: Sequence[Part]) -> None:
-        """Write an answer that holds large or cold slices, as fast as the peer takes it."""
-        for part in rest:
-            if type(part) is not FileSlice:
-                ready.append(cast(Buffer, part))
-                continue
-            descriptor = part.file.fileno() if part.size >= SENDFILE_MIN_BYTES else None
-            if descriptor is None:
-                data = part.file.try_pread(part.size, part.position)
-                if data is None or len(data) != part.size:
-                    data = await self._loop.run_in_executor(None, part.file.pread, part.size, part.position)
-                if len(data) != part.size:
-                    raise EOFError(f"{part.file.path}: {len(data)} bytes at {part.position}, expected {part.size}")
-                ready.append(data)
-                continue
-            await self._write_and_wait(ready)
-            ready = []
-            await self._send_file(part)
-        await self._write_and_wait(ready)
-
-    async def _write_and_wait(self, ready: list[Buffer]) -> None:
-        if self._transport is None:
-            raise ConnectionResetError
-        if ready:
-            self._transport.write(b"".join(ready))
-        if self._transport.get_write_buffer_size():
-            self._drained = self._loop.create_future()
-            await self._drained
-
-    async def _send_file(self, part: FileSlice) -> None:
-        if self._transport is None:
-            raise ConnectionResetError
-        if self._file_socket is None:
-            sock = self._transport.get_extra_info("socket")
-            self._file_socket = socket.socket(sock.family, sock.type, sock.proto, fileno=os.dup(sock.fileno()))
-            self._file_socket.setblocking(False)
-        out = self._file_socket.fileno()
-        file, position, left = part.file, part.position, part.size
-        while left:
-            count = min(left, SENDFILE_MAX_BYTES)
-            if file.try_pread(1, position + count - 1) is None:
-                # Not in the page cache: a thread brings it there, so that a cold disk stops nobody else.
-                await self._loop.run_in_executor(None, file.pread, count, position)
-            descriptor = file.fileno()  # asked each time: whoever closes the file must not have us send another one
-            if descriptor is None or descriptor < 0:
-                raise EOFError(f"{file.path}: closed while being sent")
-            try:
-                sent = os.sendfile(out, descriptor, position, count)
-            except (BlockingIOError, InterruptedError):
-                await self._writable(out)
-                continue
-            if sent == 0:
-                raise EOFError(f"{file.path}: ends before position {position + left}")
-            position += sent
-            left -= sent
-            if left:
-                await asyncio.sleep(0)
-        self.last_active_s = self._loop.time()
-
-    async def _writable(self, descriptor: int) -> None:
-        ready = self._loop.create_future()
-        self._loop.add_writer(descriptor, _set_done, ready)
-        try:
-            await ready
-        finally:
-            self._loop.remove_writer(descriptor)
-
-    def _written(self, task: asyncio.Future[None]) -> None:
-        if self._waiting is task:
-            self._waiting = None
-        if task.cancelled():
+        small = read_small(body)
+        if small is not None:
+            transport.write(b"".join((header, *small)))
             return
-        error = task.exception()
+        if self._answers is None:
+            self._answers = AnswerWriter(transport.get_extra_info("socket"))
+        self._waiting = writing = self._answers.write([header, *body])
+        writing.add_done_callback(self._written)
+
+    def _written(self, writing: asyncio.Future[None]) -> None:
+        if self._waiting is writing:
+            self._waiting = None
+        if writing.cancelled():
+            return
+        error = writing.exception()
         if error is None:
+            self.last_active_s = self._loop.time()
             self._drain()
             return
         if not isinstance(error, ConnectionError):
@@ -550,14 +467,14 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
 
-def _close_socket(sock: socket.socket, _: object) -> None:
-    sock.close()
+def _set_buffers(sock: socket.socket, limits: ServerLimits) -> None:
+    for option, size in (
+        (socket.SO_SNDBUF, limits.send_buffer_bytes),
+        (socket.SO_RCVBUF, limits.receive_buffer_bytes),
+    ):
+        if size >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)
 
 
 async def _as_coroutine(answer: Awaitable[Any]) -> Any:
     return await answer
-
-
-def _set_done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

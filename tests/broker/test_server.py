@@ -297,3 +297,19 @@ async def test_the_default_advertised_address_is_where_the_client_arrived() -> N
         client.writer.write(client.frame(KEY, VERSION, b"", client_id=None))
         await client.receive_frame()
     assert f"{infos[0].advertised_host}:{infos[0].advertised_port}" == address
+
+
+async def test_connections_send_at_once_and_have_kafkas_buffers() -> None:
+    """Nagle's algorithm is off, or the end of each answer would wait for a delayed acknowledgement; buffers as set."""
+    async with (
+        serving(echo, send_buffer_bytes=30_000, receive_buffer_bytes=40_000) as (server, address),
+        WireClient(address) as client,
+    ):
+        client.writer.write(client.frame(KEY, VERSION, b"x"))
+        assert await client.receive_frame() == (1, b"x")
+        [connection] = server.connections
+        assert connection._transport is not None
+        sock = connection._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 60_000  # Linux counts its own overhead as well
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 80_000
