@@ -16,6 +16,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
@@ -50,6 +51,9 @@ PLAINTEXT_PROTOCOL = 0
 STOP_TIMEOUT_S = 10.0
 """How long a stop waits for requests under way before it closes their connections."""
 
+BATCH_CHECKERS = 2
+"""Threads that check large batches; each may hold `leader_batch.MAX_DECOMPRESSED_BYTES`."""
+
 LOGS_PER_TURN = 64
 """Partitions that a pass over all of them looks at before others get their turn."""
 
@@ -69,6 +73,7 @@ class Broker:
     scheduler: Scheduler
     producer_ids: ProducerIds
     server: Server
+    batch_checkers: ThreadPoolExecutor
 
     def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None) -> None:
         self._static_config = config if config is not None else BrokerConfig()
@@ -110,6 +115,9 @@ class Broker:
             self.scheduler = Scheduler(self.env.clock)
             self.purgatory = Purgatory(loop)
             self.flusher = Flusher(loop)
+            self.directory.validation.is_header_only = self.config.diamant_produce_validation == "header"
+            self.batch_checkers = ThreadPoolExecutor(BATCH_CHECKERS, "check-batch")
+            undo.callback(self.batch_checkers.shutdown)
             self.compiled_walk = CompiledWalk(self.directory.validation)
             self.directory.on_flush_due = self._flush_due
             self.producer_ids = ProducerIds(lambda: self.metadata.image.next_producer_id, self._commit_producer_ids)
@@ -139,6 +147,7 @@ class Broker:
         await self.server.close(STOP_TIMEOUT_S)
         await self.scheduler.stop()
         await self.flusher.stop()
+        self.batch_checkers.shutdown(wait=False)
         try:
             await asyncio.to_thread(self._close_storage)
         finally:
@@ -212,6 +221,7 @@ class Broker:
             backlog=self.config.socket_listen_backlog_size,
             send_buffer_bytes=self.config.socket_send_buffer_bytes,
             receive_buffer_bytes=self.config.socket_receive_buffer_bytes,
+            max_request_memory_bytes=self.config.queued_max_request_bytes,
         )
 
     def _advertised(self) -> Iterator[Listener]:
@@ -320,7 +330,11 @@ class Broker:
     # -- stop ----------------------------------------------------------------------------------------------------
 
     def _close_storage(self) -> None:
-        self.metadata.close()
+        try:
+            self.metadata.close()
+        except OSError as error:
+            # It fences our registration in the log, which Kafka's next start replaces anyway: no reason to stop here.
+            self.directory.messages.append(f"the metadata log could not be closed in order: {error}")
         self.directory.close(broker_epoch=self.metadata.broker_epoch, threads=self.config.num_recovery_threads)
 
     def _abandon(self) -> None:

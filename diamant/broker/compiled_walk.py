@@ -10,12 +10,17 @@ import logging
 import threading
 
 from diamant.protocol.validation import RecordChecks, WalkOutcome, walk_records
-from diamant.storage.log import Validation
+from diamant.storage.leader_batch import Validation
 
 logger = logging.getLogger(__name__)
 
 LOAD_AFTER_RECORDS = 50_000
 """Records walked in plain Python before the compiled walk is loaded: about 50 ms of work."""
+
+WAIT_FROM_RECORDS = 100_000
+"""From this size on a thread that checks a batch waits for the compiled walk."""
+
+LOAD_TIMEOUT_S = 30
 
 
 class CompiledWalk:
@@ -25,6 +30,7 @@ class CompiledWalk:
         self._validation = validation
         self._records_left = load_after_records
         self._thread: threading.Thread | None = None
+        self._owner = threading.current_thread()
         validation.walk = self._walk
 
     def _walk(
@@ -34,6 +40,10 @@ class CompiledWalk:
         if self._records_left < 0 and self._thread is None:
             self._thread = threading.Thread(target=self._load, name="load-kernels", daemon=True)
             self._thread.start()
+        is_waiting_better = record_count >= WAIT_FROM_RECORDS and threading.current_thread() is not self._owner
+        # A batch that takes seconds: waiting for the compiled walk is quicker, and leaves the interpreter to others.
+        if is_waiting_better and self.wait_loaded(LOAD_TIMEOUT_S):
+            return self._validation.walk(payload, record_count, base_timestamp, checks)
         return walk_records(payload, record_count, base_timestamp, checks)
 
     def _load(self) -> None:
@@ -45,6 +55,7 @@ class CompiledWalk:
             logger.exception("the compiled validation cannot be loaded; the plain one goes on")
             return
         self._validation.walk = kernels.walk_records
+        self._validation.is_compiled = True
 
     def wait_loaded(self, timeout_s: float) -> bool:
         """Wait until loading, if it has begun, has ended; whether the compiled walk is in use."""

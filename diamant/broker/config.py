@@ -27,6 +27,7 @@ from diamant.broker.config_key import (
     InvalidValue,
     Validator,
     Value,
+    any_of,
     at_least,
     format_value,
     list_of,
@@ -119,7 +120,7 @@ _KEYS = (
         "queued.max.request.bytes",
         _LONG,
         -1,
-        "Requests that may be in memory at once; beyond it connections are not read. -1: no limit." + NO_EFFECT_YET,
+        "Requests that may be in memory at once; beyond it connections are not read. -1: no limit.",
     ),
     ConfigKey(
         "max.connections", _INT, INT_MAX, "Connections at once; further ones are closed.", at_least(0), is_dynamic=True
@@ -301,6 +302,15 @@ _KEYS = (
         "Most that the cleaner reads and writes in a second." + NO_EFFECT_YET,
         is_dynamic=True,
     ),
+    # Of Diamant
+    ConfigKey(
+        "diamant.produce.validation",
+        _STRING,
+        "full",
+        "`full` checks each produced record as Kafka does; `header` checks CRC and header only, on topics that are neither "
+        "compacted nor LogAppendTime: faster, and malformed records reach consumers.",
+        any_of("full", "header"),
+    ),
     # Metadata
     ConfigKey("metadata.log.dir", _STRING, None, "Directory of the metadata log; may only be the data directory."),
     ConfigKey(
@@ -397,6 +407,7 @@ class BrokerConfig:
     log_cleaner_io_max_bytes_per_second: float
     metadata_log_max_record_bytes_between_snapshots: int
     metadata_log_max_snapshot_interval_ms: int
+    diamant_produce_validation: str
 
     # Not rows but what rows amount to.
     data_dir: str

@@ -7,6 +7,7 @@ An asyncio Future is cancelled when the connection goes; a coroutine runs to its
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -20,7 +21,14 @@ from diamant.storage.errors import CorruptLog, StorageError
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
+logger = logging.getLogger(__name__)
+
 API_VERSIONS_KEY = 18
+
+SAME_FAILURE_S = 60.0
+"""A failing disk is reported this often, not once per request."""
+
+MAX_REMEMBERED_FAILURES = 1000
 
 REQUEST_ERRORS = (KafkaError, CorruptBatch, CorruptLog, StorageError, OSError)
 """What may go wrong with a request without being our bug; `error_of` turns it into a response code."""
@@ -88,9 +96,35 @@ def frame_header(api_key: int, api_version: int, correlation_id: int, body_size:
 
 
 def error_of(error: BaseException) -> tuple[int, str | None]:
-    """The protocol's code and message for an error of `REQUEST_ERRORS`. Messages name no paths."""
+    """The protocol's code and message for an error of `REQUEST_ERRORS`. Messages name no paths: what the disk did is said
+    in full in the broker's own log.
+    """
     if isinstance(error, KafkaError):
-        return int(error.code), error.detail or None
+        if not isinstance(error.__cause__, OSError):
+            return int(error.code), error.detail or None
+        logger.error("%s", error.detail)
+        return int(error.code), f"the log directory failed ({error.__cause__.strerror}), see the broker's log"
     if isinstance(error, CorruptBatch):
         return int(ErrorCode.CORRUPT_MESSAGE), error.reason
+    logger.error("%s", error)
     return int(ErrorCode.KAFKA_STORAGE_ERROR), "the log directory failed, see the broker's log"
+
+
+class SeldomFilter(logging.Filter):
+    """Drops a message that was let through less than SAME_FAILURE_S ago."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if record.created - self._last_s.get(message, -SAME_FAILURE_S) < SAME_FAILURE_S:
+            return False
+        if len(self._last_s) >= MAX_REMEMBERED_FAILURES:
+            self._last_s.clear()
+        self._last_s[message] = record.created
+        return True
+
+
+logger.addFilter(SeldomFilter())

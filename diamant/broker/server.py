@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from diamant.broker.answer_writer import AnswerWriter, Buffer, Part, read_small
+from diamant.broker.request_memory import RequestMemory
 from diamant.protocol.connection import SCRATCH_BYTES, Request, ServerConnection, count_bytes
 from diamant.protocol.errors import ProtocolError
 
@@ -81,6 +82,7 @@ class ServerLimits(NamedTuple):
     backlog: int = 128
     send_buffer_bytes: int = -1  # -1: as the system has it
     receive_buffer_bytes: int = -1
+    max_request_memory_bytes: int = -1  # of all connections; -1: no limit
 
 
 Dispatch: TypeAlias = Callable[[ConnectionInfo, Request], Answer]
@@ -100,6 +102,7 @@ class Server:
         self.limits = limits
         self.scratch = bytearray(SCRATCH_BYTES)  # shared: nothing stays in it between two reads
         self.connections: set[Connection] = set()
+        self.memory = RequestMemory(limits.max_request_memory_bytes) if limits.max_request_memory_bytes > 0 else None
         self.is_stopping = False
         self._listeners: list[_Listener] = []
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -254,6 +257,9 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         self._is_read_paused = False
         self._is_finishing = False
+        self._is_starved = False  # a frame waits for memory to be received into
+        self._frame_bytes = 0  # reserved for the frame that is being received
+        self._answering_bytes = 0
         self._answers: AnswerWriter | None = None
         self.last_active_s = self._loop.time()
 
@@ -279,7 +285,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._server.memory is not None:
+            self._server.memory.forget(self)
+            self._server.memory.release(self._frame_bytes + self._answering_bytes + self._queued_bytes)
+            self._frame_bytes = self._answering_bytes = 0
         self._queue.clear()
+        self._queued_bytes = 0
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.cancel()
@@ -304,6 +315,8 @@ class Connection(asyncio.BufferedProtocol):
         for request in requests:
             self._queue.append(request)
             self._queued_bytes += len(request.body) + REQUEST_OVERHEAD_BYTES
+        if self._server.memory is not None:
+            self._count_memory(self._server.memory, requests)
         self._drain()
 
     def eof_received(self) -> bool:
@@ -358,11 +371,20 @@ class Connection(asyncio.BufferedProtocol):
         queue = self._queue
         while queue and self._waiting is None and not self._is_write_paused and self._transport is not None:
             request = queue.popleft()
-            self._queued_bytes -= len(request.body) + REQUEST_OVERHEAD_BYTES
+            size = len(request.body) + REQUEST_OVERHEAD_BYTES
+            self._queued_bytes -= size
+            if self._server.memory is not None:
+                self._answering_bytes = size
             self._handle(request)
+            if self._waiting is None:
+                self._release_answered()
         if self._transport is None or self._transport.is_closing():
             return
-        is_full = self._queued_bytes > self._server.limits.max_queued_bytes or len(queue) > MAX_QUEUED_REQUESTS
+        is_full = (
+            self._is_starved
+            or self._queued_bytes > self._server.limits.max_queued_bytes
+            or len(queue) > MAX_QUEUED_REQUESTS
+        )
         if is_full != self._is_read_paused:
             self._is_read_paused = is_full
             if is_full:
@@ -371,6 +393,29 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
         if self._is_finishing and not queue and not self.is_busy:
             self._transport.close()
+
+    def _count_memory(self, memory: RequestMemory, requests: Sequence[Request]) -> None:
+        for request in requests:
+            memory.take(len(request.body) + REQUEST_OVERHEAD_BYTES)
+        if requests and self._frame_bytes:
+            memory.release(self._frame_bytes)
+            self._frame_bytes = 0
+        announced = self._frames.announced_bytes
+        if announced and not self._frame_bytes and not self._is_starved:
+            if memory.admit(announced, self, partial(self._admitted, announced)):
+                self._frame_bytes = announced
+            else:
+                self._is_starved = True
+
+    def _admitted(self, frame_bytes: int) -> None:
+        self._frame_bytes = frame_bytes
+        self._is_starved = False
+        self._loop.call_soon(self._drain)
+
+    def _release_answered(self) -> None:
+        if self._answering_bytes and self._server.memory is not None:
+            size, self._answering_bytes = self._answering_bytes, 0
+            self._server.memory.release(size)
 
     def _handle(self, request: Request) -> None:
         try:
@@ -410,6 +455,8 @@ class Connection(asyncio.BufferedProtocol):
         answer = future.result()
         if answer is not None:
             self._reply(request, answer)
+        if self._waiting is None:
+            self._release_answered()
         self._drain()
 
     def _fail(self, request: Request, error: BaseException) -> None:
@@ -460,6 +507,7 @@ class Connection(asyncio.BufferedProtocol):
         error = writing.exception()
         if error is None:
             self.last_active_s = self._loop.time()
+            self._release_answered()
             self._drain()
             return
         if not isinstance(error, ConnectionError):

@@ -80,6 +80,11 @@ class ServerConnection:
         self._handed_out = memoryview(b"")  # the latest view of _frame that the transport got
 
     @property
+    def announced_bytes(self) -> int:
+        """Size of the frame that is being received in a buffer of its own; 0 between frames."""
+        return self._frame_size if self._frame is not None else 0
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes received that are not part of a returned request yet."""
         return len(self._head) if self._frame is None else _SIZE.size + self._filled

@@ -104,6 +104,14 @@ class Lock(Protocol):
         ...
 
 
+class ReadLock(Protocol):
+    """A lock that readers of a log directory share."""
+
+    def release(self) -> None:
+        """Give the lock up; its file stays. May be called twice."""
+        ...
+
+
 class Env(Protocol):
     """Files, directories, locks and the clock. See the module for what is durable when."""
 
@@ -196,6 +204,14 @@ class Env(Protocol):
         """Lock a directory by its `.lock` file. StorageError if it is held, by another process or by this one."""
         ...
 
+    def lock_for_reading(self, path: str) -> ReadLock | None:
+        """Keep brokers away from a directory while it is read. StorageError if one holds it; None without a `.lock` file.
+
+        Readers do not exclude each other. Nothing is created or changed: without the file nothing can be locked, and
+        a broker may start meanwhile.
+        """
+        ...
+
 
 def parent(path: str) -> str:
     """Return the directory part of a path."""
@@ -246,15 +262,19 @@ class RealFile:
 
     def append(self, *buffers: Buffer) -> None:
         position = self._size
-        if len(buffers) == 1:
-            data = buffers[0]
-            size = len(data)
-            written = os.pwrite(self._fd, data, position)
-        else:
-            size = sum(map(len, buffers))
-            written = os.pwritev(self._fd, buffers[:_IOV_MAX], position) if size else 0
-        if written != size:
-            self._write_rest(buffers, written)
+        try:
+            if len(buffers) == 1:
+                data = buffers[0]
+                size = len(data)
+                written = os.pwrite(self._fd, data, position)
+            else:
+                size = sum(map(len, buffers))
+                written = os.pwritev(self._fd, buffers[:_IOV_MAX], position) if size else 0
+            if written != size:
+                self._write_rest(buffers, written)
+        except OSError as error:
+            error.filename = self.path  # calls on descriptors name no file
+            raise
         self._size = position + size
 
     def _write_rest(self, buffers: tuple[Buffer, ...], written: int) -> None:
@@ -278,18 +298,30 @@ class RealFile:
             position += written
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        self._write_all(data, position)
+        try:
+            self._write_all(data, position)
+        except OSError as error:
+            error.filename = self.path
+            raise
         self._size = max(self._size, position + len(data))
 
     def size(self) -> int:
         return self._size
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            error.filename = self.path
+            raise
         self._size = size
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            error.filename = self.path
+            raise
 
     def fileno(self) -> int | None:
         return self._fd
@@ -438,6 +470,12 @@ class RealEnv:
     def lock(self, path: str) -> Lock:
         return _RealLock(path)
 
+    def lock_for_reading(self, path: str) -> ReadLock | None:
+        try:
+            return _RealReadLock(path)
+        except FileNotFoundError:
+            return None
+
 
 def replace_file(env: Env, path: str, data: bytes, *, sync: bool) -> None:
     """Do what `Env.write_atomically` promises, by the other calls of an `Env`."""
@@ -511,3 +549,29 @@ class _RealLock:
             os.unlink(self._path)
         os.close(fd)
         _locked_here.discard(self._name)
+
+
+class _RealReadLock:
+    """A shared POSIX record lock on a `.lock` file: it conflicts with a broker's, not with that of another reader.
+
+    A broker of this process must be asked for first: closing our descriptor would drop the broker's lock.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._fd = -1
+        if os.path.realpath(path) in _locked_here:
+            raise StorageError(f"{path}: in use by this process")
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise StorageError(f"{path}: in use by another process") from error
+            raise
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

@@ -18,7 +18,8 @@ from diamant.storage import checkpoints, names
 from diamant.storage.checkpoints import LeaderEpochs
 from diamant.storage.env import Env, File, parent
 from diamant.storage.errors import CorruptLog
-from diamant.storage.log import Log, Validation, _coordinator_epoch
+from diamant.storage.leader_batch import Validation
+from diamant.storage.log import Log, _coordinator_epoch
 from diamant.storage.log_config import LogConfig
 from diamant.storage.producer_state import ProducerStateManager
 from diamant.storage.segment import MAX_RELATIVE_OFFSET, Segment, scan_headers
@@ -150,44 +151,89 @@ def _remove_temporary_files(env: Env, path: str) -> None:
     entries = env.list_dir(path)
     cleaned = [name for name in entries if name.endswith(names.CLEANED_SUFFIX)]
     # Swaps are renamed in descending order of offset: a .cleaned file below a .swap shows that the set is not complete.
-    smallest = min((_offset_of(name) for name in cleaned), default=None)
-    for name in entries:
-        is_unfinished_swap = name.endswith(names.SWAP_SUFFIX) and smallest is not None and _offset_of(name) >= smallest
-        if name.endswith(names.DELETED_SUFFIX) or name.endswith(names.CLEANED_SUFFIX) or is_unfinished_swap:
-            env.remove(f"{path}/{name}")
+    smallest = min((offset for name in cleaned if (offset := _offset_of(name)) >= 0), default=None)
+    unfinished = [name for name in _swap_files(entries) if smallest is not None and _offset_of(name) >= smallest]
+    deleted = [name for name in entries if name.endswith(names.DELETED_SUFFIX)]
+    # The .cleaned files go last: without them a start that follows a crash in here would take the .swap files for whole.
+    for name in [*deleted, *unfinished, *cleaned]:
+        env.remove(f"{path}/{name}")
 
 
 def _complete_swaps(env: Env, path: str) -> None:
-    """Finish a swap whose `.swap` files are complete: what they replace goes, then they lose their suffix (step 2)."""
-    swaps = [name for name in env.list_dir(path) if name.endswith(names.SWAP_SUFFIX)]
-    logs = [name for name in swaps if name.endswith(names.LOG_SUFFIX + names.SWAP_SUFFIX)]
+    """Finish a swap whose `.swap` files are complete: what they replace goes, then they lose their suffix (step 2).
+
+    See `replace` for the steps that may have been taken. Each of these here may be interrupted and done again. Beyond Kafka:
+
+    * A segment at a `.swap` file's own base offset goes even if the `.swap` is empty, with all its indexes.
+    * If the lowest `.swap` is empty or torn and nothing was taken away yet, it is dropped, and the old segments stay: it
+      does not tell what it replaces, and may have been whole once.
+    * An empty `.swap` that is not the lowest is the end mark of `replace`: it goes.
+    * The `.log` files are renamed first, so that a `.log` without suffix never has indexes of another one.
+    """
+    entries = env.list_dir(path)
+    swaps = _swap_files(entries)
+    logs = sorted(_offset_of(name) for name in swaps if name.endswith(names.LOG_SUFFIX + names.SWAP_SUFFIX))
     if logs:
-        first = min(_offset_of(name) for name in logs)
-        end = max(_swap_end(env, f"{path}/{name}", _offset_of(name)) for name in logs)
-        for name in env.list_dir(path):
-            parsed = names.parse_segment_file(name)
-            if parsed is not None and not parsed.stage and first <= parsed.offset < end:
+        found = [_inspect_swap(env, names.log_file(path, offset) + names.SWAP_SUFFIX, offset) for offset in logs]
+        is_untouched = env.exists(names.log_file(path, logs[0]))
+        if is_untouched and not (found[0].is_whole and found[0].size):
+            # From behind, the lowest .log.swap last: it is what tells a start that follows a crash in here to go on.
+            for name in reversed(swaps):
                 env.remove(f"{path}/{name}")
+            return
+        end = max(swap.end_offset for swap in found)
+        for name in entries:
+            parsed = names.parse_segment_file(name)
+            if parsed is None or parsed.stage or not (logs[0] <= parsed.offset < end or parsed.offset in logs):
+                continue
+            # The state up to the beginning of a segment does not depend on what the segment holds.
+            if parsed.suffix != names.SNAPSHOT_SUFFIX or parsed.offset not in logs:
+                env.remove(f"{path}/{name}")
+        marks = [offset for offset, swap in zip(logs[1:], found[1:], strict=True) if not swap.size]
+        for name in [name for name in swaps if _offset_of(name) in marks]:
+            env.remove(f"{path}/{name}")
+            swaps.remove(name)
     for name in swaps:
         env.rename(f"{path}/{name}", f"{path}/{name.removesuffix(names.SWAP_SUFFIX)}")
     if swaps:
         env.sync_dir(path)
 
 
+def _swap_files(entries: list[str]) -> list[str]:
+    """The `.swap` files of segments, those of `.log` files first."""
+    swaps = [
+        name for name in entries if name.endswith(names.SWAP_SUFFIX) and names.parse_segment_file(name) is not None
+    ]
+    return sorted(swaps, key=lambda name: not name.endswith(names.LOG_SUFFIX + names.SWAP_SUFFIX))
+
+
+class _Swap(NamedTuple):
+    """A `.log.swap` file: what it covers ends before `end_offset`, at least at its base offset."""
+
+    size: int
+    end_offset: int
+    is_whole: bool
+
+
+def _inspect_swap(env: Env, path: str, base_offset: int) -> _Swap:
+    file = env.open(path, read_only=True)
+    try:
+        end_offset = base_offset
+        position = 0
+        try:
+            for start, header in scan_headers(file, 0, file.size()):
+                end_offset = header.next_offset
+                position = start + header.size
+        except CorruptLog:
+            pass  # told by the position
+        return _Swap(file.size(), end_offset, position == file.size())
+    finally:
+        file.close()
+
+
 def _offset_of(name: str) -> int:
     parsed = names.parse_segment_file(name)
     return -1 if parsed is None else parsed.offset
-
-
-def _swap_end(env: Env, path: str, base_offset: int) -> int:
-    file = env.open(path, read_only=True)
-    try:
-        end = base_offset
-        for _, header in scan_headers(file, 0, file.size()):
-            end = header.next_offset
-        return end
-    finally:
-        file.close()
 
 
 def _open_segments(env: Env, path: str, config: LogConfig) -> tuple[list[Segment], set[int]]:

@@ -13,39 +13,34 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
-from diamant.protocol import compression
 from diamant.protocol.batch import (
-    HEADER_SIZE,
     LOG_OVERHEAD,
     NO_PRODUCER_ID,
     BatchHeader,
-    crc_is_valid,
     parse_header,
     set_base_offset,
     set_timestamps,
 )
 from diamant.protocol.control import parse_control_type
-from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
-from diamant.protocol.records import build_batch, iter_records
-from diamant.protocol.validation import RecordChecks, validate_client_batch, walk_records
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.records import iter_records
 from diamant.storage import names
 from diamant.storage.checkpoints import LeaderEpochs
 from diamant.storage.env import Env
+from diamant.storage.leader_batch import BatchCheck, CheckedBatch, Validation
 from diamant.storage.log_config import LogConfig
 from diamant.storage.producer_state import DuplicateBatch, ProducerStateManager
-from diamant.storage.segment import FileSlice, Segment, TimestampOffset
+from diamant.storage.segment import FileSlice, RecordSearch, Segment, TimestampOffset
 from diamant.storage.txn_index import AbortedTxn
 
 READ_COMMITTED = 1
 # Ends of recent reads that are remembered, so that a consumer's next fetch needs no index and no scan.
 MAX_READ_POSITIONS = 32
-# A batch may grow to this when decompressed for validation; above it is refused as a decompression bomb.
-MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
-ZSTD_MIN_PRODUCE_VERSION = 7
 
 
 class AppendResult(NamedTuple):
@@ -76,20 +71,6 @@ class EpochEndOffset(NamedTuple):
     end_offset: int
 
 
-class Validation:
-    """How records of produced batches are checked; one object is shared by all logs and may be swapped while in use.
-
-    `is_header_only` skips the walk over records for topics that are not compacted (`diamant.produce.validation=header`).
-    `walk` is the plain walk at first and may be replaced by the compiled one.
-    """
-
-    __slots__ = ("is_header_only", "walk")
-
-    def __init__(self, *, is_header_only: bool = False) -> None:
-        self.is_header_only = is_header_only
-        self.walk = walk_records
-
-
 class FlushPlan:
     """Files to fsync so that everything below `offset` is durable; made by the owner, run in any thread."""
 
@@ -104,12 +85,9 @@ class FlushPlan:
         """Blocks for the fsyncs. Snapshots go first, as recovery trusts them once the recovery point has passed."""
         env = self._log.env
         for path in self._snapshots:
-            if env.exists(path):
-                file = env.open(path)
-                try:
-                    file.sync()
-                finally:
-                    file.close()
+            # Retention or the cleaner may have removed it since the plan was made.
+            with suppress(FileNotFoundError):
+                env.sync_file(path)
         self._log.epochs.sync()
         for segment in self._segments:
             segment.sync()
@@ -197,92 +175,39 @@ class Log:
 
     # -- append --------------------------------------------------------------------------------------------------
 
+    def check_batch(self, records: memoryview, *, produce_version: int = 13, is_light: bool = False) -> CheckedBatch:
+        """What `append_as_leader` checks of a batch before it looks at this log's state; `records` may be patched in place.
+
+        Any thread. With `is_light` raises HeavyBatch, untouched, for a batch that would hold up the caller for long.
+        """
+        return self._batch_check().run(records, produce_version=produce_version, is_light=is_light)
+
     def append_as_leader(self, records: memoryview, *, produce_version: int = 13) -> AppendResult:
         """Validate and append the one batch that a client sent; `records` is patched in place.
 
         Raises KafkaError with Kafka's code and, where single records are at fault, their indexes (LogValidator). Nothing is
         stored then. A failed write gives KAFKA_STORAGE_ERROR and leaves the log as it was.
         """
-        header = _client_batch_header(records, produce_version)
-        size = header.batch_length + LOG_OVERHEAD
-        if len(records) != size:
-            records = records[:size]
-        config = self.config
-        if size > config.max_message_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"The record batch size in the append to {self.topic}-{self.partition} is {size} bytes "
-                f"which exceeds the maximum configured value of {config.max_message_bytes}.",
-            )
-        if not crc_is_valid(records, 0, size):
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"Record is corrupt (stored crc = {header.crc}) in {self.topic}-{self.partition}: resend the batch",
-            )
+        return self.append_checked(self.check_batch(records, produce_version=produce_version))
+
+    def append_checked(self, checked: CheckedBatch) -> AppendResult:
+        """Append what `check_batch` gave. With LogAppendTime the time is that of this call, so it never goes back."""
+        batch, header = checked
         now_ms = self.env.clock.now_ms()
-        log_append_time_ms = now_ms if config.is_log_append_time else -1
-        if header.base_offset != 0:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD,
-                f"The baseOffset of the record batch in the append to {self.topic}-{self.partition} should be 0, "
-                f"but it is {header.base_offset}",
-            )
-        max_timestamp = self._validate_records(records, header, now_ms)
-        target_codec = config.target_codec(header.codec)
-        batch: memoryview | bytearray = records
-        if target_codec != header.codec:
-            batch = self._recompress(records, header, target_codec, log_append_time_ms)
-            header = parse_header(batch)
-            size = len(batch)
-            if size > config.max_message_bytes:
-                raise KafkaError(
-                    ErrorCode.MESSAGE_TOO_LARGE,
-                    f"The batch recompressed for {self.topic}-{self.partition} has {size} bytes, "
-                    f"over max.message.bytes={config.max_message_bytes}",
-                )
-            max_timestamp = header.max_timestamp
-        elif config.is_log_append_time:
-            max_timestamp = now_ms
+        log_append_time_ms = -1
+        if self.config.is_log_append_time:
+            log_append_time_ms = now_ms
             set_timestamps(batch, 0, is_log_append_time=True, max_timestamp=now_ms)
-        elif header.is_log_append_time or header.max_timestamp != max_timestamp:
-            set_timestamps(batch, 0, is_log_append_time=False, max_timestamp=max_timestamp)
-        if max_timestamp != header.max_timestamp:
-            header = header._replace(max_timestamp=max_timestamp)
-        return self._append(batch, header, size, now_ms, log_append_time_ms, is_client=True)
+            header = header._replace(max_timestamp=now_ms)
+        return self._append(batch, header, header.size, now_ms, log_append_time_ms, is_client=True)
 
     def append_internal(self, batch: bytearray) -> AppendResult:
         """Append a batch that a coordinator of this broker built: offsets and epoch are assigned, records trusted."""
         return self._append(batch, parse_header(batch), len(batch), self.env.clock.now_ms(), -1, is_client=False)
 
-    def _validate_records(self, records: memoryview, header: BatchHeader, now_ms: int) -> int:
-        config = self.config
-        validation = self.validation
-        if validation.is_header_only and not config.is_compacted and not config.is_log_append_time:
-            _check_header_only(header)
-            return header.max_timestamp
-        checks = RecordChecks(
-            config.is_compacted,
-            now_ms,
-            config.timestamp_before_max_ms,
-            config.timestamp_after_max_ms,
-            config.is_log_append_time,
-        )
-        return validate_client_batch(
-            records, 0, header, checks, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES, walk=validation.walk
-        ).max_timestamp
-
-    def _recompress(self, records: memoryview, header: BatchHeader, codec: int, log_append_time_ms: int) -> bytearray:
-        return build_batch(
-            list(iter_records(records, max_bytes=MAX_DECOMPRESSED_BYTES)),
-            base_offset=header.base_offset,
-            leader_epoch=self.leader_epoch,
-            codec=codec,
-            level=self.config.compression_level(codec),
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            is_transactional=header.is_transactional,
-            log_append_time_ms=log_append_time_ms if log_append_time_ms >= 0 else None,
+    def _batch_check(self) -> BatchCheck:
+        return BatchCheck(
+            f"{self.topic}-{self.partition}", self.config, self.validation, self.env.clock.now_ms(), self.leader_epoch
         )
 
     def _append(
@@ -438,23 +363,43 @@ class Log:
         first = self.segments[0].base_offset
         if first > self.log_start_offset:
             self._move_log_start(first)
-        self._remove_files(removed)
+        self.remove_segment_files(removed)
+        self.remove_snapshots(segment.base_offset for segment in removed)
         return freed
 
-    def _remove_files(self, segments: list[Segment]) -> None:
+    def exchange_segments(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put `new` in the place of `old`, which follow each other; in memory only (see `replace`)."""
+        first = self.segments.index(old[0])
+        self.segments[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [new.base_offset]
+
+    def remove_segment_files(self, segments: Sequence[Segment]) -> None:
+        """Rename the files of segments that are not in the log any more to `.deleted`, to be removed after the delay."""
         removed = []
         for segment in segments:
             segment.is_deleted = True
             self._forget_positions(segment)
             segment.flush_indexes()
-            for path in [*segment.file_paths(), names.snapshot_file(self.path, segment.base_offset)]:
-                if self.env.exists(path):
-                    self.env.rename(path, path + names.DELETED_SUFFIX)
-                    removed.append(path + names.DELETED_SUFFIX)
+            segment.change_suffix(names.DELETED_SUFFIX)
+            removed += [path for path in segment.file_paths() if self.env.exists(path)]
+        self._remove_later(removed)
+
+    def remove_snapshots(self, offsets: Iterable[int]) -> None:
+        """Rename the producer snapshots at `offsets`, if there are any, to `.deleted`, to be removed after the delay."""
+        removed = []
+        for offset in offsets:
+            path = names.snapshot_file(self.path, offset)
+            self.producers.forget_snapshot(offset)
+            if self.env.exists(path):
+                self.env.rename(path, path + names.DELETED_SUFFIX)
+                removed.append(path + names.DELETED_SUFFIX)
+        self._remove_later(removed)
+
+    def _remove_later(self, paths: list[str]) -> None:
         if self.on_files_removed is not None:
-            self.on_files_removed(removed, self.config.file_delete_delay_ms)
+            self.on_files_removed(paths, self.config.file_delete_delay_ms)
         else:
-            for path in removed:
+            for path in paths:
                 self.env.remove(path)
 
     def _forget_positions(self, segment: Segment) -> None:
@@ -569,17 +514,24 @@ class Log:
 
     # -- offsets by time and epoch -------------------------------------------------------------------------------
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """First record at or after `timestamp` ms that is not below the log start (UnifiedLog.fetchOffsetByTimestamp)."""
+    def search_timestamp(self, timestamp: int) -> Iterator[RecordSearch]:
+        """Where the first record at or after `timestamp` ms may be (UnifiedLog.fetchOffsetByTimestamp)."""
         for segment in self.segments:
             if segment.size and segment.largest_timestamp >= timestamp:
-                return segment.find_timestamp(timestamp, self.log_start_offset)
-        return None
+                return segment.search_timestamp(timestamp, self.log_start_offset)
+        return iter(())
+
+    def search_max_timestamp(self) -> Iterator[RecordSearch]:
+        """Where the first record with the log's largest timestamp is (ListOffsets -3)."""
+        return max(self.segments, key=lambda segment: segment.max_timestamp).search_max_timestamp()
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """First record at or after `timestamp` ms that is not below the log start; decodes batches at once."""
+        return next(filter(None, (search.run() for search in self.search_timestamp(timestamp))), None)
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """First record with the log's largest timestamp (ListOffsets -3)."""
-        best = max(self.segments, key=lambda segment: segment.max_timestamp)
-        return best.find_max_timestamp()
+        """First record with the log's largest timestamp; decodes batches at once."""
+        return next(filter(None, (search.run() for search in self.search_max_timestamp())), None)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
         """Largest known epoch <= `leader_epoch` and where it ends (KIP-101)."""
@@ -640,68 +592,6 @@ class Log:
             self.complete_flush(plan)
         for segment in self.segments:
             segment.close()
-
-
-def _client_batch_header(records: memoryview, produce_version: int) -> BatchHeader:
-    """The header of the single batch that a produce request must hold, checked for framing (ProduceRequest.validateRecords)."""
-    if len(records) <= 17:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {produce_version} must have exactly one record batch per partition, got "
-            f"{len(records)} bytes",
-        )
-    magic = records[16]
-    if magic > 2:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic {magic} in a record batch, expected 2")
-    length = int.from_bytes(records[8:12], "big", signed=True)
-    if magic != 2 and length >= 14:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {produce_version} are only allowed to contain record batches with magic "
-            f"version 2, got {magic}",
-        )
-    if length < HEADER_SIZE - LOG_OVERHEAD:
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"Record batch length {length} is less than the minimum of {HEADER_SIZE - LOG_OVERHEAD}",
-        )
-    remaining = len(records) - LOG_OVERHEAD - length
-    if remaining < 0:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"The record batch announces {length + LOG_OVERHEAD} bytes but only {len(records)} were sent",
-        )
-    if remaining > 17:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {produce_version} must have exactly one record batch per partition",
-        )
-    try:
-        header = parse_header(records)
-    except CorruptBatch as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
-    if header.codec > compression.ZSTD or (
-        header.codec == compression.ZSTD and produce_version < ZSTD_MIN_PRODUCE_VERSION
-    ):
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"Produce requests with version {produce_version} do not allow compression type {header.codec}",
-        )
-    return header
-
-
-def _check_header_only(header: BatchHeader) -> None:
-    if header.is_control or header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"Record batch has count {header.record_count}, last offset delta {header.last_offset_delta}, "
-            f"control={header.is_control}: expected a data batch whose offsets match its count",
-        )
-    if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"Invalid sequence number {header.base_sequence} in record batch with producerId {header.producer_id}",
-        )
 
 
 def _coordinator_epoch(value: bytes | None) -> int:

@@ -17,8 +17,9 @@ from uuid import UUID
 from diamant.storage import checkpoints, names
 from diamant.storage.env import Env, Lock
 from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.leader_batch import Validation
 from diamant.storage.loader import create_log, load_log
-from diamant.storage.log import Log, Validation
+from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
 
 TopicPartition = tuple[str, int]
@@ -202,7 +203,10 @@ class LogDirectory:
         log.is_deleted = True
         for segment in log.segments:
             segment.is_deleted = True
-            segment.flush_indexes()
+            try:
+                segment.flush_indexes()
+            except OSError:
+                pass  # only so that Kafka finds whole indexes when it removes the directory; a full disk needs the room
         doomed = f"{self.path}/{names.delete_dir_name(log.topic, log.partition)}"
         self.env.rename(log.path, doomed)
         self._schedule([doomed], log.config.file_delete_delay_ms)
@@ -263,20 +267,25 @@ class LogDirectory:
         """Close all partitions and release the lock; blocks.
 
         With `is_clean` everything is synced first, checkpoints are written and the clean-shutdown mark set, unless a
-        partition could not be flushed or opened.
+        partition could not be flushed or opened. What the disk refused is in `messages`: a full disk does not hinder the
+        rest, and the next start recovers.
         """
         logs = list(self.logs.values())
         all_flushed = is_clean and not self.failures
-        with ThreadPoolExecutor(max(1, threads), thread_name_prefix="close") as pool:
-            for error in pool.map(lambda log: _close(log, is_clean=is_clean), logs):
-                if error is not None:
-                    all_flushed = False
-                    self.messages.append(str(error))
-        if is_clean:
-            self.write_checkpoints(self.checkpoint_state())
-        if all_flushed and all(log.write_failure is None for log in logs):
-            checkpoints.write_clean_shutdown(self.env, self.path, broker_epoch)
-        self._lock.release()
+        try:
+            with ThreadPoolExecutor(max(1, threads), thread_name_prefix="close") as pool:
+                for error in pool.map(lambda log: _close(log, is_clean=is_clean), logs):
+                    if error is not None:
+                        all_flushed = False
+                        self.messages.append(str(error))
+            if is_clean:
+                self.write_checkpoints(self.checkpoint_state())
+            if all_flushed and all(log.write_failure is None for log in logs):
+                checkpoints.write_clean_shutdown(self.env, self.path, broker_epoch)
+        except OSError as error:
+            self.messages.append(f"the stop is not a clean one: {error}")
+        finally:
+            self._lock.release()
 
 
 def _close(log: Log, *, is_clean: bool) -> OSError | None:

@@ -38,7 +38,7 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from diamant.storage.clock import Clock, SettableClock
-from diamant.storage.env import Buffer, File, Lock, View, replace_file
+from diamant.storage.env import Buffer, File, Lock, ReadLock, View, replace_file
 from diamant.storage.errors import StorageError
 
 Operation: TypeAlias = Literal[
@@ -246,6 +246,7 @@ class MemoryEnv:
         self._root = _Directory()
         self._faults: list[Fault] = []
         self._locked: set[str] = set()
+        self._read_locked: list[str] = []
         self._lock = threading.RLock()
         self._is_off = False
         self._changes_left: int | None = None
@@ -258,6 +259,7 @@ class MemoryEnv:
         with self._lock:
             self._root.crash(chance)
             self._locked.clear()
+            self._read_locked.clear()
             self.power_cycles += 1
             self._is_off = False
             self._changes_left = self._syncs_left = None
@@ -499,12 +501,22 @@ class MemoryEnv:
     def lock(self, path: str) -> Lock:
         with self._lock:
             self._begin("lock", path)
-            if path in self._locked:
+            if path in self._locked or path in self._read_locked:
                 raise StorageError(f"{path}: in use by this process already")
             if self._node(path) is None:
                 self._make_file(path)
             self._locked.add(path)
             return _MemoryLock(self, path)
+
+    def lock_for_reading(self, path: str) -> ReadLock | None:
+        with self._lock:
+            self._begin("lock", path)
+            if path in self._locked:
+                raise StorageError(f"{path}: in use by this process")
+            if self._node(path) is None:
+                return None
+            self._read_locked.append(path)
+            return _MemoryReadLock(self._read_locked, path)
 
     def release_lock(self, path: str, power_cycle: int) -> None:
         """Give up a lock taken in `power_cycle`; one of before a crash is gone already."""
@@ -526,6 +538,21 @@ class _MemoryLock:
 
     def release(self) -> None:
         self._env.release_lock(self._path, self._power_cycle)
+
+
+class _MemoryReadLock:
+    """A reader's lock in memory; see `env.ReadLock`."""
+
+    __slots__ = ("_locked", "_path")
+
+    def __init__(self, locked: list[str], path: str) -> None:
+        self._locked = locked
+        self._path = path
+
+    def release(self) -> None:
+        with suppress(ValueError):
+            self._locked.remove(self._path)
+        self._path = ""
 
 
 def _parts(path: str) -> list[str]:

@@ -102,6 +102,11 @@ class OffsetIndex:
         relative, position = _ENTRY.unpack_from(self._file.view(), index * ENTRY_SIZE)
         return self.base_offset + relative, position
 
+    def load(self) -> None:
+        """Read what an append needs of the file, if that has not happened yet: the next append meets no disk, no OSError."""
+        if self._heap is None:
+            self._load()
+
     def append(self, offset: int, position: int) -> None:
         """Add an entry: `offset` is the last offset of the batch that begins at `position`.
 
@@ -231,7 +236,8 @@ class OffsetIndex:
 
     def rename(self, path: str) -> None:
         """Give the file another name, if there is one yet; it is created under the new name otherwise."""
-        self._file.rename(path)
+        with self._file.lock:  # a flush in another thread must not write under the old name
+            self._file.rename(path)
 
     def remove(self) -> None:
         """Remove the file, if there is one; the index must not be used any more."""

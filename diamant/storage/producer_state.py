@@ -497,6 +497,11 @@ class ProducerStateManager:
         for snapshot in [snapshot for snapshot in self.snapshot_offsets if snapshot < offset]:
             self._remove_snapshot(snapshot)
 
+    def forget_snapshot(self, offset: int) -> None:
+        """Take note that the owner removes the snapshot at `offset`, if there is one."""
+        if self._snapshots is not None and offset in self._snapshots:
+            self._snapshots.remove(offset)
+
     def _remove_snapshot(self, offset: int) -> None:
         self._env.remove(names.snapshot_file(self.directory, offset), missing_ok=True)
         self.snapshot_offsets.remove(offset)

@@ -29,6 +29,9 @@ MAX_SEGMENT_BYTES = 2**31 - 1
 # What a header scan reads at a time: an index interval and a bit more, so that one read usually serves a lookup.
 SCAN_WINDOW_BYTES = 8 * 1024
 MAGIC_END = 17
+# A search in more than this is for a thread.
+LIGHT_RECORDS = 1000
+LIGHT_COMPRESSED_BYTES = 32 * 1024
 
 
 class FileSlice(NamedTuple):
@@ -48,6 +51,29 @@ class TimestampOffset(NamedTuple):
 
     timestamp: int
     offset: int
+
+
+class RecordSearch(NamedTuple):
+    """A batch that may hold the first record with timestamp >= `target` ms and offset >= `min_offset`."""
+
+    batch: FileSlice
+    header: BatchHeader
+    target: int
+    min_offset: int
+
+    @property
+    def is_light(self) -> bool:
+        """True if `run` takes a few milliseconds at most."""
+        return self.header.record_count <= LIGHT_RECORDS and (
+            self.header.codec == 0 or self.batch.size <= LIGHT_COMPRESSED_BYTES
+        )
+
+    def run(self) -> TimestampOffset | None:
+        """Decode the batch, in any thread; None if its header promised what no record keeps."""
+        for record in iter_records(self.batch.read()):
+            if record.timestamp >= self.target and record.offset >= self.min_offset:
+                return TimestampOffset(record.timestamp, record.offset)
+        return None
 
 
 def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -183,6 +209,11 @@ class Segment:
         """Append one batch and index it. OSError leaves the segment as it was, but maybe bytes beyond its size in the file."""
         position = self.size
         file = self._file if self._file is not None else self.file
+        is_index_due = self.bytes_since_index_entry > interval_bytes
+        if is_index_due:
+            # After the write below nothing may fail any more: a batch that counts here but was refused stays for ever.
+            self.offset_index.load()
+            self.time_index.load()
         file.append(batch)
         if not position:
             self._first_timestamp = max_timestamp
@@ -191,7 +222,7 @@ class Segment:
             self.offset_of_max_timestamp = last_offset
         size = len(batch)
         self.size = position + size
-        if self.bytes_since_index_entry > interval_bytes:
+        if is_index_due:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
             self.bytes_since_index_entry = 0
@@ -255,30 +286,22 @@ class Segment:
             next_offset = header.next_offset
         return next_offset
 
-    def find_timestamp(self, target: int, min_offset: int) -> TimestampOffset | None:
-        """First record with timestamp >= `target` ms and offset >= `min_offset` (LogSegment.findOffsetByTimestamp)."""
+    def search_timestamp(self, target: int, min_offset: int) -> Iterator[RecordSearch]:
+        """Batches that may hold the first record with timestamp >= `target` ms and offset >= `min_offset`, in order
+        (LogSegment.findOffsetByTimestamp).
+        """
         _, indexed_offset = self.time_index.lookup(target)
         _, position = self.offset_index.lookup(max(indexed_offset, min_offset))
         for at, header in scan_headers(self.file, position, self.size):
-            if header.max_timestamp < target or header.last_offset < min_offset:
-                continue
-            for record in iter_records(self.file.pread(header.size, at)):
-                if record.timestamp >= target and record.offset >= min_offset:
-                    return TimestampOffset(record.timestamp, record.offset)
-        return None
+            if header.max_timestamp >= target and header.last_offset >= min_offset:
+                yield RecordSearch(FileSlice(self.file, at, header.size), header, target, min_offset)
 
-    def find_max_timestamp(self) -> TimestampOffset | None:
-        """First record that carries the segment's maximum timestamp."""
-        if self.max_timestamp < 0:
-            return None
-        found = self.locate(self.offset_of_max_timestamp)
-        if found is None:
-            return None
-        at, header = found
-        for record in iter_records(self.file.pread(header.size, at)):
-            if record.timestamp == self.max_timestamp:
-                return TimestampOffset(record.timestamp, record.offset)
-        return None
+    def search_max_timestamp(self) -> Iterator[RecordSearch]:
+        """The batch that holds the first record with the segment's maximum timestamp, if there is one."""
+        found = self.locate(self.offset_of_max_timestamp) if self.max_timestamp >= 0 else None
+        if found is not None:
+            at, header = found
+            yield RecordSearch(FileSlice(self.file, at, header.size), header, self.max_timestamp, 0)
 
     def on_inactive(self) -> None:
         """Called when the segment stops being the active one: the final time-index entry, indexes to the page cache."""
@@ -294,13 +317,17 @@ class Segment:
         self.time_index.flush()
 
     def sync(self) -> None:
-        """Fsync all files of the segment; may run in another thread than appends."""
+        """Fsync all files of the segment; may run in another thread than appends, and than the segment's removal."""
         if self.is_deleted:
             return
-        self.file.sync()
-        self.offset_index.sync()
-        self.time_index.sync()
-        self.txn_index.sync()
+        try:
+            self.file.sync()
+            self.offset_index.sync()
+            self.time_index.sync()
+            self.txn_index.sync()
+        except FileNotFoundError:
+            if not self.is_deleted:
+                raise
 
     def truncate_to(self, offset: int) -> int:
         """Remove every batch whose last offset is >= `offset` (a straddling batch goes whole); bytes removed."""
@@ -352,6 +379,18 @@ class Segment:
     def file_paths(self) -> list[str]:
         """Paths of the files that the segment can have; not all need exist."""
         return [self.path, self.offset_index.path, self.time_index.path, self.txn_index.path]
+
+    def change_suffix(self, suffix: str) -> None:
+        """Rename the files to their names in use plus `suffix` (`names.SWAP_SUFFIX` and so on, or nothing).
+
+        The order is Kafka's (LogSegment.changeFileSuffixes), and recovery relies on it: the `.log` file goes first.
+        """
+        path = names.log_file(self.directory, self.base_offset) + suffix
+        self._env.rename(self.path, path)
+        self.path = path
+        self.offset_index.rename(names.index_file(self.directory, self.base_offset) + suffix)
+        self.time_index.rename(names.time_index_file(self.directory, self.base_offset) + suffix)
+        self.txn_index.rename(names.txn_index_file(self.directory, self.base_offset) + suffix)
 
     def close(self) -> None:
         """Write what is buffered and release the files; nothing is synced."""

@@ -90,6 +90,11 @@ class TimeIndex:
         timestamp, relative = _ENTRY.unpack_from(self._file.view(), index * ENTRY_SIZE)
         return timestamp, self.base_offset + relative
 
+    def load(self) -> None:
+        """Read what an append needs of the file, if that has not happened yet: the next append meets no disk, no OSError."""
+        if self._heap is None:
+            self._load()
+
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
         """Add an entry if `timestamp` is above the last one's, else do nothing.
 
@@ -192,7 +197,8 @@ class TimeIndex:
 
     def rename(self, path: str) -> None:
         """Give the file another name, if there is one yet; it is created under the new name otherwise."""
-        self._file.rename(path)
+        with self._file.lock:  # a flush in another thread must not write under the old name
+            self._file.rename(path)
 
     def remove(self) -> None:
         """Remove the file, if there is one; the index must not be used any more."""

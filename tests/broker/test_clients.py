@@ -19,9 +19,19 @@ MESSAGES: list[Message] = [
     (None, b"no key", []),
     (b"tombstone", None, []),
     (b"", b"", []),
-    (b"headers", b"v", [("a", b"1"), ("a", b"2"), ("empty", b"")]),
+    (
+        b"headers",
+        b"v",
+        [("a", b"1"), ("a", b"2"), ("empty", b""), ("", b"no name"), ("\u00e9", b"\xff")],
+    ),
     (b"large", bytes(range(256)) * 3000, []),
     *((str(number).encode(), b"x" * number, []) for number in range(200)),
+]
+# kafka-python refuses to send the first, both Python clients the others.
+WITHOUT_VALUES: list[Message] = [
+    (b"null header", b"v", [("null", None), ("one", b"1")]),
+    (None, None, []),
+    (None, None, [("header alone", b"1")]),
 ]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 TIMEOUT_S = 20
@@ -33,6 +43,7 @@ def test_confluent_kafka(diamant_broker: Broker, diamant_topic: str, codec: str,
     """Librdkafka gets back what it sent, in order, and the batches are stored in the codec it was told to use."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
+    sent = MESSAGES + WITHOUT_VALUES
     errors: list[Any] = []
     producer = Producer(
         {
@@ -42,7 +53,7 @@ def test_confluent_kafka(diamant_broker: Broker, diamant_topic: str, codec: str,
             "linger.ms": 20,
         }
     )
-    for key, value, headers in MESSAGES:
+    for key, value, headers in sent:
         producer.produce(diamant_topic, value, key, headers=headers, on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(TIMEOUT_S) == 0
     assert set(errors) == {None}
@@ -51,13 +62,14 @@ def test_confluent_kafka(diamant_broker: Broker, diamant_topic: str, codec: str,
     )
     consumer.assign([TopicPartition(diamant_topic, 0, 0)])
     received: list[Message] = []
-    while len(received) < len(MESSAGES):
+    while len(received) < len(sent):
         message = consumer.poll(TIMEOUT_S)
         assert message is not None
         assert message.error() is None
         received.append((message.key(), message.value(), message.headers() or []))
     consumer.close()
-    assert received == MESSAGES
+    assert received == sent
+    assert diamant_broker.topics.log(diamant_topic, 0).log_end_offset == len(sent)
     assert CODECS.index(codec) in stored_codecs(diamant_broker, diamant_topic)
 
 
@@ -97,6 +109,7 @@ async def test_aiokafka(diamant_broker: Broker, diamant_topic: str, codec: str, 
                 received.append((message.key, message.value, list(message.headers)))
         assert received == MESSAGES
         assert (await consumer.end_offsets([partition]))[partition] == len(MESSAGES)
+    assert CODECS.index(codec) in stored_codecs(diamant_broker, diamant_topic)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own making
@@ -130,6 +143,7 @@ def test_kafka_python(diamant_broker: Broker, diamant_topic: str, codec: str, id
     consumer.close()
     assert received == MESSAGES
     assert ends[partition] == len(MESSAGES)
+    assert CODECS.index(codec) in stored_codecs(diamant_broker, diamant_topic)
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])

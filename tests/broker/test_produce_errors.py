@@ -13,7 +13,7 @@ from diamant.protocol import compression
 from diamant.protocol.batch import HEADER_SIZE
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.records import Record, build_batch
-from diamant.storage.log import MAX_DECOMPRESSED_BYTES
+from diamant.storage.leader_batch import MAX_DECOMPRESSED_BYTES
 from tests.broker.wire import FETCH, METADATA, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
 
 TIMESTAMP = 1_700_000_000_000

@@ -313,3 +313,53 @@ async def test_connections_send_at_once_and_have_kafkas_buffers() -> None:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 60_000  # Linux counts its own overhead as well
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 80_000
+
+
+async def test_memory_for_requests_is_limited_over_all_connections() -> None:
+    """A large frame is not received while requests of others take all memory, and arrives once they are answered."""
+    futures: list[asyncio.Future[bytes]] = []
+
+    def dispatch(_: ConnectionInfo, request: Request) -> Any:
+        if request.body[:4] == b"hold":
+            futures.append(asyncio.get_running_loop().create_future())
+            return futures[-1]
+        return bytes(request.body[:4])
+
+    big = b"big!" + bytes(900_000)
+    async with (
+        serving(dispatch, max_request_memory_bytes=100_000) as (server, address),
+        WireClient(address) as holder,
+        WireClient(address) as other,
+    ):
+        assert server.memory is not None
+        holder.writer.write(holder.frame(KEY, VERSION, b"hold" + bytes(200_000)))
+        while not futures:
+            await asyncio.sleep(0)
+        assert server.memory.available_bytes < 0
+        other.writer.write(other.frame(KEY, VERSION, big))
+        while not any(connection.is_reading_paused for connection in server.connections):
+            await asyncio.sleep(0)
+        futures[0].set_result(b"done")
+        assert await holder.receive_frame() == (1, b"done")
+        assert await other.receive_frame() == (1, b"big!")
+        assert server.memory.available_bytes == 100_000
+
+
+async def test_a_lost_connection_gives_its_memory_back() -> None:
+    """Requests queued, waiting and half received are forgotten with their connection."""
+    futures: list[asyncio.Future[bytes]] = []
+
+    def dispatch(_: ConnectionInfo, request: Request) -> Any:
+        futures.append(asyncio.get_running_loop().create_future())
+        return futures[-1]
+
+    async with serving(dispatch, max_request_memory_bytes=1_000_000) as (server, address):
+        assert server.memory is not None
+        async with WireClient(address) as client:
+            frames = b"".join(client.frame(KEY, VERSION, bytes(1000)) for _ in range(5))
+            client.writer.write(frames + client.frame(KEY, VERSION, bytes(400_000))[:200_000])
+            while server.memory.available_bytes > 600_000:
+                await asyncio.sleep(0)
+        while server.connections:
+            await asyncio.sleep(0)
+        assert server.memory.available_bytes == 1_000_000

@@ -18,8 +18,9 @@ import pytest
 
 from diamant.protocol.records import Record, build_batch, iter_records
 from diamant.storage.clock import SettableClock
+from diamant.storage.leader_batch import Validation
 from diamant.storage.loader import create_log, load_log
-from diamant.storage.log import Log, Validation
+from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
 from diamant.storage.memory_env import MemoryEnv, PowerOff
 

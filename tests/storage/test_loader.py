@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from diamant.storage.env import RealEnv
+from diamant.storage.leader_batch import Validation
 from diamant.storage.loader import load_log
-from diamant.storage.log import Log, Validation
+from diamant.storage.log import Log
 from tests.storage.test_log import TOPIC_ID, batch, make_log, read_all, reopen
 
 

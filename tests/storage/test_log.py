@@ -15,8 +15,9 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.records import Record, build_batch, iter_records
 from diamant.storage.clock import SettableClock
 from diamant.storage.env import RealEnv
+from diamant.storage.leader_batch import Validation
 from diamant.storage.loader import create_log, load_log
-from diamant.storage.log import Log, ReadResult, Validation
+from diamant.storage.log import Log, ReadResult
 from diamant.storage.log_config import LogConfig
 from tests.storage.conftest import START_MS
 

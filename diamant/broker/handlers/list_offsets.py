@@ -12,7 +12,10 @@ Source: KafkaApis.handleListOffsetRequest, Partition.fetchOffsetForTimestamp, Un
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.leader_epoch import check_leader_epoch
@@ -25,6 +28,7 @@ from diamant.protocol.list_offsets import (
 )
 from diamant.protocol.schemas import decode_request
 from diamant.storage.log import READ_COMMITTED, Log
+from diamant.storage.segment import RecordSearch, TimestampOffset
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -42,7 +46,7 @@ FIRST_VERSION = {
 
 
 def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
-    """Answer every partition for itself."""
+    """Answer every partition for itself, at once unless a large batch has to be searched."""
     version = context.api_version
     isolation_level = getattr(request, "isolation_level", 0)
     seen: set[tuple[str, int]] = set()
@@ -52,9 +56,10 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
             key = (topic.name, partition.partition_index)
             (twice if key in seen else seen).add(key)
     topics = []
+    large: list[LargeSearch] = []
     for topic in request.topics:
         name = str(topic.name)
-        results = []
+        results: list[ListOffsetsPartitionResult] = []
         for partition in topic.partitions:
             index = int(partition.partition_index)
             try:
@@ -62,29 +67,74 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is asked for twice")
                 log = broker.topics.log(name, index)
                 check_leader_epoch(log, getattr(partition, "current_leader_epoch", -1))
-                timestamp, offset, epoch = _find(log, version, int(partition.timestamp), isolation_level)
-                results.append(ListOffsetsPartitionResult(index, 0, timestamp, offset, epoch))
+                timestamp = int(partition.timestamp)
+                if timestamp < 0 and version < FIRST_VERSION.get(timestamp, 1 << 15):
+                    raise KafkaError(
+                        ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in version {version}"
+                    )
+                end = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
+                result = _without_records(log, index, timestamp, end)
+                if result is None:
+                    searches = (
+                        log.search_max_timestamp() if timestamp == MAX_TIMESTAMP else log.search_timestamp(timestamp)
+                    )
+                    found = None
+                    for search in searches:
+                        if not search.is_light:
+                            rest = itertools.chain((search,), searches)
+                            large.append(LargeSearch(results, len(results), log, index, end, rest))
+                            break
+                        if (found := search.run()) is not None:
+                            break
+                    result = _found(log, index, found, end)
+                results.append(result)
             except REQUEST_ERRORS as error:
                 results.append(ListOffsetsPartitionResult(index, error_of(error)[0]))
         topics.append(ListOffsetsTopicResult(name, results))
+    return _answer_later(version, topics, large) if large else encode_list_offsets_response(version, topics)
+
+
+class LargeSearch(NamedTuple):
+    """A search that is for a thread, and where its result belongs."""
+
+    results: list[ListOffsetsPartitionResult]
+    position: int
+    log: Log
+    partition: int
+    end: int
+    searches: Iterator[RecordSearch]
+
+
+async def _answer_later(version: int, topics: list[ListOffsetsTopicResult], large: list[LargeSearch]) -> bytes:
+    loop = asyncio.get_running_loop()
+    for results, position, log, index, end, searches in large:
+        try:
+            found = None
+            for search in searches:
+                if (found := await loop.run_in_executor(None, search.run)) is not None:
+                    break
+            results[position] = _found(log, index, found, end)
+        except REQUEST_ERRORS as error:
+            results[position] = ListOffsetsPartitionResult(index, error_of(error)[0])
     return encode_list_offsets_response(version, topics)
 
 
-def _find(log: Log, version: int, timestamp: int, isolation_level: int) -> tuple[int, int, int]:
-    """Timestamp, offset and leader epoch; all -1 if there is no such record."""
-    end = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
-    if timestamp < 0 and version < FIRST_VERSION.get(timestamp, 1 << 15):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in version {version}")
+def _without_records(log: Log, index: int, timestamp: int, end: int) -> ListOffsetsPartitionResult | None:
+    """The answer to a special timestamp; None where records have to be looked at."""
     if timestamp == LATEST:
-        return -1, end, log.leader_epoch
+        return ListOffsetsPartitionResult(index, 0, -1, end, log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.log_start_offset, log.epoch_for_offset(log.log_start_offset)
+        start = log.log_start_offset
+        return ListOffsetsPartitionResult(index, 0, -1, start, log.epoch_for_offset(start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return -1, -1, -1
-    found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+        return ListOffsetsPartitionResult(index, 0, -1, -1, -1)
+    return None
+
+
+def _found(log: Log, index: int, found: TimestampOffset | None, end: int) -> ListOffsetsPartitionResult:
     if found is None or found.offset >= end:
-        return -1, -1, -1
-    return found.timestamp, found.offset, log.epoch_for_offset(found.offset)
+        return ListOffsetsPartitionResult(index, 0, -1, -1, -1)
+    return ListOffsetsPartitionResult(index, 0, found.timestamp, found.offset, log.epoch_for_offset(found.offset))
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

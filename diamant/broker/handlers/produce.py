@@ -11,7 +11,11 @@ Source: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.server import Answer, CloseConnection
@@ -25,6 +29,7 @@ from diamant.protocol.produce import (
     decode_produce_request,
     encode_produce_response,
 )
+from diamant.storage.leader_batch import CheckedBatch, HeavyBatch
 from diamant.storage.log import Log
 from diamant.storage.log_config import LONG_MAX
 
@@ -38,6 +43,7 @@ ADMIN_CLIENT_ID = "__admin_client"
 IS_TRANSACTIONAL = 0x10
 ATTRIBUTES_LOW_BYTE = 22
 _NO_RECORDS = memoryview(b"")
+_UNANSWERED = ProducePartitionResult(0, int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1, -1)
 
 # For these the answer carries log start -1, for all others the real one (ReplicaManager.appendToLocalLog).
 _WITHOUT_LOG_START = frozenset(
@@ -57,42 +63,103 @@ _WITHOUT_LOG_START = frozenset(
 
 
 def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> Answer:
-    """Append every batch of the request, each for itself."""
-    version = context.api_version
-    topics = broker.topics
-    to_flush: list[Log] = []
-    results: list[ProduceTopicResult] = []
-    has_failed = False
-    for name, topic_id, partitions in request.topics:
-        topic_results: list[ProducePartitionResult] = []
-        for index, records in partitions:
+    """Append every batch of the request, each for itself, in its order."""
+    appending = Appending(broker, context, request)
+    appending.append_light()
+    return appending.append_heavy() if appending.heavy else appending.answer()
+
+
+class HeavyPart(NamedTuple):
+    """A batch whose check takes long, and where its result belongs."""
+
+    results: list[ProducePartitionResult]
+    position: int
+    name: str | None
+    topic_id: UUID | None
+    partition: int
+    records: memoryview
+
+
+class Appending:
+    """One Produce request: batches that are quickly checked at once, the others after a thread has checked them."""
+
+    def __init__(self, broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._version = context.api_version
+        self._results: list[ProduceTopicResult] = []
+        self._to_flush: list[Log] = []
+        self.heavy: list[HeavyPart] = []
+
+    def append_light(self) -> None:
+        """Append until a batch is heavy; that and all after it are left in `heavy`."""
+        version = self._version
+        for name, topic_id, partitions in self._request.topics:
+            topic_results: list[ProducePartitionResult] = []
+            for index, sent in partitions:
+                records = _NO_RECORDS if sent is None else sent
+                log: Log | None = None
+                try:
+                    log = self._log(name, topic_id, index, sent)
+                    if self.heavy:
+                        raise HeavyBatch
+                    checked = log.check_batch(records, produce_version=version, is_light=True)
+                    topic_results.append(self._append(log, index, checked))
+                except HeavyBatch:
+                    part = HeavyPart(topic_results, len(topic_results), name, topic_id, index, records)
+                    self.heavy.append(part)
+                    topic_results.append(_UNANSWERED)
+                except REQUEST_ERRORS as error:
+                    topic_results.append(_refused(index, log, error))
+            self._results.append(ProduceTopicResult(name, topic_id, topic_results))
+
+    async def append_heavy(self) -> bytes | None:
+        """Check the heavy batches in a thread, one after the other, and append each; then answer."""
+        loop = asyncio.get_running_loop()
+        for results, position, name, topic_id, index, records in self.heavy:
             log: Log | None = None
             try:
-                if not -1 <= request.acks <= 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}, expected -1, 0 or 1")
-                log = topics.log_by_id(topic_id, index) if version >= FIRST_WITH_TOPIC_ID else topics.log(name, index)
-                _check_allowed(log, context, request.acks, records)
-                appended = log.append_as_leader(_NO_RECORDS if records is None else records, produce_version=version)
+                log = self._log(name, topic_id, index, records)
+                check = partial(log.check_batch, records, produce_version=self._version)
+                checked = await loop.run_in_executor(self._broker.batch_checkers, check)
+                log = self._log(name, topic_id, index, records)  # it may have been deleted meanwhile
+                results[position] = self._append(log, index, checked)
             except REQUEST_ERRORS as error:
-                has_failed = True
-                topic_results.append(_refused(index, log, error))
-                continue
-            topic_results.append(
-                ProducePartitionResult(
-                    index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
-                )
-            )
-            if log.config.flush_messages != LONG_MAX and broker.flusher.is_due(log):
-                to_flush.append(log)
-        results.append(ProduceTopicResult(name, topic_id, topic_results))
-    if request.acks == 0:
-        if has_failed:
-            failed = next(result for topic in results for result in topic.partitions if result.error_code)
-            raise CloseConnection(f"Produce with acks=0 failed: error {failed.error_code}: {failed.error_message}")
-        return None
-    if to_flush:
-        return _answer_when_flushed(broker, version, results, to_flush)
-    return encode_produce_response(version, results)
+                results[position] = _refused(index, log, error)
+        answer = self.answer()
+        return answer if answer is None or isinstance(answer, bytes) else await answer
+
+    def answer(self) -> bytes | Coroutine[Any, Any, bytes] | None:
+        """What the client gets, at once or when the records are on disk."""
+        if self._request.acks == 0:
+            for topic in self._results:
+                for result in topic.partitions:
+                    if result.error_code:
+                        raise CloseConnection(
+                            f"Produce with acks=0 failed: error {result.error_code}: {result.error_message}"
+                        )
+            return None
+        if self._to_flush:
+            return _answer_when_flushed(self._broker, self._version, self._results, self._to_flush)
+        return encode_produce_response(self._version, self._results)
+
+    def _log(self, name: str | None, topic_id: UUID | None, index: int, records: memoryview | None) -> Log:
+        acks = self._request.acks
+        if not -1 <= acks <= 1:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}, expected -1, 0 or 1")
+        topics = self._broker.topics
+        log = topics.log_by_id(topic_id, index) if self._version >= FIRST_WITH_TOPIC_ID else topics.log(name, index)
+        _check_allowed(log, self._context, acks, records)
+        return log
+
+    def _append(self, log: Log, index: int, checked: CheckedBatch) -> ProducePartitionResult:
+        appended = log.append_checked(checked)
+        if log.config.flush_messages != LONG_MAX and self._broker.flusher.is_due(log):
+            self._to_flush.append(log)
+        return ProducePartitionResult(
+            index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+        )
 
 
 def _check_allowed(log: Log, context: RequestContext, acks: int, records: memoryview | None) -> None:
