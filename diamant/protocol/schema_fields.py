@@ -9,7 +9,9 @@ and 50 MB.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
 from importlib import import_module
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -38,12 +40,31 @@ class SchemaField(NamedTuple):
     default: Any
 
 
+@cache
+def import_kio() -> None:
+    """Import kio without what it offers to tests.
+
+    It looks for hypothesis and, where that is installed, spends 150 ms on strategies: on a developer's machine a broker's
+    first answer would take twice as long as on a user's. Tests have imported hypothesis before.
+    """
+    name = "hypothesis"
+    if name in sys.modules:
+        import_module("kio.serial")
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # as the import system wants it for "there is none"
+    try:
+        import_module("kio.serial")
+    finally:
+        del sys.modules[name]
+
+
 def message_class(api_key: int, version: int, kind: Kind) -> type:
     """Return kio's dataclass of a message. ProtocolError if the API or the version is not served."""
     if not is_served(api_key, version):
         raise ProtocolError(f"{API_NAMES.get(api_key, 'unknown API')} (key {api_key}) version {version} is not served")
     name = API_NAMES[api_key]
     snake_name = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+    import_kio()
     module = import_module(f"kio.schema.{snake_name}.v{version}.{kind}")
     found = getattr(module, name + kind.capitalize())
     assert isinstance(found, type)

@@ -93,9 +93,9 @@ def decode_request(api_key: int, version: int, body: memoryview | bytes) -> Any:
 
 
 def _load_request_decoder(api_key: int, version: int) -> _RequestDecoder:
-    from kio.serial import entity_reader
-
     message: Any = request_class(api_key, version)
+    from kio.serial import entity_reader  # after `import_kio`
+
     decoder = _RequestDecoder(compile_guard(message), entity_reader(message))
     _request_decoders[api_key, version] = decoder
     return decoder

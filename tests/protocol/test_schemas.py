@@ -178,3 +178,15 @@ loaded = [name for name in sys.modules if name.startswith("kio.schema.") and nam
 assert sorted(loaded) == ["kio.schema.metadata.v12.request", "kio.schema.metadata.v12.response"], loaded
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_broker_does_not_import_what_kio_has_for_tests() -> None:
+    """Decoding a request in a fresh process leaves hypothesis alone, and it can be imported afterwards."""
+    code = (
+        "import sys\n"
+        "from diamant.protocol.schemas import request_class\n"
+        "request_class(18, 3)\n"
+        "assert 'kio.serial' in sys.modules and 'hypothesis' not in sys.modules\n"
+        "import hypothesis\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
