@@ -343,7 +343,7 @@ class Topics:
                     raise log
                 if self.image.topics.get(topic.name) is not image:
                     return  # deleted meanwhile
-                self._directory._adopt(log)
+                self._directory.adopt(log)
                 self._take(topic, log, image)
 
     def _create_log(self, topic: Topic, partition: int, config: LogConfig) -> Log:

@@ -112,7 +112,7 @@ class LogDirectory:
             )
             for topic_partition, result in zip(known, results, strict=True):
                 if isinstance(result, Log):
-                    self._adopt(result)
+                    self.adopt(result)
                 else:
                     self.failures.append(LoadFailure(*topic_partition, result))
         failed = {(failure.topic, failure.partition) for failure in self.failures}
@@ -185,10 +185,10 @@ class LogDirectory:
             self.validation,
             producer_expiration_ms=self._producer_expiration_ms,
         )
-        self._adopt(log)
+        self.adopt(log)
         return log
 
-    def _adopt(self, log: Log) -> None:
+    def adopt(self, log: Log) -> None:
         log.on_files_removed = self._schedule
         log.on_flush_due = self._flush_due
         self.logs[log.topic, log.partition] = log
