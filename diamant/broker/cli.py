@@ -1,4 +1,4 @@
-"""The command line: `diamant start`.
+"""The command line: `diamant start`, and the table of the other commands.
 
 What a user did wrong is one line on standard error and exit code 1; a traceback means that Diamant did something wrong.
 The broker itself is imported only when it is started, so that `--help` and mistakes are answered at once.
@@ -13,29 +13,26 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 import click
 
+from diamant import __version__
+from diamant.broker.commands.lazy import LazyCommand, LazyGroup
 from diamant.broker.config import BrokerConfig
 from diamant.broker.config_key import ConfigError
 from diamant.broker.listeners import Listener, listener_text
 from diamant.broker.properties import parse_properties
 from diamant.storage.errors import StorageError
 
-DISTRIBUTION = "diamant-broker"
+COMMANDS = {
+    "log": LazyCommand("diamant.broker.commands.log:log", "Look at log files, and clean them, without a broker."),
+}
+"""Commands that `start` must not pay for."""
 
 
-def _version() -> str:
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "unknown (not installed)"
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="diamant")
+@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="diamant")
 def main() -> None:
     """Diamant, a Kafka-compatible broker."""
 

@@ -169,6 +169,10 @@ class Env(Protocol):
         """Return when the file was last written."""
         ...
 
+    def birth_ms(self, path: str) -> int | None:
+        """Return when the file was created; None where nobody knows. Renaming and `set_mtime_ms` do not change it."""
+        ...
+
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         """Set when the file was last written."""
         ...
@@ -409,6 +413,12 @@ class RealEnv:
 
     def mtime_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def birth_ms(self, path: str) -> int | None:
+        # ctypes is loaded only where this is asked.
+        from diamant.storage.birth_time import birth_ms
+
+        return birth_ms(path)
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))

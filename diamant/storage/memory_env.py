@@ -84,6 +84,7 @@ class _Content:
     clean_bytes: int = 0
     """How many bytes from the start are the same in both."""
     mtime_ms: int = 0
+    birth_ms: int | None = None
     is_read_only: bool = False
 
     def sync(self) -> None:
@@ -237,6 +238,8 @@ class MemoryEnv:
     def __init__(self, clock: Clock | None = None, *, capacity_bytes: int | None = None) -> None:
         self.clock: Clock = SettableClock() if clock is None else clock
         self.capacity_bytes = capacity_bytes
+        self.knows_births = True
+        """Whether files made from now on have a birth time; some file systems keep none."""
         self.power_cycles = 0
         """How often `crash` was called."""
         self.change_count = 0
@@ -389,7 +392,8 @@ class MemoryEnv:
     def _make_file(self, path: str) -> None:
         directory, name = self._split(path)
         self._begin("create", path)
-        directory.change((name, _Content(mtime_ms=self.clock.now_ms())))
+        now_ms = self.clock.now_ms()
+        directory.change((name, _Content(mtime_ms=now_ms, birth_ms=now_ms if self.knows_births else None)))
 
     def exists(self, path: str) -> bool:
         return self._node(path) is not None
@@ -474,6 +478,9 @@ class MemoryEnv:
 
     def mtime_ms(self, path: str) -> int:
         return self._file(path).mtime_ms
+
+    def birth_ms(self, path: str) -> int | None:
+        return self._file(path).birth_ms
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         self._begin("set_mtime", path)

@@ -133,6 +133,7 @@ class Segment:
         "bytes_since_index_entry",
         "created_ms",
         "directory",
+        "first_append_ms",
         "is_deleted",
         "jitter_ms",
         "max_timestamp",
@@ -174,6 +175,8 @@ class Segment:
         self.created_ms = env.clock.now_ms()
         self.jitter_ms = jitter_ms
         self._first_timestamp: int | None = None
+        self.first_append_ms: int | None = None
+        """When the first batch was appended, by the wall clock; None if this process was not there."""
         self.is_deleted = False
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
@@ -199,6 +202,24 @@ class Segment:
         return self._first_timestamp
 
     @property
+    def knows_first_timestamp(self) -> bool:
+        """Whether `first_timestamp` is told without reading the file."""
+        return self._first_timestamp is not None or not self.size
+
+    def load_first_timestamp(self) -> None:
+        """Read what `first_timestamp` tells, if nobody has yet. Any thread, if the segment takes no appends."""
+        if self.knows_first_timestamp:
+            return
+        # Its own descriptor: the owner may be opening the other one.
+        file = self._env.open(self.path, read_only=True)
+        try:
+            for _, header in scan_headers(file, 0, self.size):
+                self._first_timestamp = header.max_timestamp
+                break
+        finally:
+            file.close()
+
+    @property
     def largest_timestamp(self) -> int:
         """Largest record timestamp in ms, or the file's modification time if no record has one (LogSegment)."""
         return self.max_timestamp if self.max_timestamp >= 0 else self._env.mtime_ms(self.path)
@@ -217,6 +238,7 @@ class Segment:
         file.append(batch)
         if not position:
             self._first_timestamp = max_timestamp
+            self.first_append_ms = self._env.clock.now_ms()
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.offset_of_max_timestamp = last_offset
@@ -353,6 +375,7 @@ class Segment:
         if not size:
             self.created_ms = self._env.clock.now_ms()
             self._first_timestamp = None
+            self.first_append_ms = None
 
     def reset_indexes(self) -> None:
         """Empty all indexes, before they are rebuilt from the `.log` file."""

@@ -1,0 +1,1 @@
+"""The commands of `diamant` besides `start`, one file each. A file is imported when its command is run."""

@@ -1,0 +1,22 @@
+"""`diamant log`: commands on the files of a log directory that no broker is using."""
+
+from __future__ import annotations
+
+import click
+
+from diamant.broker.commands.lazy import LazyCommand, LazyGroup
+
+_HERE = "diamant.broker.commands"
+
+COMMANDS = {
+    "clean": LazyCommand(f"{_HERE}.log_clean:clean", "Compact a partition, as the cleaner of a broker would."),
+    "dump": LazyCommand(f"{_HERE}.log_dump:dump", "Print the batches and records of a partition or segment."),
+    "find": LazyCommand(f"{_HERE}.log_find:find", "Find every place where a key is stored."),
+    "stats": LazyCommand(f"{_HERE}.log_stats:stats", "Say what a log consists of and how much of it is superseded."),
+    "whatif": LazyCommand(f"{_HERE}.log_whatif:whatif", "Say what a cleaning would remove under other settings."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def log() -> None:
+    """Look at log files, and clean them, without a broker."""

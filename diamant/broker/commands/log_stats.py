@@ -1,0 +1,149 @@
+"""`diamant log stats`: what the partitions of a log directory hold, as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from diamant.broker.commands.reading import one_line_errors, problem_fields, progress_bar, show_problem, time_text
+from diamant.cleaner.log_reader import OpenLogDirectory, Problem, open_log_directory
+from diamant.cleaner.log_stats import PartitionStats, TopicStats, read_stats
+from diamant.storage.env import RealEnv
+
+MIB = 1024 * 1024
+_WIDTH = 1000
+"""Lines longer than a narrow terminal are better wrapped by it than cut by us."""
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option(
+    "--memory",
+    "memory_mib",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    metavar="MIB",
+    help="Memory for keys; what does not fit goes to temporary files.",
+)
+def stats(directory: str, *, as_json: bool, memory_mib: int) -> None:
+    """Count what is in DIRECTORY, a log directory or the directory of one partition.
+
+    Live records are the latest of their key. Dirty is the share of the bytes that the cleaner could clean and has not looked
+    at yet.
+
+    The exit code is 1 if something is damaged.
+    """
+    env = RealEnv()
+    with one_line_errors(), open_log_directory(env, directory) as opened:
+        with progress_bar(sum(partition.size for partition in opened.partitions)) as bar:
+            topics = list(read_stats(env, opened, max_bytes=memory_mib * MIB, advance=bar.advance))
+        problems = list(opened.problems)
+        problems += [problem for topic in topics for one in topic.partitions for problem in one.problems]
+        if as_json:
+            click.echo(json.dumps(_document(opened, topics)))
+        else:
+            _print_tables(opened, topics, problems)
+    sys.exit(1 if problems else 0)
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def _document(opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> dict[str, Any]:
+    return {
+        "log_directory": opened.path,
+        "topics": [
+            {
+                "topic": topic.topic,
+                "cleanup_policy": topic.cleanup_policy,
+                "distinct_keys": topic.distinct_keys,
+                "shared_keys": topic.shared_keys,
+                "partitions": [_partition_fields(partition) for partition in topic.partitions],
+            }
+            for topic in topics
+        ],
+        "set_aside": list(opened.set_aside),
+        "problems": [problem_fields(problem) for problem in opened.problems],
+    }
+
+
+def _partition_fields(partition: PartitionStats) -> dict[str, Any]:
+    fields = asdict(partition)
+    del fields["topic"]
+    return {
+        **fields,
+        "distinct_keys": partition.distinct_keys,
+        "problems": [problem_fields(problem) for problem in partition.problems],
+    }
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+_COUNTS = {
+    "records": "records",
+    "keys": "distinct_keys",
+    "live": "live",
+    "superseded": "superseded",
+    "tombstones": "tombstones",
+}
+"""Headings and what is below them."""
+_RARE_COUNTS = {
+    "aborted": "aborted",
+    "undecided": "undecided",
+    "keyless": "keyless",
+    "below start": "below_log_start",
+    "markers": "control_records",
+}
+"""Columns that are left out if all of it is 0."""
+
+
+def _print_tables(opened: OpenLogDirectory, topics: Sequence[TopicStats], problems: Sequence[Problem]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    partitions = [partition for topic in topics for partition in topic.partitions]
+    rare = {head: name for head, name in _RARE_COUNTS.items() if any(getattr(one, name) for one in partitions)}
+    counts = {**_COUNTS, **rare}
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("partition", no_wrap=True)
+    for name in ("segments", "size", *counts, "dirty", "cleaned up to", "last cleaned"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in partitions:
+        cells = [
+            f"{one.topic}-{one.partition}",
+            f"{one.segments:,}",
+            size_text(one.bytes),
+            *(f"{getattr(one, name):,}" for name in counts.values()),
+            "-" if one.dirty_ratio is None else f"{one.dirty_ratio:.2f}",
+            "-" if one.first_dirty_offset is None else f"{one.first_dirty_offset:,}",
+            time_text(one.last_cleaned_ms)[: len("2026-01-31T12:00:00")],
+        ]
+        table.add_row(*map(Text, cells))
+    Console(width=_WIDTH).print(table)
+    for topic in topics:
+        if topic.shared_keys:
+            click.echo(
+                f"{topic.topic}: {topic.shared_keys:,} of {topic.distinct_keys:,} keys are live on several partitions; "
+                "compaction works within a partition and keeps them all"
+            )
+    if opened.set_aside:
+        click.echo(f"not counted, since set aside: {', '.join(opened.set_aside)}")
+    for problem in problems:
+        show_problem(problem)
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes as people read it: 512 B, 1.5 KiB, 20.0 MiB."""
+    if size < 1024:
+        return f"{size} B"
+    power = min(4, (size.bit_length() - 1) // 10)
+    return f"{size / 1024**power:.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"

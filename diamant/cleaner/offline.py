@@ -1,0 +1,200 @@
+"""Cleaning one partition directory without a broker: open it, clean if it is due, close it as an orderly shutdown does.
+
+The directory must not be in use: the caller holds the lock of its log directory. The clock of the `Env` is the time of
+everything: expired producers, lags, horizons, retention.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from diamant.cleaner import rewrite
+from diamant.cleaner.eligibility import CleanableRange, cleanable_range, is_candidate
+from diamant.cleaner.plan import CleanerSettings, CleanPlan, make_plan
+from diamant.cleaner.result import CleanResult, OutputSegment
+from diamant.cleaner.retention import deletable_segments
+from diamant.cleaner.throttle import Throttle
+from diamant.storage import checkpoints, names
+from diamant.storage.checkpoints import TopicPartition
+from diamant.storage.env import Env, parent
+from diamant.storage.errors import StorageError
+from diamant.storage.leader_batch import Validation
+from diamant.storage.loader import load_log
+from diamant.storage.log import Log
+from diamant.storage.log_config import LogConfig
+from diamant.storage.replace import replace_segments
+from diamant.storage.uuid_text import ZERO_ID
+
+Engine: TypeAlias = Callable[[Env, CleanPlan, Callable[[OutputSegment], None]], CleanResult]
+"""Carries out a plan and hands over each output."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineReport:
+    """What was found and done."""
+
+    partition: str
+    now_ms: int
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    checkpoint: int | None
+    """Where the last round ended, as the checkpoint file or the caller has it."""
+    range: CleanableRange
+    is_cleaned: bool
+    result: CleanResult | None
+    """None unless `is_cleaned`."""
+    bytes_before: int
+    bytes_after: int
+    """Of all `.log` files."""
+    deleted_segments: int
+    """Segments removed by retention afterwards."""
+    log_start_offset_after: int
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the report as what JSON can hold."""
+        found = self.range
+        fields = asdict(self)
+        fields["range"] |= {
+            "total_bytes": found.total_bytes,
+            "dirty_ratio": found.dirty_ratio,
+            "is_overdue": found.is_overdue,
+            "is_eligible": found.is_eligible,
+        }
+        return fields
+
+
+def inline_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
+    """Clean in this thread, by the plain engine."""
+    return rewrite.clean(env, plan, on_output=on_output, throttle=Throttle(plan.io_max_bytes_per_second))
+
+
+def clean_partition(
+    env: Env,
+    directory: str,
+    config: LogConfig,
+    settings: CleanerSettings,
+    *,
+    producer_expiration_ms: int,
+    first_dirty_offset: int | None = None,
+    is_forced: bool = False,
+    with_retention: bool = False,
+    engine: Engine = inline_engine,
+) -> OfflineReport:
+    """Clean the partition in `directory` if it is due, or if `is_forced` and anything is cleanable; blocks.
+
+    `first_dirty_offset` counts in place of the checkpoint. Files that a broker would remove later are removed at once.
+    Raises CorruptLog and the like with the outputs of earlier groups in place and the checkpoint unchanged.
+    """
+    topic, partition = names.parse_partition_dir(os.path.basename(directory))
+    if not any(name.endswith(names.LOG_SUFFIX) for name in env.list_dir(directory)):
+        raise StorageError(f"{directory}: there is no {names.LOG_SUFFIX} file in it")
+    key = (topic, partition)
+    log_directory = parent(directory)
+    log_starts = _read_offsets(env, log_directory, names.LOG_START_OFFSET_CHECKPOINT)
+    log = load_log(
+        env,
+        directory,
+        topic,
+        partition,
+        checkpoints.read_partition_metadata(env, directory) or ZERO_ID,
+        config,
+        Validation(),
+        recovery_point=0,
+        log_start_offset=log_starts.get(key, 0),
+        is_clean=True,
+        producer_expiration_ms=producer_expiration_ms,
+    )
+    try:
+        checkpoint = first_dirty_offset
+        if checkpoint is None:
+            checkpoint = _read_offsets(env, log_directory, names.CLEANER_CHECKPOINT).get(key)
+        now_ms = env.clock.now_ms()
+        found = cleanable_range(log, checkpoint, now_ms)
+        if found.is_checkpoint_reset:
+            _write_offset(env, log_directory, names.CLEANER_CHECKPOINT, key, found.first_dirty_offset)
+        is_due = found.is_eligible and is_candidate(log, found)
+        bytes_before, log_start_offset = log.size, log.log_start_offset
+        result = None
+        if found.cleanable_bytes > 0 and (is_due or is_forced):
+            result = _clean(env, log, found, now_ms, settings, engine)
+            _write_offset(env, log_directory, names.CLEANER_CHECKPOINT, key, result.end_offset)
+        segment_count = len(log.segments)
+        if with_retention:
+            log.delete_oldest(deletable_segments(log, now_ms))
+        deleted = max(0, segment_count - len(log.segments))
+        if log.log_start_offset > log.segments[0].base_offset:
+            _write_offset(env, log_directory, names.LOG_START_OFFSET_CHECKPOINT, key, log.log_start_offset)
+        return OfflineReport(
+            partition=os.path.basename(directory),
+            now_ms=now_ms,
+            log_start_offset=log_start_offset,
+            log_end_offset=log.log_end_offset,
+            last_stable_offset=log.last_stable_offset,
+            checkpoint=checkpoint,
+            range=found,
+            is_cleaned=result is not None,
+            result=result,
+            bytes_before=bytes_before,
+            bytes_after=log.size,
+            deleted_segments=deleted,
+            log_start_offset_after=log.log_start_offset,
+        )
+    finally:
+        log.close()
+
+
+def preview_partition(env: Env, directory: str, *, clean: Callable[[str], OfflineReport]) -> OfflineReport:
+    """Return what `clean` says of a copy of `directory`, whose name and log directory's checkpoints are the same.
+
+    Of the `.log` files only the active one is copied; the others are linked to, since cleaning only reads them. The copy
+    lies in the system's directory for temporary files, which must have room for the cleaned log. Real files only.
+    """
+    with tempfile.TemporaryDirectory(prefix="diamant-clean-") as temporary:
+        copy = Path(temporary, os.path.basename(directory))
+        copy.mkdir()
+        listed = [name for name in env.list_dir(directory) if not env.is_dir(f"{directory}/{name}")]
+        logs = [name for name in listed if name.endswith(names.LOG_SUFFIX)]
+        for name in listed:
+            if name in logs[:-1]:
+                (copy / name).symlink_to(os.path.realpath(f"{directory}/{name}"))
+            else:
+                shutil.copy2(f"{directory}/{name}", copy / name)
+        for name in (names.CLEANER_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT):
+            if env.exists(f"{parent(directory)}/{name}"):
+                shutil.copy2(f"{parent(directory)}/{name}", Path(temporary, name))
+        return clean(str(copy))
+
+
+def _clean(
+    env: Env, log: Log, found: CleanableRange, now_ms: int, settings: CleanerSettings, engine: Engine
+) -> CleanResult:
+    plan = make_plan(log, found.first_dirty_offset, found.first_uncleanable_offset, now_ms, settings)
+    sizes = {segment.base_offset: segment.size for segment in plan.segments}
+
+    def swap(output: OutputSegment) -> None:
+        replace_segments(
+            log,
+            output.base_offset,
+            output.source_base_offsets,
+            source_sizes=[sizes[base_offset] for base_offset in output.source_base_offsets],
+            size=output.size,
+        )
+
+    return engine(env, plan, swap)
+
+
+def _read_offsets(env: Env, log_directory: str, name: str) -> dict[TopicPartition, int]:
+    return checkpoints.read_offset_checkpoint(env, f"{log_directory}/{name}")
+
+
+def _write_offset(env: Env, log_directory: str, name: str, key: TopicPartition, offset: int) -> None:
+    offsets = _read_offsets(env, log_directory, name)
+    offsets[key] = offset
+    checkpoints.write_offset_checkpoint(env, f"{log_directory}/{name}", offsets)

@@ -1,0 +1,59 @@
+"""When a file was created, which Linux tells through statx(2) and Python's `os.stat` does not.
+
+    offset  size  struct statx, what is used of it
+         0     4  mask of the fields that are filled in, of which STATX_BTIME is 0x800
+        80     8  seconds of the birth time
+        88     4  nanoseconds
+
+The time is that of the inode: renaming, writing and setting the modification time leave it as it is, a copy has its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from ctypes import CDLL, c_char_p, c_int, c_uint, create_string_buffer
+from functools import cache
+from struct import Struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_AT_FDCWD = -100
+_STATX_BTIME = 0x800
+_BUFFER_BYTES = 256
+_MASK = Struct("=I")
+_BIRTH = Struct("=qI")
+_BIRTH_AT = 80
+
+
+def birth_ms(path: str) -> int | None:
+    """Return when the file was created, in ms since the epoch; None where system or file system do not know.
+
+    OSError as `os.stat` has it.
+    """
+    os.stat(path)  # for its errors
+    statx = _statx()
+    if statx is None:
+        return None
+    buffer = create_string_buffer(_BUFFER_BYTES)
+    if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
+        return None
+    if not _MASK.unpack_from(buffer)[0] & _STATX_BTIME:
+        return None
+    seconds, nanoseconds = _BIRTH.unpack_from(buffer, _BIRTH_AT)
+    return int(seconds) * 1000 + int(nanoseconds) // 1_000_000
+
+
+@cache
+def _statx() -> Callable[..., int] | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        function = CDLL(None).statx
+    except (OSError, AttributeError):
+        return None  # a C library without it
+    function.argtypes = [c_int, c_char_p, c_int, c_uint, c_char_p]
+    function.restype = c_int
+    return function

@@ -1,0 +1,228 @@
+"""Putting a cleaned segment in the place of the segments it was made from, so that a crash leaves the old or the new.
+
+The steps are Kafka's (LocalLog.replaceSegments). The writer has left synced files with the suffix `.cleaned`:
+
+    1  the new segment's files: .cleaned -> .swap                    in the order log, index, timeindex, txnindex
+    2  in memory the new segment takes the place of the old ones
+    3  the old segments' files: -> .deleted, ascending               removed for good after file.delete.delay.ms
+    4  the new segment's files: .swap -> no suffix                   in the same order
+    5  producer snapshots at base offsets that are no more: -> .deleted
+    6  fsync of the directory
+
+What a start finds (`loader`): any `.cleaned` file means that step 1 was not over, so all of the new segment goes and the
+old ones are as they were. Otherwise `.swap` files are whole; what they replace goes, then they lose their suffix.
+
+What a `.swap` file replaces is told by its offsets: from its base to its last batch. Kafka leaves it at that. When the
+cleaner has emptied the end of a group, old segments behind the new one's last batch are then taken for others and stay,
+with records that this round had dropped; nothing else can come back, since step 3 goes up from the oldest: if a record
+stays, so does every later one that could supersede it. We close that gap with a second, empty segment at the group's last
+offset, the *end mark*. It takes part in step 1 (first, as Kafka would have it for the higher of two new segments) and is
+removed before step 4, so the offsets of the `.swap` files reach to the end of the group, for Kafka's recovery too.
+
+A log's groups must be replaced in ascending order and none may be skipped: a later group may hold no tombstone any more
+for what an earlier one still has. Whoever meets an error ends the round.
+
+Readers are not disturbed: a `FileSlice` keeps the file it was made of, whatever its name is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from diamant.storage import names
+from diamant.storage.errors import StorageError
+from diamant.storage.log import Log
+from diamant.storage.segment import Segment
+
+_FILE_NAMES = (names.log_file, names.index_file, names.time_index_file, names.txn_index_file)
+
+
+class SourcesChanged(StorageError):
+    """The segments are not those any more that the new one was made from; the log is as it was."""
+
+
+class Replacement:
+    """One new segment, whose `.cleaned` files are complete and synced, and the segments it replaces.
+
+    `__init__` and `swap` belong to the log's owner and do not wait for the disk: `swap` renames about four files per
+    source. `prepare` and `finish` block for fsyncs and belong in another thread. Each is called once, in the order
+    `prepare`, `swap`, `finish`; whoever stops before `swap` calls `abandon`.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        base_offset: int,
+        source_base_offsets: Sequence[int],
+        *,
+        source_sizes: Sequence[int] | None = None,
+        size: int | None = None,
+    ) -> None:
+        """Take note of the sources (base offsets ascending, the first one being `base_offset`).
+
+        `source_sizes` and `size` are what the `.log` files of the sources had when the new one was made, and what the new
+        one has. Raises SourcesChanged if the log does not have these sources; the `.cleaned` files are then removed.
+        """
+        self._log = log
+        self._base_offset = base_offset
+        self._bases = tuple(source_base_offsets)
+        self._size = size
+        self._new: Segment | None = None
+        self._end_mark: Segment | None = None
+        if not self._bases or self._bases[0] != base_offset or sorted(set(self._bases)) != list(self._bases):
+            raise ValueError(f"{log.path}: sources {self._bases} do not make a segment at {base_offset}")
+        try:
+            self._sources = self._find_sources(source_sizes)
+        except SourcesChanged:
+            self.abandon()
+            raise
+        self._end_offset = base_offset
+        self._unsynced: list[Segment] = []
+        first = log.floor_segment(self._sources[0].base_offset) if self._sources else 0
+        for segment, following in zip(self._sources, log.segments[first + 1 :], strict=False):
+            self._end_offset = following.base_offset
+            if following.base_offset > log.recovery_point:
+                self._unsynced.append(segment)
+
+    def _find_sources(self, sizes: Sequence[int] | None) -> list[Segment]:
+        """Return the sources that retention has left; SourcesChanged if others are missing or in between."""
+        log = self._log
+        if log.is_deleted:
+            raise SourcesChanged(f"{log.path}: the partition is deleted")
+        if log.write_failure is not None:
+            raise SourcesChanged(f"{log.path}: refuses writes since {log.write_failure}")
+        bases = [base for base in self._bases if base >= log.segments[0].base_offset]
+        if not bases:
+            return []
+        first = log.floor_segment(bases[0])
+        found = log.segments[first : first + len(bases)]
+        if [segment.base_offset for segment in found] != bases:
+            present = [segment.base_offset for segment in found]
+            raise SourcesChanged(f"{log.path}: expected segments at {bases}, got {present}")
+        if found[-1] is log.active:
+            raise SourcesChanged(f"{log.path}: the segment at {bases[-1]} is the active one")
+        if sizes is not None:
+            for segment, expected in zip(found, sizes[len(self._bases) - len(bases) :], strict=True):
+                if segment.size != expected:
+                    raise SourcesChanged(f"{segment.path}: expected {expected} bytes, got {segment.size}")
+        return found
+
+    def prepare(self) -> None:
+        """Open the new segment, without building its indexes, and make everything durable that the swap relies on.
+
+        For any thread. Old segments that no flush has covered yet are synced: once renamed, no flush would.
+        Raises StorageError if the `.cleaned` files are not what was announced, OSError.
+        """
+        log = self._log
+        new = Segment(log.env, log.path, self._base_offset, log.config, suffix=names.CLEANED_SUFFIX)
+        if self._size is not None and new.size != self._size:
+            raise StorageError(f"{new.path}: expected {self._size} bytes, got {new.size}")
+        for index in (new.offset_index, new.time_index):
+            index.sanity_check()
+        for segment in self._unsynced:
+            segment.sync()
+        if self._sources and self._sources[-1].base_offset >= max(new.next_offset(), self._base_offset + 1):
+            self._end_mark = _create_end_mark(log, self._end_offset - 1)
+        new.close()
+        self._new = new
+
+    def swap(self) -> Segment | None:
+        """Exchange the segments, on disk and in memory; the new one, or None if retention has removed all sources.
+
+        For the owner. Raises SourcesChanged if the sources are not those of `__init__` any more: the log is then as it
+        was and the `.cleaned` files are gone. OSError in step 1 likewise; OSError later leaves a log that reads
+        the new segment, refuses appends, and is put in order by the next start.
+
+        Kafka adds the new segment even when all sources are gone, below the log start, until retention comes by the next
+        time. Here it is not added: what retention has deleted does not come back.
+        """
+        assert self._new is not None, "prepare comes first"
+        log = self._log
+        new = self._new
+        try:
+            present = self._present_sources()
+            if not present:
+                self.abandon()
+                return None
+            for segment in filter(None, (self._end_mark, new)):
+                segment.change_suffix(names.SWAP_SUFFIX)
+        except (SourcesChanged, OSError):
+            self.abandon()
+            raise
+        try:
+            log.exchange_segments(present, new)
+            log.remove_segment_files(present)
+            if self._end_mark is not None:
+                _remove(log, self._end_mark.base_offset, names.SWAP_SUFFIX)
+            new.change_suffix("")
+            log.remove_snapshots([segment.base_offset for segment in present if segment.base_offset != new.base_offset])
+        except OSError as error:
+            log.fail(error)
+            raise
+        # Whoever drops a file last closes it, and should do so while it has a name: without one its blocks are freed then.
+        self._sources = self._unsynced = []
+        return new
+
+    def _present_sources(self) -> list[Segment]:
+        """Return those of the sources that retention has left; SourcesChanged if any other thing happened to them."""
+        present = [segment for segment in self._sources if not segment.is_deleted]
+        if self._find_sources(None) != present:
+            bases = [segment.base_offset for segment in self._sources]
+            raise SourcesChanged(f"{self._log.path}: the segments at {bases} were replaced meanwhile")
+        return present
+
+    def finish(self) -> None:
+        """Make the exchange durable; for any thread. A checkpoint that counts on it may be written afterwards."""
+        self._log.env.sync_dir(self._log.path)
+
+    def abandon(self) -> None:
+        """Remove the new segment's files, if the swap has not happened. Any thread; may be called twice.
+
+        A `.cleaned` file that cannot be removed is no harm. A `.swap` file might replace something at the next start, when
+        nobody knows any more what: the log then refuses appends, and so further swaps.
+        """
+        bases = [self._base_offset] if self._end_mark is None else [self._base_offset, self._end_mark.base_offset]
+        try:
+            # As long as there is a .cleaned file, a start drops the .swap files: so those go first.
+            for base_offset in bases:
+                _remove(self._log, base_offset, names.SWAP_SUFFIX)
+        except OSError as error:
+            self._log.fail(error)
+            raise
+        with suppress(OSError):
+            for base_offset in bases:
+                _remove(self._log, base_offset, names.CLEANED_SUFFIX)
+
+
+def replace_segments(
+    log: Log,
+    base_offset: int,
+    source_base_offsets: Sequence[int],
+    *,
+    source_sizes: Sequence[int] | None = None,
+    size: int | None = None,
+) -> Segment | None:
+    """Do all steps of a `Replacement`, one after the other; blocks, so not for the loop thread."""
+    replacement = Replacement(log, base_offset, source_base_offsets, source_sizes=source_sizes, size=size)
+    try:
+        replacement.prepare()
+    except (StorageError, OSError):
+        replacement.abandon()
+        raise
+    new = replacement.swap()
+    replacement.finish()
+    return new
+
+
+def _create_end_mark(log: Log, base_offset: int) -> Segment:
+    mark = Segment(log.env, log.path, base_offset, log.config, suffix=names.CLEANED_SUFFIX, create=True)
+    mark.file.truncate(0)
+    mark.file.sync()
+    mark.close()
+    return mark
+
+
+def _remove(log: Log, base_offset: int, stage: str) -> None:
+    for file_name in _FILE_NAMES:
+        log.env.remove(file_name(log.path, base_offset) + stage, missing_ok=True)

@@ -1,0 +1,159 @@
+"""`diamant log clean` on real files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.broker.cli import main
+from diamant.broker.commands.log_clean import BROKER_SETTINGS, parse_settings
+from diamant.broker.config_key import ConfigError
+from diamant.cleaner.plan import KAFKA
+from diamant.storage.env import RealEnv
+from tests.cleaner.cleaner_log import CleanerLog
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """A closed partition of three segments, two of them cleanable."""
+    log = CleanerLog()
+    for words in (("a", "b"), ("a", "c"), ("d",)):
+        log.data(*words)
+        log.roll()
+    log.log.close()
+    directory = tmp_path / "topic-0"
+    directory.mkdir()
+    for name, content in log.files().items():
+        (directory / name).write_bytes(content)
+    return directory
+
+
+def run(directory: Path, *options: str) -> Result:
+    """The command, in this process."""
+    return CliRunner().invoke(main, ["log", "clean", str(directory), "--now", "1700000000000", *options])
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file in the log directory."""
+    return {str(path): path.read_bytes() for path in directory.parent.rglob("*") if path.is_file()}
+
+
+def test_it_cleans_in_place(partition: Path) -> None:
+    """One line of what was found, one of what was done, and the sizes."""
+    result = run(partition, "--mode", "kafka")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "offsets 0 to 5, dirty from 0, cleanable up to 5" in result.output
+    assert "cleaned up to offset 5 by the inline engine; records removed: 1 superseded" in result.output
+    assert (partition.parent / "cleaner-offset-checkpoint").read_text() == "0\n1\ntopic 0 5\n"
+    assert not (partition.parent / ".lock").exists()
+    again = run(partition)
+    assert "not cleaned: nothing is cleanable" in again.output
+
+
+def test_a_dry_run_changes_nothing(partition: Path) -> None:
+    """It says the same, and every file stays."""
+    before = contents(partition)
+    result = run(partition, "--dry-run")
+    assert result.exit_code == 0
+    assert "would be cleaned up to offset 5" in result.output
+    assert contents(partition) == before
+
+
+def test_json_has_everything(partition: Path) -> None:
+    """The whole report as one object."""
+    report = json.loads(run(partition, "--json", "--set", "min.cleanable.dirty.ratio=1", "--force").output)
+    assert report["partition"] == "topic-0"
+    assert report["range"]["is_eligible"] is False
+    assert report["result"]["stats"]["removed"] == {"superseded": 1}
+
+
+def test_a_directory_in_use_is_refused(partition: Path) -> None:
+    """A broker holds the lock of its log directory."""
+    lock = RealEnv().lock(str(partition.parent / ".lock"))
+    try:
+        result = run(partition)
+    finally:
+        lock.release()
+    assert result.exit_code == 1
+    assert "in use" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--set", "segment.bites=7"], "--set segment.bites: expected a topic's configuration or one of"),
+        (["--set", "segment.bytes"], "expected NAME=VALUE"),
+        (["--set", "delete.retention.ms=soon"], "Not a number of type LONG"),
+        (["--set", "log.cleaner.dedupe.buffer.size=23"], "holds no key"),
+        (["--set", "log.cleaner.io.max.bytes.per.second=0"], "expected more than 0"),
+    ],
+)
+def test_wrong_settings_are_refused(partition: Path, options: list[str], message: str) -> None:
+    """One line on standard error, and nothing is touched."""
+    before = contents(partition)
+    result = run(partition, *options)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert contents(partition) == before
+
+
+def test_a_directory_of_another_kind_is_refused(tmp_path: Path) -> None:
+    """Its name must be that of a partition."""
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    assert "expected topic-partition" in result.stderr
+
+
+def test_a_corrupt_segment_is_named(partition: Path) -> None:
+    """With file and position; it is not cleaned away."""
+    log = sorted(partition.glob("*.log"))[1]
+    data = bytearray(log.read_bytes())
+    data[16] = 9
+    log.write_bytes(data)
+    result = run(partition)
+    assert result.exit_code == 1
+    assert f"{log} at 0: magic is 9" in result.stderr
+    assert log.read_bytes() == data
+
+
+def test_settings_have_no_minimum() -> None:
+    """Tests of cleaners need tiny segments and maps; what is not set has Kafka's default."""
+    settings = parse_settings(
+        [
+            "segment.bytes=100",
+            "log.cleaner.dedupe.buffer.size=96",
+            "log.cleaner.io.buffer.size=1",
+            "message.max.bytes=5",
+            "producer.id.expiration.ms=7",
+        ],
+        KAFKA,
+    )
+    config, cleaner = settings.config, settings.cleaner
+    assert (config.segment_bytes, config.max_message_bytes, config.is_compacted) == (100, 5, True)
+    assert (cleaner.map_max_entries, cleaner.io_buffer_bytes, settings.producer_expiration_ms) == (3, 1, 7)
+    assert parse_settings([], KAFKA).cleaner.map_max_entries == 5_033_164
+    assert parse_settings(["message.max.bytes=5", "max.message.bytes=6"], KAFKA).config.max_message_bytes == 6
+    with pytest.raises(ConfigError):
+        parse_settings(["cleanup.policy=shred"], KAFKA)
+
+
+def test_every_broker_setting_is_one_of_kafkas() -> None:
+    """Each has a default."""
+    assert all(parse_settings([f"{name}=99999"], KAFKA) for name in BROKER_SETTINGS)
+
+
+def test_start_imports_none_of_the_log_commands() -> None:
+    """Nor does the help of the groups import a command."""
+    code = (
+        "import sys; from click.testing import CliRunner; from diamant.broker.cli import main\n"
+        "for words in ([], ['log']):\n"
+        "    assert 'clean' in CliRunner().invoke(main, [*words, '--help']).output or not words\n"
+        "print([name for name in sys.modules if name.startswith(('diamant.cleaner', 'diamant.broker.commands.log_'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,368 @@
+"""`diamant log dump`, `stats` and `find`: what they print, their exit codes, and that they leave the files alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.broker.broker import Broker
+from diamant.broker.cli import main
+from diamant.broker.commands import log_find, reading
+from diamant.broker.commands.log_stats import size_text
+from diamant.broker.commands.reading import bytes_json, bytes_text, time_text
+from diamant.broker.config import BrokerConfig
+from diamant.protocol.metadata_records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
+from diamant.protocol.records import Header, Record
+from diamant.storage.checkpoints import write_offset_checkpoint
+from diamant.storage.env import RealEnv
+from diamant.storage.metadata_log import MetadataLog
+from diamant.storage.uuid_text import random_id
+from tests.builder import TIMESTAMP
+from tests.cleaner.log_history import History
+
+T0 = f"t-0/{0:020d}.log"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A log directory with two partitions of one topic, which is left as it is."""
+    env = RealEnv()
+    path = tmp_path / "data"
+    first = History()
+    first.batch("user-1=alice", "user-2=bob", "user-1=", codec=4)
+    first.batch("user-2=eve", producer_id=9)
+    first.marker(9, is_commit=False)
+    first.roll()
+    first.batch(Record(first.offset, TIMESTAMP, b"\xff", b"\0", (Header("h", b"alice"), Header("n", None))))
+    first.write(env, str(path))
+    second = History(partition=1)
+    second.batch("user-2=carol", "no key")
+    second.write(env, str(path))
+    write_offset_checkpoint(env, str(path / "cleaner-offset-checkpoint"), {("t", 0): 5})
+    (path / ".lock").touch()
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _files_stay(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test runs on `data`: afterwards every byte and every time is as before."""
+    if "data" not in request.fixturenames:
+        yield
+        return
+    path: Path = request.getfixturevalue("data")
+    before = content(path)
+    yield
+    assert content(path) == before
+
+
+def content(path: Path) -> dict[str, tuple[int, bytes]]:
+    """Modification time and bytes of everything below a directory, the directories as well."""
+    found = {str(path): (path.stat().st_mtime_ns, b"")}
+    for one in path.rglob("*"):
+        found[str(one)] = (one.stat().st_mtime_ns, b"" if one.is_dir() else one.read_bytes())
+    return found
+
+
+def run(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(main, ["log", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result
+
+
+def json_lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+# -- dump --------------------------------------------------------------------------------------------------------------
+
+
+def test_dump_prints_batches_and_records(data: Path) -> None:
+    """A line for each segment, batch and record; markers by their names."""
+    result = run("dump", data / "t-0", "--records")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"{data / T0}: base offset 0, " + (
+        f"{(data / T0).stat().st_size} bytes, 0 index entries, 0 time index entries, 1 transaction index entries"
+    )
+    assert lines[1].startswith("  at 0: offsets 0 to 2, 3 records in ")
+    assert "zstd, CreateTime up to 2023-11-14T22:13:20.002Z, leader epoch 0, CRC" in lines[1]
+    assert lines[2] == '    0 2023-11-14T22:13:20.000Z "user-1" = "alice"'
+    assert lines[4] == '    2 2023-11-14T22:13:20.002Z "user-1" = null'
+    assert "producer 9 epoch 0 sequence 0 to 0, transactional, CRC" in lines[5]
+    assert "transactional, control, CRC" in lines[7]
+    assert lines[8] == "    4 1970-01-01T00:00:00.001Z ABORT coordinator epoch 3"
+    assert lines[11] == '    5 2023-11-14T22:13:20.000Z 0xff = 0x00 ["h": "alice", "n": null]'
+    assert "records" not in run("dump", data / "t-1").stdout.splitlines()[0]
+
+
+def test_dump_as_json(data: Path) -> None:
+    """One object per line with its type; bytes that are no text in base64."""
+    lines = json_lines(run("dump", data / "t-0", "--records", "--json"))
+    assert [line["type"] for line in lines] == [
+        "segment", "batch", "record", "record", "record", "batch", "record", "batch", "record", "segment", "batch", "record"
+    ]  # fmt: skip
+    assert lines[1]["codec"] == "zstd"
+    assert lines[1]["crc_is_valid"] is True
+    assert lines[8]["decoded"] == {"name": "ABORT", "coordinator_epoch": 3}
+    record = lines[11]
+    assert (record["offset"], record["key"], record["value"]) == (5, {"base64": "/w=="}, {"base64": "AA=="})
+    assert record["headers"] == [{"key": "h", "value": "alice"}, {"key": "n", "value": None}]
+
+
+def test_dump_of_one_file(data: Path) -> None:
+    """An index, a checkpoint; and a file of no kind that is known, in one line."""
+    assert "producer id 9, first offset 3, last offset 4" in run("dump", data / T0.replace(".log", ".txnindex")).stdout
+    checkpoint = run("dump", data / "cleaner-offset-checkpoint", "--json")
+    assert json_lines(checkpoint)[0]["offset"] == 5
+    other = run("dump", data / ".lock")
+    assert (other.exit_code, len(other.stderr.splitlines())) == (1, 1)
+    assert "expected a partition's directory or a file of one" in other.stderr
+
+
+def test_dump_shows_damage_and_exits_with_1(data: Path, tmp_path: Path) -> None:
+    """The line says where and why; what follows is printed all the same."""
+    damaged = tmp_path / "t-0"
+    damaged.mkdir()
+    (damaged / f"{0:020d}.log").write_bytes((data / T0).read_bytes()[:-1])
+    (damaged / f"{5:020d}.log").write_bytes((data / "t-0" / f"{5:020d}.log").read_bytes())
+    result = run("dump", damaged)
+    assert result.exit_code == 1
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("DAMAGED")]
+    assert f"{damaged}/{0:020d}.log at " in line
+    assert "offsets 5 to 5" in result.stdout.splitlines()[-1]
+    problem = next(line for line in json_lines(run("dump", damaged, "--json")) if line["type"] == "problem")
+    assert problem["file"] == f"{damaged}/{0:020d}.log"
+
+
+# -- stats -------------------------------------------------------------------------------------------------------------
+
+
+def test_stats_as_a_table(data: Path) -> None:
+    """A row for each partition; columns without anything in them are left out; shared keys are told."""
+    result = run("stats", data)
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.stdout.splitlines() if line.strip().startswith(("t-", "partition"))]
+    assert " ".join(rows[0]).startswith(
+        "partition segments size records keys live superseded tombstones aborted keyless markers dirty"
+    )
+    assert rows[1][0] == "t-0"
+    assert rows[1][4:11] == ["5", "3", "2", "1", "1", "1", "0"]
+    assert rows[2][0] == "t-1"
+    assert "t: 1 of 3 keys are live on several partitions" in result.stdout
+    assert "undecided" not in result.stdout
+
+
+def test_stats_as_json(data: Path) -> None:
+    """One document with everything that is counted."""
+    document = json.loads(run("stats", data, "--json", "--memory", "1").stdout)
+    [topic] = document["topics"]
+    assert (topic["topic"], topic["distinct_keys"], topic["shared_keys"]) == ("t", 3, 1)
+    first, second = topic["partitions"]
+    expected = {
+        "partition": 0, "segments": 2, "batches": 4, "records": 5, "live": 2, "tombstones": 1, "superseded": 1, "aborted": 1,
+        "undecided": 0, "keyless": 0, "below_log_start": 0, "control_records": 1, "log_end_offset": 6, "distinct_keys": 3,
+        "first_dirty_offset": 5, "dirty_ratio": 0.0, "problems": [],
+    }  # fmt: skip
+    assert {name: first[name] for name in expected} == expected
+    assert first["last_cleaned_ms"] == (data / "cleaner-offset-checkpoint").stat().st_mtime_ns // 1_000_000
+    assert (second["live"], second["keyless"], second["first_dirty_offset"]) == (1, 1, None)
+
+
+def test_stats_of_one_partition(data: Path) -> None:
+    """Only that one is counted, with the checkpoints above it."""
+    [topic] = json.loads(run("stats", data / "t-0", "--json").stdout)["topics"]
+    assert [partition["first_dirty_offset"] for partition in topic["partitions"]] == [5]
+
+
+def test_stats_with_problems_exits_with_1(tmp_path: Path) -> None:
+    """They are on standard error, one a line."""
+    history = History()
+    history.batch("k=1")
+    history.segments[0] += b"torn"
+    history.write(RealEnv(), str(tmp_path))
+    result = run("stats", tmp_path)
+    assert result.exit_code == 1
+    assert result.stderr == f"diamant: {tmp_path}/{T0} at 70: the last 4 bytes are no whole batch\n"
+
+
+def test_stats_knows_policies_from_the_metadata_log(tmp_path: Path) -> None:
+    """A topic that is not compacted has no dirty ratio, as long as it was never cleaned."""
+    env = RealEnv()
+    metadata = MetadataLog.open(env, str(tmp_path), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)])
+    for topic in ("compacted", "plain"):
+        topic_id = random_id()
+        records: list[Any] = [TopicRecord(name=topic, topic_id=topic_id)]
+        if topic == "compacted":
+            records.append(
+                ConfigRecord(
+                    resource_type=TOPIC_RESOURCE, resource_name=topic, name="cleanup.policy", value="compact,delete"
+                )
+            )
+        metadata.append(records)
+        history = History(topic=topic)
+        history.batch("k=1")
+        history.roll()
+        history.write(env, str(tmp_path))
+    metadata.close()
+    topics = json.loads(run("stats", tmp_path, "--json").stdout)["topics"]
+    assert [(one["cleanup_policy"], one["partitions"][0]["dirty_ratio"]) for one in topics] == [
+        ("compact,delete", 1.0),
+        (None, None),
+    ]
+
+
+# -- find --------------------------------------------------------------------------------------------------------------
+
+
+def test_find_a_key(data: Path) -> None:
+    """Each place with its status, on every partition."""
+    result = run("find", data, "--key", "user-2")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        f't-0 offset 1 live, 2023-11-14T22:13:20.001Z, key "user-2", found in key: {data / T0} at 0',
+        f't-0 offset 3 aborted, 2023-11-14T22:13:20.000Z, key "user-2", found in key: {data / T0} at '
+        f"{json_lines(run('dump', data / 't-0', '--json'))[2]['position']}",
+        f't-1 offset 0 live, 2023-11-14T22:13:20.000Z, key "user-2", found in key: {data / T0.replace("t-0", "t-1")} at 0',
+    ]
+
+
+def test_find_a_key_in_hexadecimal(data: Path) -> None:
+    """With and without 0x; JSON has base64 for what is no text."""
+    for key in ("ff", "0xFF"):
+        [match] = json_lines(run("find", data, "--key", key, "--key-hex", "--json"))
+        assert (match["offset"], match["key"], match["status"]) == (5, {"base64": "/w=="}, "live")
+
+
+def test_find_a_pattern(data: Path) -> None:
+    """In keys, values and headers; superseded records are told."""
+    matches = json_lines(run("find", data, "--pattern", "^alice|^user-1", "--json"))
+    assert [(match["offset"], match["status"], match["places"]) for match in matches] == [
+        (0, "superseded", ["key", "value"]),
+        (2, "tombstone", ["key"]),
+        (5, "live", ["header h"]),
+    ]
+
+
+def test_finding_nothing_is_no_error(data: Path) -> None:
+    """It is said on standard error, so that standard output is empty."""
+    result = run("find", data, "--key", "nobody")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "nothing was found" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "either --key or --pattern"),
+        (("--key", "a", "--pattern", "b"), "either --key or --pattern"),
+        (("--pattern", "(",), "no regular expression"),
+        (("--key", "xyz", "--key-hex"), "not hexadecimal"),
+        (("--pattern", "a", "--key-hex"), "--key-hex goes with --key"),
+    ],
+)  # fmt: skip
+def test_a_wrong_question_is_a_usage_error(data: Path, arguments: tuple[str, ...], message: str) -> None:
+    """Exit code 2 and what was expected."""
+    result = run("find", data, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_find_in_damaged_files_exits_with_1(tmp_path: Path) -> None:
+    """What could be read is printed."""
+    history = History()
+    history.batch("k=1")
+    history.segments[0] += b"torn"
+    history.write(RealEnv(), str(tmp_path))
+    result = run("find", tmp_path, "--key", "k")
+    assert result.exit_code == 1
+    assert "t-0 offset 0 live" in result.stdout
+    assert "no whole batch" in result.stderr
+
+
+# -- all of them -------------------------------------------------------------------------------------------------------
+
+COMMANDS = (("dump",), ("stats",), ("find", "--key", "k"))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_directory_of_a_running_broker_is_refused(command: tuple[str, ...], tmp_path: Path) -> None:
+    """One line that says what to do; the broker keeps its lock, and once it has stopped the command works."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
+    with Broker(config):
+        for _ in range(2):
+            result = run(command[0], tmp_path, *command[1:])
+            assert result.exit_code == 1
+            assert "in use" in result.stderr
+            assert "stop the broker" in result.stderr
+            assert len(result.stderr.splitlines()) == 1
+    assert run(command[0], tmp_path, *command[1:]).exit_code == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_directory_that_is_not_there_is_a_usage_error(command: tuple[str, ...], tmp_path: Path) -> None:
+    """Exit code 2; a directory without partitions is exit code 1 and one line."""
+    assert run(command[0], tmp_path / "nowhere", *command[1:]).exit_code == 2
+    result = run(command[0], tmp_path, *command[1:])
+    assert result.exit_code == 1
+    assert "found no partition" in result.stderr
+
+
+def test_a_file_that_cannot_be_read_is_one_line(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the operating system names the file."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/data/t-0")
+
+    monkeypatch.setattr(log_find, "open_log_directory", refuse)
+    result = run("find", data, "--key", "k")
+    assert (result.exit_code, result.stderr) == (1, "diamant: /data/t-0: Permission denied\n")
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only on standard error, and only there; without a terminal there is none."""
+    with reading.progress_bar(100) as bar:
+        bar.advance(50)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with reading.progress_bar(100) as bar:
+        bar.advance(50)
+        bar.hide()
+        bar.show()
+        bar.advance(50)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "bytes" in err
+
+
+@pytest.mark.parametrize(
+    ("data_", "text", "json_value"),
+    [
+        (None, "null", None),
+        (b"", '""', ""),
+        ("grüß\n".encode(), '"grüß\\n"', "grüß\n"),
+        (b"\x1b[31m", "0x1b5b33316d", {"base64": "G1szMW0="}),
+        (b"\xff", "0xff", {"base64": "/w=="}),
+        ("\u2028".encode(), "0xe280a8", {"base64": "4oCo"}),
+    ],
+)
+def test_bytes_as_text(data_: bytes | None, text: str, json_value: object) -> None:
+    """Text only if all of it can be printed: no terminal is given control characters."""
+    assert bytes_text(data_) == text
+    assert bytes_json(data_) == json_value
+
+
+def test_times_and_sizes_as_text() -> None:
+    """UTC with milliseconds; a time that no calendar has stays a number."""
+    assert time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert time_text(-1) == time_text(None) == "-"
+    assert time_text(1 << 62) == str(1 << 62)
+    assert [size_text(size) for size in (0, 1023, 1024, 1536, 5 << 20, 3 << 30, 7 << 50)] == [
+        "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5.0 MiB", "3.0 GiB", "7168.0 TiB"
+    ]  # fmt: skip

@@ -1,0 +1,239 @@
+"""A compacted log in memory for tests of the cleaner: filled from a few words, rolled and cleaned by hand.
+
+    log = CleanerLog()
+    log.data("a", "b", "a=")            one batch: a and b with values, a tombstone for a
+    log.data("c", producer=1, txn=True)
+    log.marker(1, "commit")
+    log.roll()
+    log.clean()
+
+`first_dirty` goes on by itself from round to round. The clock stands still until a test moves `log.now_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from diamant.cleaner import rewrite
+from diamant.cleaner.plan import KAFKA, CleanerSettings, CleanPlan, make_plan
+from diamant.cleaner.result import CleanResult, OutputSegment
+from diamant.protocol.batch import BatchHeader, iter_headers
+from diamant.protocol.control import build_marker
+from diamant.protocol.records import Record, build_batch, iter_records
+from diamant.storage.clock import SettableClock
+from diamant.storage.leader_batch import Validation
+from diamant.storage.loader import create_log, load_log
+from diamant.storage.log import Log
+from diamant.storage.log_config import LogConfig
+from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.replace import replace_segments
+from tests.builder import make_record
+
+START_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+DIRECTORY = "/data/topic-0"
+TOPIC_ID = UUID(int=7)
+
+
+class StoredBatch(NamedTuple):
+    """A batch as it lies in the log."""
+
+    segment: int
+    """Base offset of its segment."""
+    position: int
+    header: BatchHeader
+    records: tuple[Record, ...]
+    data: bytes
+
+
+class CleanerLog:
+    """One partition of topic `topic` in a `MemoryEnv`; `config` goes to its LogConfig."""
+
+    def __init__(self, **config: Any) -> None:
+        config.setdefault("cleanup_policy", frozenset({"compact"}))
+        config.setdefault("file_delete_delay_ms", 0)
+        self.clock = SettableClock(START_MS)
+        self.env = MemoryEnv(self.clock)
+        self.config = LogConfig(**config)
+        self.log: Log = create_log(
+            self.env, DIRECTORY, "topic", 0, TOPIC_ID, self.config, Validation(), producer_expiration_ms=DAY_MS
+        )
+        self.first_dirty = 0
+        self.sequences: dict[int, int] = {}
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    @now_ms.setter
+    def now_ms(self, value: int) -> None:
+        self.clock.set_ms(value)
+
+    def records(self, words: Sequence[Any], timestamp: int | None = None) -> list[Record]:
+        """Records from "key" (a value is made up), "key=value", "key=" (tombstone) or (key, value), 1 ms apart; or Records."""
+        start = self.log.log_end_offset
+        timestamp = self.now_ms if timestamp is None else timestamp
+        records = []
+        for index, word in enumerate(words):
+            if isinstance(word, str) and "=" not in word:
+                word = f"{word}=v{start + index}"
+            records.append(make_record(word, offset=start + index, timestamp=timestamp + index))
+        return records
+
+    def data(
+        self,
+        *words: Any,
+        producer: int = -1,
+        epoch: int = 0,
+        txn: bool = False,
+        timestamp: int | None = None,
+        sequence: int | None = None,
+        **fields: Any,
+    ) -> int:
+        """Append one batch and return its base offset."""
+        base_sequence = -1
+        if producer >= 0:
+            base_sequence = self.sequences.get(producer, 0) if sequence is None else sequence
+            self.sequences[producer] = base_sequence + len(words)
+            fields |= {"producer_id": producer, "producer_epoch": epoch, "base_sequence": base_sequence}
+        records = self.records(words, timestamp)
+        batch = build_batch(records, base_offset=records[0].offset, is_transactional=txn, **fields)
+        return self.log.append_internal(batch).base_offset
+
+    def marker(self, producer: int, kind: str, *, epoch: int = 0) -> int:
+        """Append the marker that ends a producer's transaction: "commit" or "abort"; return its offset."""
+        batch = build_marker(
+            is_commit=kind == "commit",
+            producer_id=producer,
+            producer_epoch=epoch,
+            coordinator_epoch=0,
+            base_offset=0,
+            leader_epoch=0,
+            timestamp=self.now_ms,
+        )
+        return self.log.append_internal(batch).base_offset
+
+    def roll(self) -> int:
+        """Start a new segment; return its base offset."""
+        return self.log.roll().base_offset
+
+    def reload(self) -> None:
+        """Close the log as a broker does that stops, and open it again."""
+        self.log.close()
+        self.log = load_log(
+            self.env,
+            DIRECTORY,
+            "topic",
+            0,
+            TOPIC_ID,
+            self.config,
+            Validation(),
+            recovery_point=0,
+            log_start_offset=self.log.log_start_offset,
+            is_clean=True,
+            producer_expiration_ms=DAY_MS,
+        )
+
+    # -- cleaning ----------------------------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        *,
+        first_dirty: int | None = None,
+        end: int | None = None,
+        mode: str = KAFKA,
+        max_keys: int = 1_000_000,
+        **fields: Any,
+    ) -> CleanPlan:
+        """The plan of a round up to the active segment, or to `end`."""
+        plan = make_plan(
+            self.log,
+            self.first_dirty if first_dirty is None else first_dirty,
+            self.log.active.base_offset if end is None else end,
+            self.now_ms,
+            CleanerSettings(mode=mode, map_max_entries=max_keys),
+        )
+        return replace(plan, **fields)
+
+    def clean(self, **fields: Any) -> CleanResult:
+        """Carry out a round as `plan` makes it, with the plain engine, and go on from its end."""
+        plan = self.plan(**fields)
+        result = rewrite.clean(self.env, plan, on_output=self.swap)
+        self.first_dirty = result.end_offset
+        return result
+
+    def swap(self, output: OutputSegment) -> None:
+        """Put an output in its place."""
+        replace_segments(self.log, output.base_offset, output.source_base_offsets, size=output.size)
+
+    def clean_twice(self, **fields: Any) -> None:
+        """Two rounds, the second when every horizon that the first has set is over."""
+        self.clean(**fields)
+        self.now_ms += self.config.delete_retention_ms + 1
+        self.clean(**(fields | {"first_dirty": self.first_dirty}))
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def stored(self) -> list[StoredBatch]:
+        """Every batch of the log."""
+        found = []
+        for segment in self.log.segments:
+            data = self.env.read_bytes(segment.path)[: segment.size]
+            for position, header in iter_headers(data):
+                whole = data[position : position + header.size]
+                found.append(StoredBatch(segment.base_offset, position, header, tuple(iter_records(whole)), whole))
+        return found
+
+    def batch(self, base_offset: int) -> StoredBatch:
+        """The batch that begins at `base_offset`."""
+        return next(batch for batch in self.stored() if batch.header.base_offset == base_offset)
+
+    def bases(self) -> list[int]:
+        """Base offset of every batch, header-only ones too."""
+        return [batch.header.base_offset for batch in self.stored()]
+
+    def lasts(self) -> list[int]:
+        """Last offset of every batch, header-only ones too."""
+        return [batch.header.last_offset for batch in self.stored()]
+
+    def offsets(self) -> list[int]:
+        """Offset of every record with key and value; markers are such."""
+        return [record.offset for batch in self.stored() for record in batch.records if record.value is not None]
+
+    def keys(self) -> list[str]:
+        """Key of every record that is no marker."""
+        return [
+            (record.key or b"").decode()
+            for batch in self.stored()
+            if not batch.header.is_control
+            for record in batch.records
+        ]
+
+    def aborted(self) -> list[tuple[int, int, int]]:
+        """(producer, first offset, marker's offset) of every entry in the indexes of aborted transactions."""
+        return [tuple(entry[:3]) for segment in self.log.segments for entry in segment.txn_index.all()]
+
+    def horizon(self, base_offset: int) -> int | None:
+        """Delete horizon of a batch, None if it has none."""
+        header = self.batch(base_offset).header
+        return header.base_timestamp if header.has_delete_horizon else None
+
+    def files(self) -> dict[str, bytes]:
+        """Content of every file in the directory."""
+        return {name: self.env.read_bytes(f"{DIRECTORY}/{name}") for name in self.env.list_dir(DIRECTORY)}
+
+    def segment_files(self) -> dict[str, bytes]:
+        """Content of every file of inactive segments; no empty index of aborted transactions."""
+        active = f"{self.log.active.base_offset:020d}"
+        return {
+            name: content
+            for name, content in self.files().items()
+            if name.endswith((".log", ".index", ".timeindex", ".txnindex"))
+            and not name.startswith(active)
+            and (content or not name.endswith(".txnindex"))
+        }

@@ -1,0 +1,355 @@
+"""Counting a log directory: against a naive count, and where it matters by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.cleaner import log_reader
+from diamant.cleaner.key_census import KeyCensus
+from diamant.cleaner.log_reader import open_log_directory
+from diamant.cleaner.log_stats import MAX_PROBLEMS, PartitionStats, TopicStats, read_stats
+from diamant.storage.checkpoints import write_offset_checkpoint
+from diamant.storage.env import Env
+from diamant.storage.errors import StorageError
+from diamant.storage.memory_env import MemoryEnv
+from tests.builder import make_batch, with_payload
+from tests.cleaner.log_history import History, histories, write_file
+
+STATUSES = ("live", "superseded", "tombstones", "aborted", "undecided", "keyless", "below_log_start")
+
+
+def all_stats(env: Env, path: str, *, max_bytes: int = 1 << 20) -> list[TopicStats]:
+    with open_log_directory(env, path) as directory:
+        return list(read_stats(env, directory, max_bytes=max_bytes))
+
+
+def partition_stats(env: Env, path: str) -> PartitionStats:
+    """The only partition of a directory."""
+    [topic] = all_stats(env, path)
+    [partition] = topic.partitions
+    return partition
+
+
+def written(*partitions: History) -> MemoryEnv:
+    env = MemoryEnv()
+    for history in partitions:
+        history.write(env, "/data")
+    starts = {(one.topic, one.partition): one.log_start_offset for one in partitions if one.log_start_offset}
+    write_offset_checkpoint(env, "/data/log-start-offset-checkpoint", starts)
+    return env
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.tuples(histories(0), histories(1)))
+def test_counts_are_those_of_a_naive_count(pair: tuple[History, History]) -> None:
+    """Strategy: two partitions of any batches. Invariant: each status has the number that the slow way finds, they add up to
+    the records, and keys that are live on both are told.
+    """
+    [topic] = all_stats(written(*pair), "/data")
+    live_keys = []
+    for history, found in zip(pair, topic.partitions, strict=True):
+        statuses = history.statuses()
+        expected = Counter(statuses.values())
+        counted = {name: getattr(found, name) for name in STATUSES}
+        assert counted == {
+            name: expected[name.replace("_", " ").replace("tombstones", "tombstone")] for name in STATUSES
+        }
+        assert found.records == sum(counted.values()) == len(history.records)
+        assert found.control_records == len(history.markers)
+        assert found.log_end_offset == max([history.log_start_offset, *segment_ends(history)])
+        assert found.problems == ()
+        live_keys.append({record.key for record, _ in history.records if statuses[record.offset] == "live"})
+    assert topic.shared_keys == len(live_keys[0] & live_keys[1])
+
+
+def segment_ends(history: History) -> list[int]:
+    """Offsets after each record and marker, and the bases of the segments."""
+    ends = [record.offset + 1 for record, _ in history.records] + [offset + 1 for offset, _, _ in history.markers]
+    return [*ends, *history.segments]
+
+
+def test_an_aborted_record_supersedes_nothing() -> None:
+    """Neither does one whose transaction is open; a committed one does."""
+    history = History()
+    history.batch("aborted=1", "open=1", "committed=1")
+    history.batch("aborted=2", producer_id=1)
+    history.batch("open=2", producer_id=2)
+    history.batch("committed=2", producer_id=3)
+    history.marker(1, is_commit=False)
+    history.marker(3, is_commit=True)
+    found = partition_stats(written(history), "/data")
+    assert (found.live, found.superseded, found.aborted, found.undecided) == (3, 1, 1, 1)
+
+
+def test_an_abort_that_no_index_knows_is_a_problem() -> None:
+    """A consumer of committed data would be given the records."""
+    history = History()
+    history.batch("k=1", producer_id=1)
+    history.marker(1, is_commit=False)
+    history.aborted.clear()
+    [problem] = partition_stats(written(history), "/data").problems
+    assert "producer 1" in problem.reason
+    assert "offset 1" in problem.reason
+
+
+def test_the_dirty_ratio_is_the_cleaners() -> None:
+    """Cleanable bytes above the checkpoint, by those and the bytes below; the active segment counts for nothing."""
+    history = History()
+    for _ in range(3):
+        history.batch("k=1")
+        history.roll()
+    history.batch("k=1")
+    env = written(history)
+    assert partition_stats(env, "/data").dirty_ratio == 1.0
+    write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 1})
+    env.set_mtime_ms("/data/cleaner-offset-checkpoint", 12_345)
+    found = partition_stats(env, "/data")
+    assert found.dirty_ratio == pytest.approx(2 / 3)
+    assert (found.first_dirty_offset, found.last_cleaned_ms) == (1, 12_345)
+
+
+def test_an_open_transaction_holds_the_cleanable_part_back() -> None:
+    """From the segment on in which it begins nothing is cleanable."""
+    history = History()
+    history.batch("k=1")
+    history.roll()
+    history.batch("k=1", producer_id=1)
+    history.roll()
+    history.batch("k=1")
+    env = written(history)
+    write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 1})
+    assert partition_stats(env, "/data").dirty_ratio == 0.0
+
+
+def test_a_checkpoint_beyond_the_log_counts_for_nothing() -> None:
+    """As in the cleaner everything is dirty then."""
+    history = History()
+    history.batch("k=1")
+    history.roll()
+    env = written(history)
+    write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 99})
+    assert partition_stats(env, "/data").dirty_ratio == 1.0
+
+
+def test_a_wrong_checksum_is_a_problem_and_not_counted() -> None:
+    """The batches before and after it are."""
+    history = History()
+    for number in range(3):
+        history.batch(f"k{number}=1")
+    data = history.segments[0]
+    data[len(data) // 3 + 30] ^= 1
+    found = partition_stats(written(history), "/data")
+    assert (found.records, found.live) == (2, 2)
+    [problem] = found.problems
+    assert problem.position == len(data) // 3
+    assert "checksum" in problem.reason
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason"),
+    [
+        (b"\0" * 5, "no whole batch"),
+        (b"\0" * 5000, "are zero"),
+        (bytes(make_batch(base_offset=1)[:-1]), "only 69 are left"),
+        (bytes(8) + b"\0\0\0\x05" + bytes(20), "batch length is 5"),
+        (bytes(16) + b"\x09" + bytes(20), "batch length is 0"),
+        (bytes(8) + b"\0\0\0\x15" + b"\0\0\0\0\x09" + bytes(20), "magic is 9"),
+    ],
+)
+def test_bytes_that_are_no_batch_end_their_segment(tail: bytes, reason: str) -> None:
+    """They are one problem, at their position; the next segment is counted."""
+    history = History()
+    history.batch("k=1")
+    size = len(history.segments[0])
+    history.segments[0] += tail
+    history.roll()
+    history.batch("k=2")
+    found = partition_stats(written(history), "/data")
+    assert found.records == 2
+    [problem] = found.problems
+    assert problem.position == size
+    assert reason in problem.reason
+
+
+def test_a_batch_that_is_too_large_ends_its_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not read into memory."""
+    monkeypatch.setattr(log_reader, "MAX_BATCH_BYTES", 1000)
+    history = History()
+    history.batch((b"k", bytes(2000)))
+    [problem] = partition_stats(written(history), "/data").problems
+    assert "at most 1000 are read" in problem.reason
+
+
+def test_batches_are_read_through_a_small_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that do not fit are read by themselves; every byte is told once."""
+    monkeypatch.setattr(log_reader, "READ_BYTES", 100)
+    history = History()
+    for size in (1, 50, 500, 1, 1):
+        history.batch((b"k", bytes(size)))
+    env = written(history)
+    counted: list[int] = []
+    with open_log_directory(env, "/data") as directory:
+        [topic] = read_stats(env, directory, advance=counted.append)
+    assert topic.partitions[0].records == 5
+    assert sum(counted) == topic.partitions[0].bytes
+    assert len(counted) > 3
+
+
+def test_a_damaged_record_with_a_right_checksum_is_a_problem() -> None:
+    """None of its batch is counted."""
+    history = History()
+    history.batch("k=1", "k=2")
+    good = bytes(history.segments[0])
+    history.segments[0] = with_payload(good, good[61:-1])
+    found = partition_stats(written(history), "/data")
+    assert found.records == 0
+    assert "records of the batch" in found.problems[0].reason
+
+
+def test_offsets_out_of_order_are_a_problem() -> None:
+    """A batch that does not begin above the one before, or lies below its segment."""
+    history = History()
+    history.batch("k=1")
+    history.segments[0] += bytes(history.segments[0])
+    [problem] = partition_stats(written(history), "/data").problems
+    assert "base offset is 0, expected one above 0" in problem.reason
+
+
+@pytest.mark.parametrize(
+    ("suffix", "data", "reason"),
+    [
+        ("index", b"\0\0\0\1\0\0\0\2\0", "multiple of 8"),
+        ("index", b"\0\0\0\2\0\0\0\2\0\0\0\1\0\0\0\3", "to ascend"),
+        ("index", b"\0\0\0\2\0\1\0\0", "the segment has"),
+        ("timeindex", bytes(7) + b"\2\0\0\0\1" + bytes(7) + b"\1\0\0\0\1", "to ascend"),
+        ("txnindex", b"x", "multiple of 34"),
+        ("log.swap", b"", "cut short"),
+    ],
+)
+def test_a_bad_index_is_a_problem(suffix: str, data: bytes, reason: str) -> None:
+    """So is what a cleaning left that was cut short."""
+    history = History()
+    history.batch("k=1")
+    env = written(history)
+    write_file(env, f"/data/t-0/{0:020d}.{suffix}", data)
+    [problem] = partition_stats(env, "/data").problems
+    assert reason in problem.reason
+    assert problem.path.endswith(suffix)
+
+
+def test_problems_are_kept_up_to_a_limit() -> None:
+    """Of more there is only the number."""
+    history = History()
+    for _ in range(MAX_PROBLEMS + 5):
+        history.batch("k=1")
+    data = history.segments[0]
+    for position in range(30, len(data), len(data) // (MAX_PROBLEMS + 5)):
+        data[position] ^= 1
+    problems = partition_stats(written(history), "/data").problems
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert problems[-1].reason == "5 more problems"
+
+
+def test_a_single_partition_finds_the_checkpoints_above_it() -> None:
+    """Given a partition's directory, the directory above is taken for its log directory."""
+    history = History(log_start_offset=1)
+    history.batch("a=1", "b=1")
+    history.roll()
+    env = written(history)
+    write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 2})
+    found = partition_stats(env, "/data/t-0")
+    assert (found.below_log_start, found.live, found.first_dirty_offset) == (1, 1, 2)
+
+
+def test_directories_that_are_no_partitions_are_left_out() -> None:
+    """Those that wait to be deleted are named, the metadata log is not one of the topics."""
+    history = History()
+    history.batch("k=1")
+    env = written(history)
+    for name in ("t-1.0123456789abcdef0123456789abcdef-delete", "__cluster_metadata-0", "lost+found"):
+        env.make_dirs(f"/data/{name}")
+    with open_log_directory(env, "/data") as directory:
+        assert [partition.name for partition in directory.partitions] == ["t-0"]
+        assert directory.set_aside == ("/data/t-1.0123456789abcdef0123456789abcdef-delete",)
+
+
+@pytest.mark.parametrize("name", ["empty", "copy/of a partition"])
+def test_a_directory_without_partitions_is_refused(name: str) -> None:
+    """The error says what was expected."""
+    env = MemoryEnv()
+    env.make_dirs(f"/data/{name}")
+    if name != "empty":
+        write_file(env, f"/data/{name}/{0:020d}.log", b"")
+    with pytest.raises(StorageError, match="expected"):
+        open_log_directory(env, f"/data/{name}")
+
+
+def test_a_directory_that_a_broker_holds_is_refused() -> None:
+    """And while it is read no broker can take it."""
+    history = History()
+    history.batch("k=1")
+    env = written(history)
+    lock = env.lock("/data/.lock")
+    for path in ("/data", "/data/t-0"):
+        with pytest.raises(StorageError, match="stop the broker"):
+            open_log_directory(env, path)
+    lock.release()
+    write_file(env, "/data/.lock", b"")
+    with open_log_directory(env, "/data"), pytest.raises(StorageError):
+        env.lock("/data/.lock")
+    env.lock("/data/.lock").release()
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 3000), st.booleans()), max_size=3000), min_size=1, max_size=3),
+    st.sampled_from([1, 1 << 20]),
+)
+def test_a_census_counts_the_same_with_any_memory(sources: list[list[tuple[int, bool]]], max_bytes: int) -> None:
+    """Strategy: records of few and of many keys from several sources. Invariant: as a dict counts them, in memory and through
+    files.
+    """
+    latest: dict[tuple[int, int], bool] = {}
+    with KeyCensus(len(sources), max_bytes=max_bytes) as census:
+        for source, records in enumerate(sources):
+            for start in range(0, len(records), 700):
+                part = records[start : start + 700]
+                census.add(source, [census.hash(b"%d" % key) for key, _ in part], bytearray(gone for _, gone in part))
+            latest.update({(source, key): gone for key, gone in records})
+        counts = census.finish()
+    for source, records in enumerate(sources):
+        mine = [gone for (owner, _), gone in latest.items() if owner == source]
+        assert counts.live[source] == mine.count(False)
+        assert counts.tombstones[source] == mine.count(True)
+        assert counts.superseded[source] == len(records) - len(mine)
+    assert counts.keys == len({key for _, key in latest})
+    live = Counter(key for (_, key), gone in latest.items() if not gone)
+    assert counts.shared_keys == sum(number > 1 for number in live.values())
+
+
+def test_a_census_splits_what_does_not_fit_and_cleans_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 40,000 keys and room for 1,024 there are files within files; none is left."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with KeyCensus(1, max_bytes=1) as census:
+        for start in range(0, 40_000, 4_000):
+            census.add(0, [census.hash(b"%d" % key) for key in range(start, start + 4_000)], bytearray(4_000))
+        census.add(0, [census.hash(b"7")], bytearray(b"\1"))
+        assert census.has_spilled
+        assert census.finish() == ([39_999], [1], [1], 40_000, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_keys_that_share_half_their_hash_are_told_apart() -> None:
+    """The second half decides, whatever the order in which they come."""
+    with KeyCensus(1) as census:
+        hashes = [bytes(8) + bytes([number % 3] * 8) for number in range(10)]
+        census.add(0, hashes, bytearray(10))
+        assert census.finish() == ([3], [0], [7], 3, 0)

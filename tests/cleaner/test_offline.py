@@ -1,0 +1,174 @@
+"""Cleaning a partition directory without a broker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.offline import Engine, OfflineReport, clean_partition, inline_engine
+from diamant.cleaner.plan import KAFKA, CleanerSettings
+from diamant.cleaner.result import OutputOverflow
+from diamant.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from diamant.storage.errors import StorageError
+from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, CleanerLog
+
+CLEANER, LOG_START = "/data/cleaner-offset-checkpoint", "/data/log-start-offset-checkpoint"
+KEY = ("topic", 0)
+
+
+def closed_log(*batches: str, **config: Any) -> CleanerLog:
+    """A log of one segment per batch of one-letter keys, and an empty active one, closed."""
+    log = CleanerLog(**config)
+    for batch in batches:
+        log.data(*batch)
+        log.roll()
+    log.log.close()
+    return log
+
+
+def clean(log: CleanerLog, *, mode: str = KAFKA, max_keys: int = 1000, **fields: Any) -> OfflineReport:
+    """Clean the log's directory, and open it again to look at."""
+    report = clean_partition(
+        log.env,
+        DIRECTORY,
+        log.config,
+        CleanerSettings(mode=mode, map_max_entries=max_keys),
+        producer_expiration_ms=DAY_MS,
+        **fields,
+    )
+    log.log.log_start_offset = read_offset_checkpoint(log.env, LOG_START).get(KEY, 0)
+    log.reload()
+    return report
+
+
+def test_a_dirty_log_is_cleaned_and_closed() -> None:
+    """The checkpoint says how far, old files are gone at once, and a start needs no recovery."""
+    log = closed_log("ab", "ac")
+    report = clean(log)
+    assert report.is_cleaned
+    assert report.result is not None
+    assert (report.range.first_dirty_offset, report.result.end_offset) == (0, 4)
+    assert report.bytes_after < report.bytes_before
+    assert read_offset_checkpoint(log.env, CLEANER) == {KEY: 4}
+    assert log.keys() == ["b", "a", "c"]
+    assert [name for name in log.files() if name.endswith((".deleted", ".cleaned", ".swap"))] == []
+
+
+def test_other_partitions_checkpoints_stay() -> None:
+    """The file is shared by all partitions of the directory."""
+    log = closed_log("ab", "ac")
+    write_offset_checkpoint(log.env, CLEANER, {("other", 3): 9})
+    clean(log)
+    assert read_offset_checkpoint(log.env, CLEANER) == {("other", 3): 9, KEY: 4}
+
+
+def test_a_log_that_is_not_due_is_left_alone() -> None:
+    """Unless it is forced, and then only if anything is cleanable."""
+    log = closed_log("ab", "ac", min_cleanable_dirty_ratio=1.0)
+    before = log.segment_files()
+    assert not clean(log).is_cleaned
+    assert (log.segment_files(), log.env.exists(CLEANER)) == (before, False)
+    assert clean(log, is_forced=True).is_cleaned
+    assert not clean(log, is_forced=True).is_cleaned
+
+
+def test_a_topic_that_is_not_compacted_is_not_due() -> None:
+    """Whatever its ratio."""
+    assert not clean(closed_log("ab", "ac", cleanup_policy=frozenset({"delete"}))).is_cleaned
+
+
+def test_a_checkpoint_outside_of_the_log_is_put_right() -> None:
+    """Even if the log is not cleaned then."""
+    log = closed_log("ab", "ac", min_cleanable_dirty_ratio=1.0)
+    write_offset_checkpoint(log.env, CLEANER, {KEY: 99})
+    report = clean(log)
+    assert (report.checkpoint, report.range.is_checkpoint_reset, report.is_cleaned) == (99, True, False)
+    assert read_offset_checkpoint(log.env, CLEANER) == {KEY: 0}
+
+
+def test_the_first_dirty_offset_may_be_given() -> None:
+    """It counts in place of the checkpoint."""
+    log = closed_log("ab", "ab")
+    write_offset_checkpoint(log.env, CLEANER, {KEY: 4})
+    assert clean(log, first_dirty_offset=3, is_forced=True).range.first_dirty_offset == 3
+    assert log.keys() == ["a", "a", "b"]
+
+
+def test_a_forgotten_producer_protects_nothing() -> None:
+    """The clock decides which producers of the snapshot are still active."""
+    kept = {}
+    for age_ms in (0, DAY_MS):
+        log = CleanerLog()
+        log.data("a", producer=1)
+        log.data("a")
+        log.roll()
+        log.log.close()
+        log.now_ms += age_ms
+        clean(log)
+        kept[age_ms] = log.lasts()
+    assert kept == {0: [0, 1], DAY_MS: [1]}
+
+
+def test_retention_comes_afterwards() -> None:
+    """The cleaner's own step: whole segments below the log start, or as the policy says."""
+    log = closed_log(
+        "ab", "cd", "ef", cleanup_policy=frozenset({"compact", "delete"}), segment_bytes=100, retention_ms=50
+    )
+    log.now_ms += 52
+    report = clean(log, with_retention=True)
+    assert report.is_cleaned
+    assert report.deleted_segments == 3
+    assert (report.log_start_offset, report.log_start_offset_after) == (0, 6)
+    assert log.log.segments[0].base_offset == 6
+
+
+def test_the_log_start_is_kept_in_its_checkpoint() -> None:
+    """A log that starts within a segment starts there afterwards as well."""
+    log = closed_log("abc", "a")
+    write_offset_checkpoint(log.env, LOG_START, {KEY: 2})
+    assert clean(log).log_start_offset == 2
+    assert read_offset_checkpoint(log.env, LOG_START) == {KEY: 2}
+
+
+def test_a_failed_round_leaves_the_checkpoint() -> None:
+    """Groups that were finished before are in place, and the next round does it all again."""
+    log = closed_log("ab", "ab", "ab", segment_bytes=100)
+
+    def failing(env: Any, plan: Any, on_output: Any) -> Any:
+        taken = []
+
+        def take(output: Any) -> None:
+            if taken:
+                raise OutputOverflow("somewhere", "no room")
+            taken.append(output)
+            on_output(output)
+
+        return inline_engine(env, plan, take)
+
+    engine: Engine = failing
+    with pytest.raises(OutputOverflow):
+        clean(log, engine=engine)
+    log.reload()
+    assert not log.env.exists(CLEANER)
+    assert log.log.segments[0].size == 0
+    log.log.close()
+    clean(log)
+    assert log.keys() == ["a", "b"]
+
+
+def test_a_directory_without_a_log_is_refused() -> None:
+    """Nothing is made in it."""
+    log = CleanerLog()
+    log.env.make_dirs("/data/other-0")
+    with pytest.raises(StorageError, match=r"no \.log file"):
+        clean_partition(log.env, "/data/other-0", log.config, CleanerSettings(), producer_expiration_ms=DAY_MS)
+    assert log.env.list_dir("/data/other-0") == []
+
+
+def test_a_report_can_be_written_as_json() -> None:
+    """With what is derived of the range."""
+    fields = json.loads(json.dumps(clean(closed_log("ab", "ac")).to_fields()))
+    assert fields["range"]["dirty_ratio"] == 1.0
+    assert fields["result"]["stats"]["removed"] == {"superseded": 1}

@@ -1,0 +1,159 @@
+"""The decisions on batches and records, one rule at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from diamant.cleaner import policy
+from diamant.cleaner.plan import ActiveProducer
+
+
+def fate(offset: int = 5, **fields: bool | int) -> int:
+    """The fate of a record with key and value whose key is not in a map that ends at 100."""
+    facts = {
+        "offset": offset,
+        "map_end_offset": 100,
+        "has_key": True,
+        "mapped_offset": policy.NOT_MAPPED,
+        "has_value": True,
+        "is_expired": False,
+    }
+    return policy.record_fate(**(facts | fields))  # type: ignore[arg-type]
+
+
+def test_a_superseded_record_goes() -> None:
+    """Below its key's last offset it goes; at it, or without an entry in the map, it stays."""
+    assert fate(5, mapped_offset=6) == policy.FATE_SUPERSEDED
+    assert fate(5, mapped_offset=5) == policy.KEEP
+    assert fate(5) == policy.KEEP
+
+
+def test_nothing_past_the_map_goes_for_its_key() -> None:
+    """Neither without a key, nor superseded, nor as an expired tombstone."""
+    assert fate(101, has_key=False) == policy.KEEP
+    assert fate(101, mapped_offset=200) == policy.KEEP
+    assert fate(101, has_value=False, is_expired=True) == policy.KEEP
+
+
+def test_a_record_without_a_key_goes() -> None:
+    """At or below the map's end."""
+    assert fate(100, has_key=False) == policy.FATE_KEYLESS
+
+
+def test_an_expired_tombstone_goes() -> None:
+    """Only a tombstone, and only when expired; superseded counts first."""
+    assert fate(has_value=False, is_expired=True) == policy.FATE_TOMBSTONE
+    assert fate(has_value=False) == policy.KEEP
+    assert fate(is_expired=True) == policy.KEEP
+    assert fate(5, has_value=False, is_expired=True, mapped_offset=7) == policy.FATE_SUPERSEDED
+
+
+@pytest.mark.parametrize(("now_ms", "is_expired"), [(999, False), (1000, True)])
+def test_a_horizon_is_over_when_it_is_reached(now_ms: int, is_expired: bool) -> None:
+    """For tombstones and for markers alike."""
+    facts = {"has_horizon": True, "horizon_ms": 1000, "now_ms": now_ms}
+    assert policy.tombstones_expired(magic=2, modified_ms=0, legacy_horizon_ms=2**60, **facts) == is_expired
+    assert policy.drops_all_records(may_drop=True, is_control=True, **facts) == is_expired
+
+
+def test_without_a_horizon_nothing_expires() -> None:
+    """Whatever stands in the base timestamp."""
+    facts = {"has_horizon": False, "horizon_ms": 0, "now_ms": 2**60}
+    assert not policy.tombstones_expired(magic=2, modified_ms=0, legacy_horizon_ms=2**60, **facts)
+    assert not policy.drops_all_records(may_drop=True, is_control=True, **facts)
+
+
+def test_tombstones_of_old_formats_go_by_their_files_age() -> None:
+    """Written at the horizon or before."""
+    facts = {"has_horizon": False, "horizon_ms": 0, "now_ms": 0, "legacy_horizon_ms": 50}
+    assert policy.tombstones_expired(magic=1, modified_ms=50, **facts)
+    assert not policy.tombstones_expired(magic=0, modified_ms=51, **facts)
+
+
+def test_data_of_an_aborted_transaction_goes_at_once() -> None:
+    """No horizon protects it."""
+    assert policy.drops_all_records(may_drop=True, is_control=False, has_horizon=False, horizon_ms=0, now_ms=0)
+    assert not policy.drops_all_records(may_drop=False, is_control=False, has_horizon=True, horizon_ms=0, now_ms=9)
+
+
+def test_a_marker_whose_data_is_there_stays() -> None:
+    """Also when its horizon is over."""
+    assert not policy.drops_all_records(may_drop=False, is_control=True, has_horizon=True, horizon_ms=0, now_ms=9)
+
+
+def test_a_producers_last_batch_is_told_by_its_last_offset() -> None:
+    """Without a batch in the present epoch it is the marker of that epoch."""
+    facts = {"producer_epoch": 3, "is_control": False}
+    assert policy.is_last_of_producer(ActiveProducer(3, 8), last_offset=8, **facts)
+    assert not policy.is_last_of_producer(ActiveProducer(3, 8), last_offset=7, **facts)
+    assert not policy.is_last_of_producer(None, last_offset=8, **facts)
+    assert not policy.is_last_of_producer(ActiveProducer(3, None), last_offset=8, **facts)
+    assert policy.is_last_of_producer(ActiveProducer(3, None), last_offset=8, producer_epoch=3, is_control=True)
+    assert not policy.is_last_of_producer(ActiveProducer(4, None), last_offset=8, producer_epoch=3, is_control=True)
+
+
+@pytest.mark.parametrize(
+    ("drops_all", "last_of_producer", "last_of_round", "verdict"),
+    [
+        (False, False, False, policy.DELETE_EMPTY),
+        (True, False, False, policy.DELETE),
+        (True, True, False, policy.RETAIN_EMPTY),
+        (True, False, True, policy.RETAIN_EMPTY),
+        (False, False, True, policy.RETAIN_EMPTY),
+    ],
+)
+def test_what_is_needed_for_recovery_leaves_a_header(
+    drops_all: bool, last_of_producer: bool, last_of_round: bool, verdict: int
+) -> None:
+    """A producer's last batch and the last one of a round never go as a whole (KAFKA-17076)."""
+    assert (
+        policy.batch_verdict(drops_all=drops_all, is_last_of_producer=last_of_producer, is_last_of_round=last_of_round)
+        == verdict
+    )
+
+
+def horizon(last_tombstone: int = -1, *, has: bool = False, marker: bool = False, kafka: bool = True) -> bool:
+    """Whether a batch needs a horizon under a map that ends at 100."""
+    return policy.needs_horizon(
+        has_horizon=has,
+        last_tombstone_offset=last_tombstone,
+        map_end_offset=100,
+        is_marker_of_empty_transaction=marker,
+        is_kafka=kafka,
+    )
+
+
+def test_tombstones_and_left_over_markers_get_a_horizon() -> None:
+    """Once: a horizon is never changed."""
+    assert horizon(0)
+    assert horizon(marker=True)
+    assert not horizon()
+    assert not horizon(0, has=True)
+    assert not horizon(marker=True, has=True)
+
+
+def test_only_mapped_tombstones_get_a_horizon_in_mode_prompt() -> None:
+    """Kafka starts the clock of those past the map's end too, before older values of their keys are gone."""
+    assert horizon(101)
+    assert not horizon(101, kafka=False)
+    assert horizon(100, kafka=False)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kept", "sets_horizon", "magic", "action"),
+    [
+        (policy.DELETE, 0, False, 2, policy.DROP),
+        (policy.DELETE_EMPTY, 0, False, 2, policy.DROP),
+        (policy.RETAIN_EMPTY, 0, True, 2, policy.HEADER_ONLY),
+        (policy.DELETE_EMPTY, 3, False, 2, policy.COPY),
+        (policy.RETAIN_EMPTY, 3, False, 2, policy.COPY),
+        (policy.DELETE_EMPTY, 2, False, 2, policy.REBUILD),
+        (policy.DELETE_EMPTY, 3, True, 2, policy.REBUILD),
+        (policy.DELETE_EMPTY, 3, False, 1, policy.REBUILD),
+    ],
+)
+def test_a_batch_is_copied_if_nothing_changes(
+    verdict: int, kept: int, sets_horizon: bool, magic: int, action: int
+) -> None:
+    """Of three records: all kept is a copy, unless a horizon is to be set or the format is old."""
+    assert policy.batch_action(verdict=verdict, kept=kept, records=3, sets_horizon=sets_horizon, magic=magic) == action

@@ -1,0 +1,746 @@
+"""Rounds of the plain engine: what stays, how it is written, and how a round ends early.
+
+Many scenarios are those of Kafka's LogCleanerTest and MemoryRecordsTest, in our words. Transactions have their own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from diamant.cleaner import rewrite
+from diamant.cleaner.plan import KAFKA, PROMPT
+from diamant.cleaner.rebuilt_batch import compress_like_kafka
+from diamant.cleaner.result import CleaningAborted, CleanResult, OutputOverflow, OutputSegment
+from diamant.protocol import compression
+from diamant.protocol.batch import BatchHeader, crc_is_valid
+from diamant.protocol.records import Record, build_batch
+from diamant.storage.errors import CorruptLog
+from diamant.storage.offset_index import OffsetIndex
+from tests.builder import make_message, make_wrapper
+from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, CleanerLog, StoredBatch
+
+
+def one_each(log: CleanerLog, *words: str) -> None:
+    """A batch of its own for each record."""
+    for word in words:
+        log.data(word)
+
+
+def counts(log: CleanerLog) -> list[tuple[int, int]]:
+    """(last offset, records) of every batch."""
+    return [(batch.header.last_offset, len(batch.records)) for batch in log.stored()]
+
+
+# -- keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_record_of_each_key_stays() -> None:
+    """Within a batch and between batches; offsets stay, and the next round begins at the end."""
+    log = CleanerLog()
+    log.data("a", "b", "a")
+    log.data("c", "b")
+    log.roll()
+    log.data("a")
+    result = log.clean()
+    assert result.end_offset == 5
+    assert (log.keys(), log.offsets()) == (["a", "c", "b", "a"], [2, 3, 4, 5])
+    assert result.stats.removed == {"superseded": 2}
+    assert result.runner == "inline"
+
+
+def test_sequences_survive_a_cleaning_and_a_restart() -> None:
+    """A producer's last batch stays as a header; a duplicate is still known (testDuplicateCheckAfterCleaning)."""
+    log = CleanerLog()
+    log.data("1", "2", "3", producer=1)
+    log.data("3", "1", "4", producer=2)
+    log.data("1", "4", producer=3)
+    log.roll()
+    log.clean()
+    assert (log.lasts(), log.keys(), log.offsets()) == ([2, 5, 7], ["2", "3", "1", "4"], [1, 3, 6, 7])
+    log.reload()
+    states = [log.log.producers.state_of(producer) for producer in (1, 2, 3)]
+    assert [state.last_sequence for state in states if state] == [2, 2, 1]
+    log.data("2", producer=4)
+    log.roll()
+    log.clean()
+    assert (log.lasts(), log.keys(), log.offsets()) == ([2, 5, 7, 8], ["3", "1", "4", "2"], [3, 6, 7, 8])
+    header = log.batch(0).header
+    assert (header.record_count, header.base_sequence, header.last_sequence, header.size) == (0, 0, 2, 61)
+
+
+def test_only_the_last_batch_of_a_producer_is_kept_empty() -> None:
+    """Earlier ones go whole, whatever their producer (testLogCleanerRetainsProducerLastSequence)."""
+    log = CleanerLog()
+    log.data("0")
+    for producer in (1, 2, 3):
+        log.data("0", producer=producer)
+    log.data("1", producer=2)
+    log.roll()
+    log.clean()
+    assert (log.lasts(), log.keys(), log.offsets()) == ([1, 3, 4], ["0", "1"], [3, 4])
+
+
+def test_a_forgotten_producers_header_goes() -> None:
+    """One round after the producer has expired."""
+    log = CleanerLog()
+    log.data("1", producer=1)
+    log.data("1")
+    log.roll()
+    log.clean()
+    assert log.lasts() == [0, 1]
+    log.log.producers.expire(log.now_ms + DAY_MS)
+    log.clean(first_dirty=0)
+    assert log.lasts() == [1]
+
+
+def test_a_batch_without_producer_or_bound_goes_whole() -> None:
+    """No header is left of it."""
+    log = CleanerLog()
+    log.data("1")
+    log.data("1")
+    log.roll()
+    log.clean()
+    assert log.lasts() == [1]
+
+
+def test_the_last_batch_of_a_round_stays_at_least_empty() -> None:
+    """So that the log's end can be told from what is left (KAFKA-17076)."""
+    log = CleanerLog()
+    one_each(log, "0", "0", "0=")
+    log.roll()
+    log.clean_twice()
+    assert counts(log) == [(2, 0)]
+    log.reload()
+    assert log.log.log_end_offset == 3
+
+
+def test_only_the_cleaned_section_changes() -> None:
+    """Segments from the bound on stay byte for byte (testCleaningWithUncleanableSection)."""
+    log = CleanerLog()
+    for number in range(70):
+        log.data(str(number % 10))
+        if number % 10 == 9:
+            log.roll()
+    before = log.segment_files()
+    log.clean(end=20)
+    after = log.segment_files()
+    assert {name: content for name, content in before.items() if int(name[:20]) >= 20}.items() <= after.items()
+    assert log.offsets()[:11] == [*range(10, 21)]
+
+
+def test_gaps_are_passed() -> None:
+    """The next dirty offset is the active segment's base, whatever is missing before it (KAFKA-8764)."""
+    log = CleanerLog()
+    one_each(log, *map(str, range(10)))
+    log.log.log_end_offset = 15
+    log.roll()
+    assert log.clean().end_offset == 15
+
+
+def test_empty_keys_and_values_are_keys_and_values() -> None:
+    """Only null is none."""
+    log = CleanerLog()
+    log.data((b"", b"1"), (b"", b"2"), (b"k", b""))
+    log.roll()
+    log.clean()
+    assert [(record.key, record.value) for record in log.batch(0).records] == [(b"", b"2"), (b"k", b"")]
+
+
+def test_keyless_records_go_and_are_counted() -> None:
+    """They stem from a time without compaction (testCleaningWithUnkeyedMessages)."""
+    log = CleanerLog()
+    for _ in range(4):
+        log.data((None, b"v"))
+    one_each(log, "a", "b")
+    log.roll()
+    result = log.clean()
+    assert log.keys() == ["a", "b"]
+    assert result.stats.invalid_messages_read == 4
+    assert result.stats.removed == {"keyless": 4}
+
+
+# -- small maps ------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_map_ends_the_round_early() -> None:
+    """What it covers is cleaned, the rest copied; the next rounds go on (testPartialSegmentClean)."""
+    log = CleanerLog()
+    one_each(log, "0", "1", "0", "1", "0")
+    log.roll()
+    for first_dirty, keys, offsets in (
+        (2, ["1", "0", "1", "0"], [1, 2, 3, 4]),
+        (3, ["0", "1", "0"], [2, 3, 4]),
+        (4, ["1", "0"], [3, 4]),
+    ):
+        assert log.clean(first_dirty=first_dirty, max_keys=1).end_offset == first_dirty + 1
+        assert (log.keys(), log.offsets()) == (keys, offsets)
+
+
+def test_a_full_map_may_end_within_a_batch() -> None:
+    """Also at a key that it holds already; records behind it stay. Mode prompt takes any number of keys."""
+    for mode, end_offset, offsets in ((KAFKA, 2, [1, 2, 3]), (PROMPT, 4, [2, 3])):
+        log = CleanerLog()
+        log.data("a", "b", "b", "a")
+        log.roll()
+        assert log.clean(max_keys=2, mode=mode).end_offset == end_offset
+        assert log.offsets() == ([0] if mode == KAFKA else []) + offsets
+
+
+def test_what_lies_behind_a_full_map_stays() -> None:
+    """A keyless record right behind the map is counted in; a tombstone behind it is stamped but not dropped."""
+    log = CleanerLog(delete_retention_ms=10)
+    log.data("1")
+    log.data("2")
+    log.data((None, b"v"))
+    log.data("3=")
+    log.roll()
+    start = log.now_ms
+    assert log.clean(max_keys=1).end_offset == 1
+    assert log.lasts() == [0, 1, 2, 3]
+    assert log.horizon(3) == start + 10
+    log.now_ms = start + 10
+    result = log.clean(max_keys=1)
+    assert (result.end_offset, result.stats.invalid_messages_read) == (3, 1)
+    assert counts(log) == [(0, 1), (1, 1), (3, 1)]
+    assert log.clean().end_offset == 4
+    assert counts(log) == [(0, 1), (1, 1), (3, 0)]
+
+
+def test_figures_are_kafkas() -> None:
+    """testLogCleanerStats: what was read, looked at and written."""
+    log = CleanerLog()
+    one_each(log, "0", "1", "0", "1", "0")
+    log.roll()
+    size = log.log.segments[0].size
+    result = log.clean(first_dirty=2, max_keys=3)
+    stats = result.stats
+    assert result.end_offset == 5
+    assert (stats.messages_read, stats.bytes_read, stats.messages_written) == (5, size, 2)
+    assert (stats.bytes_written, stats.invalid_messages_read) == (log.log.segments[0].size, 0)
+    assert (stats.map_messages_read, stats.map_bytes_read) == (5, size)
+    assert stats.start_s <= stats.map_complete_s <= stats.end_s
+    assert stats.map_utilization == pytest.approx(2 / 3)
+    assert CleanResult.from_json(result.to_json()) == result
+
+
+def test_removed_bytes_are_those_of_the_encoded_record() -> None:
+    """Length, deltas, key, value and headers, as in an uncompressed batch."""
+    for codec in (compression.NONE, compression.ZSTD):
+        log = CleanerLog()
+        headers = Record(0, log.now_ms + 100, b"k", b"v" * 300, (("h", b"x"), ("n", None)))  # type: ignore[arg-type]
+        log.data(headers, codec=codec)
+        size = log.log.segments[0].size if codec == compression.NONE else size  # noqa: F821 - of the first turn
+        log.data("k")
+        log.roll()
+        assert log.clean().stats.removed_bytes == {"superseded": size - 61}
+
+
+# -- tombstones ------------------------------------------------------------------------------------------------------
+
+
+def test_the_life_of_a_tombstone() -> None:
+    """It outlives its value, gets a horizon with the first round, and goes with one at the horizon."""
+    log = CleanerLog(delete_retention_ms=1000)
+    one_each(log, "1", "1=")
+    log.roll()
+    log.data("2")
+    log.roll()
+    start = log.now_ms
+    log.clean()
+    assert (log.lasts(), log.horizon(1)) == ([1, 2], start + 1000)
+    log.now_ms = start + 999
+    log.clean()
+    assert (log.lasts(), log.horizon(1)) == ([1, 2], start + 1000)
+    log.now_ms = start + 1000
+    result = log.clean()
+    assert log.lasts() == [2]
+    assert result.stats.removed == {"tombstone": 1}
+
+
+def test_record_times_do_not_matter_for_tombstones() -> None:
+    """An old timestamp does not make one expire (testCleanTombstone)."""
+    log = CleanerLog()
+    log.data("1", timestamp=log.now_ms + 10_000)
+    log.data("1=", timestamp=0)
+    log.roll()
+    log.clean()
+    log.data("2")
+    log.roll()
+    log.clean()
+    assert log.lasts() == [1, 2]
+
+
+def test_a_horizon_moves_no_timestamp() -> None:
+    """The horizon takes the base timestamp's place; deltas are negative then (KIP-534)."""
+    log = CleanerLog(delete_retention_ms=77)
+    records = [(b"a", b"1"), (b"b", None), (b"c", b"3")]
+    log.data(*[Record(index, 5 + 5 * index, key, value) for index, (key, value) in enumerate(records)])
+    log.roll()
+    log.clean()
+    batch = log.batch(0)
+    assert [record.timestamp for record in batch.records] == [5, 10, 15]
+    assert (batch.header.base_timestamp, batch.header.max_timestamp) == (log.now_ms + 77, 15)
+    assert crc_is_valid(batch.data, 0, len(batch.data))
+
+
+def test_a_horizon_stays_when_the_tombstone_has_gone() -> None:
+    """It is carried over as long as the batch lives."""
+    log = CleanerLog(delete_retention_ms=10)
+    log.data("a", "b=", "c")
+    log.roll()
+    log.clean()
+    horizon = log.horizon(0)
+    log.data("b", "c")
+    log.roll()
+    log.clean()
+    assert (horizon, log.horizon(0), log.batch(0).records[-1].offset) == (log.now_ms + 10, log.now_ms + 10, 0)
+
+
+def test_only_mode_kafka_stamps_tombstones_behind_the_map() -> None:
+    """Their clock would begin before the older values of their keys are gone.
+
+    Mode prompt never fills its map, so the round that leaves a tombstone unmapped is one without a dirty range.
+    """
+    horizons = {}
+    for mode in (KAFKA, PROMPT):
+        log = CleanerLog()
+        one_each(log, "a", "b=")
+        log.roll()
+        plan = log.plan(mode=mode, first_dirty=0, end=2, max_keys=1)
+        round_ = rewrite._Round(log.env, plan, lambda: None, lambda _: None)
+        round_.map_end_offset = 0
+        for output in round_.rewrite_group(plan.segments):
+            log.swap(output)
+        horizons[mode] = log.horizon(1)
+    assert horizons == {KAFKA: log.now_ms + DAY_MS, PROMPT: None}
+
+
+# -- how batches are written -----------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_loses_nothing_is_copied_verbatim() -> None:
+    """Codec, level and checksum untouched."""
+    log = CleanerLog()
+    log.data("a", "b", codec=compression.GZIP, level=1)
+    log.data("c")
+    before = [batch.data for batch in log.stored()]
+    log.roll()
+    log.clean()
+    assert [batch.data for batch in log.stored()] == before
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_thinned_batch_keeps_its_header(codec: int) -> None:
+    """Offsets, producer, sequences, epoch and codec stay; max timestamp and count are those of what is left."""
+    log = CleanerLog()
+    log.data("x", "a", "b" * 50, "c", "d", producer=23, epoch=5, sequence=10, txn=True, codec=codec)
+    log.marker(23, "commit", epoch=5)
+    one_each(log, "x", "d", "c")
+    log.roll()
+    before = log.batch(0).header
+    log.clean()
+    batch = log.batch(0)
+    header = batch.header
+    assert header == before._replace(
+        batch_length=header.batch_length,
+        crc=header.crc,
+        base_timestamp=log.now_ms + 1,
+        max_timestamp=log.now_ms + 2,
+        record_count=2,
+    )
+    assert [record.offset for record in batch.records] == [1, 2]
+    assert [record.sequence for record in batch.records] == [11, 12]
+    assert crc_is_valid(batch.data, 0, len(batch.data))
+
+
+def test_log_append_time_stays() -> None:
+    """Type and time, though the newest record has gone."""
+    log = CleanerLog()
+    log.data("a", "b", log_append_time_ms=4242)
+    log.data("b")
+    log.roll()
+    log.clean()
+    header = log.batch(0).header
+    assert (header.is_log_append_time, header.max_timestamp, header.base_timestamp) == (True, 4242, 4242)
+    assert [record.timestamp for record in log.batch(0).records] == [4242]
+
+
+@pytest.mark.parametrize("is_log_append_time", [False, True])
+def test_an_emptied_batch_keeps_offsets_and_sequences(is_log_append_time: bool) -> None:
+    """61 bytes, no codec, no horizon; the max timestamp stays, the base timestamp is -1."""
+    log = CleanerLog()
+    fields = {"log_append_time_ms": 99} if is_log_append_time else {}
+    log.data("a", "b=", producer=1, epoch=2, sequence=2**31 - 1, codec=compression.ZSTD, **fields)
+    one_each(log, "a", "b")
+    log.roll()
+    before = log.batch(0).header
+    log.clean()
+    header = log.batch(0).header
+    assert header == before._replace(
+        batch_length=49,
+        crc=header.crc,
+        attributes=before.attributes & ~compression.ZSTD,
+        base_timestamp=-1,
+        record_count=0,
+    )
+    assert header.last_sequence == 0
+    again = log.batch(0).data
+    log.clean(first_dirty=0)
+    assert log.batch(0).data == again
+
+
+def test_zstd_and_gzip_are_written_as_java_does() -> None:
+    """A zstd frame without content size that ends in an empty block; a gzip header from an unknown system."""
+    data = b"abc" * 1000
+    zstd = compress_like_kafka(compression.ZSTD, data)
+    assert (zstd[4] & 0xE0, zstd[-3:]) == (0, b"\x01\x00\x00")
+    assert compress_like_kafka(compression.GZIP, data)[:10] == bytes.fromhex("1f8b08000000000000ff")
+    for codec in range(5):
+        packed = compress_like_kafka(codec, data)
+        assert compression.decompress(codec, packed) == data
+
+
+# -- old formats -----------------------------------------------------------------------------------------------------
+
+
+def with_old_messages(*messages: bytes, end: int, **config: int) -> CleanerLog:
+    """A log whose first segment holds these entries of magic 0 or 1."""
+    log = CleanerLog(**config)
+    for message in messages:
+        segment = log.log.active
+        segment.append(message, int.from_bytes(message[:8], "big"), -1, 4096)
+    log.log.log_end_offset = end
+    log.roll()
+    return log
+
+
+def test_old_formats_are_written_as_the_present_one() -> None:
+    """Each plain message becomes a batch; without a timestamp it is -1."""
+    log = with_old_messages(
+        make_message(0, 0, b"a", b"1"),
+        make_message(0, 1, b"b", b"2"),
+        make_message(1, 2, b"a", b"3", timestamp=500),
+        end=3,
+    )
+    log.clean()
+    batches = log.stored()
+    assert [(batch.header.magic, batch.header.base_offset, batch.header.max_timestamp) for batch in batches] == [
+        (2, 1, -1),
+        (2, 2, 500),
+    ]
+    assert all(batch.header.producer_id == batch.header.partition_leader_epoch == -1 for batch in batches)
+
+
+def test_an_old_compressed_set_becomes_one_batch() -> None:
+    """From its first to its last record that stays, with the same codec."""
+    records = [Record(10 + index, 100 + index, key, b"v") for index, key in enumerate([b"a", b"b", b"c", b"a"])]
+    log = with_old_messages(
+        make_message(1, 9, b"x", b"1", timestamp=1),
+        make_wrapper(1, compression.GZIP, records),
+        make_message(1, 14, b"a", b"1", timestamp=1),
+        end=15,
+    )
+    log.clean()
+    header = log.batch(11).header
+    assert (header.last_offset, header.codec, header.record_count) == (12, compression.GZIP, 2)
+    assert (header.base_timestamp, header.max_timestamp) == (101, 102)
+
+
+@pytest.mark.parametrize(("retention_ms", "stays"), [(999, False), (1000, False), (1001, True)])
+def test_old_tombstones_go_by_the_age_of_the_clean_files(retention_ms: int, stays: bool) -> None:
+    """The last clean segment's time less the retention; one that stays gets a horizon at once."""
+    log = with_old_messages(make_message(1, 0, b"a", None, timestamp=1), end=1, delete_retention_ms=retention_ms)
+    log.data("b")
+    log.roll()
+    for segment, age_ms in zip(log.log.segments, (1000, 0), strict=False):
+        log.env.set_mtime_ms(segment.path, log.now_ms - age_ms)
+    log.clean(first_dirty=2, end=2)
+    assert 0 in log.lasts() if stays else 0 not in log.lasts()
+    if stays:
+        assert log.horizon(0) == log.now_ms + retention_ms
+
+
+def test_an_old_batch_at_the_rounds_end_is_emptied_in_the_present_format() -> None:
+    """Kafka gives such a partition up: "Empty batches are only supported for magic v2 and above"."""
+    log = with_old_messages(
+        make_message(1, 0, b"a", b"1", timestamp=1), make_message(1, 1, None, b"2", timestamp=2), end=2
+    )
+    log.clean()
+    assert counts(log) == [(0, 1), (1, 0)]
+    assert log.batch(1).header.max_timestamp == 2
+
+
+# -- segments --------------------------------------------------------------------------------------------------------
+
+
+def test_segments_are_merged_and_old_files_go() -> None:
+    """One output at the first one's base, with the time of the last source; snapshots of vanished bases go."""
+    log = CleanerLog()
+    for base in range(3):
+        log.data("a", producer=1)
+        log.env.set_mtime_ms(log.log.active.path, 5000 + base)
+        log.roll()
+    log.data("z")
+    snapshots = [name for name in log.files() if name.endswith(".snapshot")]
+    result = log.clean()
+    (output,) = result.outputs
+    assert (output.base_offset, output.source_base_offsets, output.modified_ms) == (0, (0, 1, 2), 5002)
+    assert log.env.mtime_ms(log.log.segments[0].path) == 5002
+    assert [segment.base_offset for segment in log.log.segments] == [0, 3]
+    assert [int(name[:20]) for name in snapshots] == [1, 2, 3]
+    assert [int(name[:20]) for name in log.files() if name.endswith(".snapshot")] == [3]
+
+
+def test_groups_are_handed_over_one_by_one() -> None:
+    """Each as soon as its files are complete."""
+    log = CleanerLog(segment_bytes=200)
+    for _ in range(3):
+        log.data("a" * 60)
+        log.roll()
+    seen = []
+
+    def take(output: OutputSegment) -> None:
+        seen.append((output.base_offset, [name for name in log.files() if name.endswith(".log.cleaned")]))
+        log.swap(output)
+
+    rewrite.clean(log.env, log.plan(), on_output=take)
+    assert seen == [(base, [f"{base:020d}.log.cleaned"]) for base in (0, 1, 2)]
+
+
+def test_an_emptied_group_leaves_an_empty_segment() -> None:
+    """It merges with its neighbours in a later round."""
+    log = CleanerLog(segment_bytes=200)
+    for _ in range(3):
+        log.data("a" * 60)
+        log.roll()
+    log.clean()
+    assert [segment.size for segment in log.log.segments] == [0, 0, log.log.segments[2].size, 0]
+    log.clean(first_dirty=0)
+    assert [segment.base_offset for segment in log.log.segments] == [0, 3]
+
+
+def test_indexes_lead_to_the_batches() -> None:
+    """Every entry names a batch's last offset and its position, and there is one for almost every batch here."""
+    log = CleanerLog(index_interval_bytes=0)
+    for number in range(20):
+        log.data(str(number % 7), "x")
+    log.roll()
+    log.clean()
+    batches = log.stored()
+    index = OffsetIndex(log.env, f"{DIRECTORY}/{0:020d}.index", 0, 1 << 20)
+    entries = [index.entry(number) for number in range(index.entries)]
+    assert entries == [(batch.header.last_offset, batch.position) for batch in batches[1:]]
+
+
+def test_a_second_round_at_the_same_time_changes_nothing() -> None:
+    """Byte for byte, whether from the start or from where the first one ended."""
+    log = CleanerLog(index_interval_bytes=100)
+    for number in range(60):
+        log.data(str(number % 7), f"{number % 5}=", producer=number % 3)
+        if number % 13 == 12:
+            log.roll()
+    log.roll()
+    log.clean()
+    once = log.segment_files()
+    log.clean()
+    assert log.segment_files() == once
+    log.clean(first_dirty=0)
+    assert log.segment_files() == once
+
+
+def test_the_buffer_does_not_change_the_output() -> None:
+    """Batches larger than the buffer are read whole (testLargeMessage)."""
+    found = []
+    for buffer_bytes in (1, 100, 1024, 1 << 20):
+        log = CleanerLog(index_interval_bytes=100)
+        for number in range(30):
+            log.data((str(number % 7).encode(), bytes(number * 100)), "x")
+        log.roll()
+        log.clean(io_buffer_bytes=buffer_bytes)
+        found.append(log.segment_files())
+    assert found[1:] == found[:-1]
+
+
+def test_the_throttle_hears_of_what_is_read_and_written() -> None:
+    """Once for the map, once for the rewrite, once for the output."""
+    log = CleanerLog()
+    one_each(log, "a", "a", "b")
+    log.roll()
+    charged: list[int] = []
+    result = rewrite.clean(log.env, log.plan(), throttle=charged.append)
+    stats = result.stats
+    assert sum(charged) == stats.map_bytes_read + stats.bytes_read + stats.bytes_written
+
+
+# -- ends and errors -------------------------------------------------------------------------------------------------
+
+
+def leftovers(log: CleanerLog) -> list[str]:
+    """Files of unfinished outputs."""
+    return [name for name in log.files() if name.endswith((".cleaned", ".swap"))]
+
+
+@pytest.mark.parametrize("polls", range(12))
+def test_a_round_can_be_stopped_at_any_poll(polls: int) -> None:
+    """Before each segment and each chunk; nothing is left of the group at hand (testCleanSegmentsWithAbort)."""
+    log = CleanerLog(segment_bytes=200)
+    for _ in range(3):
+        log.data("a" * 60)
+        log.roll()
+    before = log.segment_files()
+    left = polls
+    handed_over = []
+
+    def check_done() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise CleaningAborted
+
+    with pytest.raises(CleaningAborted):
+        rewrite.clean(log.env, log.plan(), check_done=check_done, on_output=handed_over.append)
+    assert {int(name[:20]) for name in leftovers(log)} == {output.base_offset for output in handed_over}
+    assert len(handed_over) == max(0, polls - 6) // 2
+    assert before.items() <= log.files().items()
+
+
+def damaged(change: Callable[[bytearray], bytes | bytearray]) -> CleanerLog:
+    """A log of three batches in one segment whose second one is changed."""
+    log = CleanerLog()
+    log.data("a", "b")
+    start = log.log.active.size
+    log.data("a", "x")
+    end = log.log.active.size
+    log.data("c")
+    log.roll()
+    segment = log.log.segments[0]
+    content = log.env.read_bytes(segment.path)
+    new = content[:start] + bytes(change(bytearray(content[start:end]))) + content[end:]
+    file = log.env.open(segment.path)
+    file.truncate(0)
+    file.append(new)
+    segment.size = len(new)
+    return log
+
+
+def flipped(position: int, value: int = 0xFF) -> Callable[[bytearray], bytearray]:
+    """A change of one byte."""
+
+    def change(batch: bytearray) -> bytearray:
+        batch[position] ^= value
+        return batch
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (flipped(16), "magic"),
+        (flipped(8), "length|runs past|left in"),
+        (flipped(10), "left in|whole"),
+        (flipped(65), "CRC"),
+        (lambda batch: batch[:-20], "CRC|magic|length|left"),
+    ],
+)
+def test_broken_batches_fail_the_round(change: Callable[[bytearray], bytes], reason: str) -> None:
+    """They are never taken for the end of the segment, nor rebuilt with a new checksum; nothing is left behind."""
+    log = damaged(change)
+    before = log.files()
+    with pytest.raises(CorruptLog, match=reason):
+        log.clean()
+    assert log.files() == before
+
+
+def test_a_decompression_bomb_fails_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a batch may decompress to is bounded, in both modes."""
+    monkeypatch.setattr(rewrite, "MAX_BATCH_BYTES", 10_000)
+    for mode in (KAFKA, PROMPT):
+        log = CleanerLog()
+        log.data((b"a", bytes(20_000)), codec=compression.ZSTD)
+        log.roll()
+        with pytest.raises(CorruptLog, match="decompress to more than 10000"):
+            log.clean(mode=mode)
+
+
+def test_a_full_index_fails_only_mode_kafka() -> None:
+    """Kafka gives the partition up when merged sources need more entries than they had; mode prompt indexes less."""
+    for mode in (KAFKA, PROMPT):
+        log = CleanerLog(index_interval_bytes=0)
+        for number in range(12):
+            log.data(str(number))
+        log.roll()
+        fields = {"segment_index_bytes": 60, "mode": mode}
+        if mode == KAFKA:
+            with pytest.raises(OutputOverflow, match=r"segment\.index\.bytes"):
+                log.clean(**fields)
+            assert leftovers(log) == []
+        else:
+            log.clean(**fields)
+            assert len(log.lasts()) == 12
+
+
+def test_an_output_that_outgrows_its_group_is_cut_in_mode_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recompression can enlarge batches: the output then ends between two sources."""
+    monkeypatch.setattr("diamant.cleaner.rebuilt_batch.compress_like_kafka", lambda _, data: bytes(data) + bytes(400))
+    for mode, expected in ((KAFKA, [(0, 2, 4)]), (PROMPT, [(0,), (2, 4)])):
+        log = CleanerLog(segment_bytes=330)
+        for words in (("a", "x"), ("b", "x"), ("c",)):
+            log.data(*words, codec=compression.GZIP)
+            log.roll()
+        result = rewrite.clean(log.env, log.plan(mode=mode))
+        assert [output.source_base_offsets for output in result.outputs] == expected
+
+
+# -- the log start ---------------------------------------------------------------------------------------------------
+
+
+def test_only_mode_prompt_drops_what_lies_below_the_log_start() -> None:
+    """Whole batches and single records; Kafka copies them for ever. Sequences survive either way."""
+    found = {}
+    for mode in (KAFKA, PROMPT):
+        log = CleanerLog()
+        log.data("a", "b", producer=1)
+        log.data("c")
+        log.data("d", "e", "f")
+        log.roll()
+        log.log.delete_records(4)
+        result = log.clean(first_dirty=4, mode=mode)
+        found[mode] = counts(log), log.offsets(), result.stats.removed
+    assert found == {
+        KAFKA: ([(1, 2), (2, 1), (5, 3)], [0, 1, 2, 3, 4, 5], {}),
+        PROMPT: ([(1, 0), (5, 2)], [4, 5], {"below_log_start": 4}),
+    }
+
+
+def test_both_modes_agree_on_an_ordinary_log() -> None:
+    """Without old aborts, full maps and a moved log start they write the same bytes."""
+    found = []
+    for mode in (KAFKA, PROMPT):
+        log = CleanerLog(index_interval_bytes=100)
+        for number in range(60):
+            log.data(str(number % 7), f"{number % 5}=", producer=number % 3, txn=number % 3 == 2)
+            if number % 13 == 12:
+                log.marker(2, "abort" if number % 2 else "commit")
+                log.roll()
+        log.marker(2, "commit")
+        log.roll()
+        log.clean_twice(mode=mode)
+        found.append(log.segment_files())
+    assert found[0] == found[1]
+
+
+def test_stored_batches_are_valid() -> None:
+    """A look at the tests' own tool: every batch of a cleaned log has a right checksum and ascends."""
+    log = CleanerLog()
+    for number in range(40):
+        log.data(str(number % 7), f"{number % 5}=", codec=number % 5)
+    log.roll()
+    log.clean_twice()
+    stored: list[StoredBatch] = log.stored()
+    headers: list[BatchHeader] = [batch.header for batch in stored]
+    assert all(crc_is_valid(batch.data, 0, len(batch.data)) for batch in stored)
+    assert [header.base_offset for header in headers] == sorted(header.base_offset for header in headers)
+    assert build_batch(stored[0].records) != b""

@@ -1,0 +1,410 @@
+"""Transactions in the cleaner: the tracker by itself, and whole rounds over transactional logs.
+
+The rounds are scenarios that Kafka's LogCleanerTest pins down, in our words; keys are numbers, each call one batch.
+"""
+
+from __future__ import annotations
+
+from diamant.cleaner.plan import KAFKA, PROMPT
+from diamant.cleaner.transactions import TransactionTracker
+from diamant.protocol.control import ControlType
+from diamant.storage.txn_index import AbortedTxn
+from tests.cleaner.cleaner_log import CleanerLog
+
+ABORT, COMMIT = int(ControlType.ABORT), int(ControlType.COMMIT)
+
+
+# -- the tracker -----------------------------------------------------------------------------------------------------
+
+
+def test_data_outside_of_transactions_stays() -> None:
+    """An idempotent producer's plain batch is no part of that producer's aborted transaction."""
+    tracker = TransactionTracker()
+    tracker.add_aborted([AbortedTxn(1, 0, 9, 10)])
+    assert not tracker.drops_data(3, 1, is_transactional=False)
+
+
+def test_an_aborted_transaction_begins_at_its_first_offset() -> None:
+    """Batches before it, and those of other producers, stay; from there on everything of it goes."""
+    tracker = TransactionTracker()
+    tracker.add_aborted([AbortedTxn(1, 5, 9, 10)])
+    assert not tracker.drops_data(4, 1, is_transactional=True)
+    assert not tracker.drops_data(6, 2, is_transactional=True)
+    assert tracker.drops_data(7, 1, is_transactional=True)
+
+
+def test_an_abort_marker_stays_as_long_as_there_is_data() -> None:
+    """With a batch of the transaction seen the marker stays, and so does its index entry; the next one may go."""
+    tracker = TransactionTracker()
+    aborted = AbortedTxn(1, 0, 9, 10)
+    tracker.add_aborted([aborted])
+    tracker.drops_data(3, 1, is_transactional=True)
+    assert tracker.drops_control(9, 1, ABORT) == (False, aborted)
+    assert tracker.drops_control(20, 1, ABORT) == (True, None)
+
+
+def test_an_abort_marker_without_data_may_go() -> None:
+    """Its index entry goes at once."""
+    tracker = TransactionTracker()
+    tracker.add_aborted([AbortedTxn(1, 0, 9, 10)])
+    assert tracker.drops_control(9, 1, ABORT) == (True, None)
+
+
+def test_a_commit_marker_stays_as_long_as_there_is_data() -> None:
+    """Batches count since the producer's previous marker."""
+    tracker = TransactionTracker()
+    tracker.drops_data(3, 1, is_transactional=True)
+    assert tracker.drops_control(4, 1, COMMIT) == (False, None)
+    assert tracker.drops_control(5, 1, COMMIT) == (True, None)
+    assert tracker.drops_control(6, 2, COMMIT) == (True, None)
+
+
+def test_other_control_records_always_stay() -> None:
+    """Leader changes and what later versions may add are never dropped; a control batch without a record may be."""
+    tracker = TransactionTracker()
+    assert tracker.drops_control(1, -1, ControlType.LEADER_CHANGE) == (False, None)
+    assert tracker.drops_control(2, -1, ControlType.UNKNOWN) == (False, None)
+    assert tracker.drops_control(3, 1, None) == (True, None)
+
+
+def test_a_transaction_announced_for_each_segment_counts_once() -> None:
+    """The same entry again, while it is being read, changes nothing; after its marker none is left over."""
+    tracker = TransactionTracker()
+    aborted = AbortedTxn(1, 0, 9, 10)
+    tracker.add_aborted([aborted])
+    tracker.drops_data(3, 1, is_transactional=True)
+    tracker.add_aborted([aborted])
+    assert tracker.drops_control(9, 1, ABORT) == (False, aborted)
+    assert not tracker.drops_data(11, 1, is_transactional=True)
+
+
+# -- rounds ----------------------------------------------------------------------------------------------------------
+
+
+def txn(log: CleanerLog, producer: int, *keys: int) -> None:
+    """One transactional batch."""
+    log.data(*map(str, keys), producer=producer, txn=True)
+
+
+def test_several_rounds_over_interleaved_transactions() -> None:
+    """A small map takes three rounds; markers leave two rounds after their data (testMultiPassSegmentCleaning...)."""
+    log = CleanerLog(delete_retention_ms=50_000)
+    txn(log, 1, 1, 2)
+    txn(log, 2, 2, 3)
+    txn(log, 1, 3, 4)
+    log.marker(1, "commit")
+    log.marker(2, "commit")
+    txn(log, 1, 2, 3)
+    log.marker(1, "abort")
+    txn(log, 2, 4, 5)
+    txn(log, 1, 5, 6)
+    log.marker(1, "commit")
+    log.marker(2, "abort")
+    txn(log, 2, 6, 7)
+    log.marker(2, "commit")
+    log.roll()
+    index = [(1, 8, 10), (2, 11, 16)]
+    assert log.aborted() == index
+    assert log.log.segments[0].txn_index.all()[0].last_stable_offset == 11
+
+    assert log.clean(max_keys=3).end_offset == 4
+    assert log.bases() == [0, 2, 4, 6, 7, 10, 13, 15, 16, 17, 19]
+    assert log.offsets() == [0, 2, 3, 4, 5, 6, 7, 10, 13, 14, 15, 16, 17, 18, 19]
+    assert log.aborted() == index
+
+    assert log.clean(max_keys=3).end_offset == 14
+    assert log.bases() == [0, 2, 4, 6, 7, 10, 13, 15, 16, 17, 19]
+    assert log.offsets() == [0, 2, 4, 5, 6, 7, 10, 13, 14, 15, 16, 17, 18, 19]
+    assert log.aborted() == []
+
+    log.now_ms += 50_000
+    assert log.clean(max_keys=3).end_offset == 20
+    assert log.bases() == [0, 2, 4, 6, 7, 13, 15, 17, 19]
+    assert log.offsets() == [0, 2, 4, 5, 6, 7, 13, 15, 17, 18, 19]
+
+
+def test_aborted_data_neither_stays_nor_supersedes() -> None:
+    """The aborted batches go; an older value of their keys stays (testBasicTransactionAwareCleaning)."""
+    log = CleanerLog()
+    txn(log, 1, 1, 2)
+    txn(log, 2, 2, 3)
+    txn(log, 1, 3, 4)
+    log.marker(1, "abort")
+    log.marker(2, "commit")
+    txn(log, 1, 2)
+    log.marker(1, "commit")
+    index = log.aborted()
+    log.roll()
+    result = log.clean()
+    assert log.keys() == ["3", "2"]
+    assert log.offsets() == [3, 6, 7, 8, 9]
+    assert log.aborted() == index
+    assert result.stats.removed == {"aborted": 4, "superseded": 1}
+
+
+def test_transactions_over_segments_whose_markers_are_not_cleanable_yet() -> None:
+    """Data in a cleanable segment is dropped for a marker that lies behind the round's end (KAFKA-8351)."""
+    log = CleanerLog()
+    txn(log, 1, 1, 2)
+    txn(log, 3, 2, 3)
+    txn(log, 2, 3, 4)
+    log.roll()
+    txn(log, 2, 5, 6)
+    txn(log, 3, 6, 7)
+    txn(log, 1, 7, 8)
+    log.marker(2, "abort")
+    txn(log, 3, 8, 9)
+    log.marker(3, "commit")
+    txn(log, 1, 9, 10)
+    log.marker(1, "abort")
+    log.clean()
+    assert log.keys() == ["2", "3", "5", "6", "6", "7", "7", "8", "8", "9", "9", "10"]
+    log.roll()
+    txn(log, 2, 11)
+    txn(log, 1, 12)
+    log.clean()
+    assert log.keys() == ["2", "3", "6", "7", "8", "9", "11", "12"]
+
+
+def test_a_commit_marker_leaves_after_its_data() -> None:
+    """Seen: kept. Not seen: stamped. Time over: gone (testCommitMarkerRemoval)."""
+    log = CleanerLog()
+    txn(log, 1, 1)
+    txn(log, 1, 2, 3)
+    log.marker(1, "commit")
+    txn(log, 1, 2)
+    log.marker(1, "commit")
+    log.roll()
+    log.clean()
+    assert (log.keys(), log.offsets()) == (["1", "3", "2"], [0, 2, 3, 4, 5])
+    txn(log, 1, 1, 3)
+    log.marker(1, "commit")
+    log.roll()
+    log.clean()
+    assert (log.keys(), log.offsets(), log.horizon(3)) == (["2", "1", "3"], [3, 4, 5, 6, 7, 8], None)
+    log.clean()
+    assert (log.offsets(), log.horizon(3)) == ([3, 4, 5, 6, 7, 8], log.now_ms + log.config.delete_retention_ms)
+    log.now_ms = 2**61
+    log.clean()
+    assert log.offsets() == [4, 5, 6, 7, 8]
+
+
+def test_an_expired_marker_is_gone_at_its_horizon_and_not_before() -> None:
+    """A later round does not extend the horizon; at exactly the horizon the marker goes."""
+    log = CleanerLog(delete_retention_ms=1000)
+    txn(log, 1, 1)
+    log.marker(1, "commit")
+    log.data("1")
+    log.roll()
+    txn(log, 1, 9)
+    log.roll()
+    start = log.now_ms
+    log.clean(end=3)
+    log.now_ms = start + 5
+    log.clean(end=3)
+    assert log.horizon(1) == start + 1005
+    log.now_ms = start + 1004
+    log.clean(end=3)
+    assert log.horizon(1) == start + 1005
+    log.now_ms = start + 1005
+    log.clean(end=3)
+    assert log.lasts() == [2, 3]
+
+
+def test_chunks_without_a_record_to_read_are_passed() -> None:
+    """The cleaner gets past chunks in which everything is dropped unread (testDeletedBatchesWithNoMessagesRead)."""
+    log = CleanerLog()
+    txn(log, 1, 1)
+    log.marker(1, "abort")
+    txn(log, 1, 2)
+    txn(log, 1, 2)
+    log.marker(1, "commit")
+    log.roll()
+    log.clean(io_buffer_bytes=100)
+    assert (log.keys(), log.offsets()) == (["2"], [1, 3, 4])
+    log.clean_twice(first_dirty=0, io_buffer_bytes=100)
+    assert log.offsets() == [3, 4]
+
+
+def test_a_header_only_batch_keeps_its_transactions_marker() -> None:
+    """What is left of a producer's last batch still counts as data of its transaction (...RetentionWithEmptyBatch)."""
+    log = CleanerLog()
+    txn(log, 1, 2, 3)
+    log.roll()
+    txn(log, 2, 2, 3)
+    log.marker(2, "commit")
+    log.roll()
+    log.data("2")
+    log.data("3")
+    log.marker(1, "commit")
+    log.roll()
+    for _ in range(2):
+        log.clean()
+        assert (log.keys(), log.offsets(), log.lasts()) == (["2", "3"], [4, 5, 6, 7], [1, 3, 4, 5, 6, 7])
+    txn(log, 2, 1)
+    log.marker(2, "commit")
+    log.roll()
+    log.clean()
+    assert (log.offsets(), log.lasts()) == ([4, 5, 6, 7, 8, 9], [1, 4, 5, 6, 7, 8, 9])
+    log.clean_twice()
+    assert (log.offsets(), log.lasts()) == ([5, 6, 7, 8, 9], [1, 5, 6, 7, 8, 9])
+
+
+def test_an_abort_marker_stays_with_a_header_only_batch() -> None:
+    """Marker and index entry outlive rounds until the batch goes too (testAbortMarkerRetentionWithEmptyBatch)."""
+    log = CleanerLog()
+    txn(log, 1, 2, 3)
+    log.marker(1, "abort")
+    log.roll()
+    log.clean()
+    assert (log.offsets(), log.lasts(), log.aborted()) == ([2], [1, 2], [(1, 0, 2)])
+    log.clean_twice()
+    assert (log.lasts(), log.aborted()) == ([1, 2], [(1, 0, 2)])
+    txn(log, 1, 1)
+    log.roll()
+    log.clean(first_dirty=3, end=4)
+    assert (log.keys(), log.offsets(), log.lasts(), log.aborted()) == (["1"], [2, 3], [2, 3], [(1, 0, 2)])
+    log.clean_twice(first_dirty=3, end=4)
+    assert (log.offsets(), log.lasts(), log.aborted()) == ([3], [3], [])
+
+
+def test_an_empty_control_batch_is_cleaned_again_and_again() -> None:
+    """An expired marker that holds a producer's epoch stays as a header (testCleanEmptyControlBatch)."""
+    log = CleanerLog()
+    log.marker(1, "commit")
+    log.data("2")
+    log.data("3")
+    log.roll()
+    log.clean_twice()
+    assert (log.offsets(), log.lasts()) == ([1, 2], [0, 1, 2])
+    header = log.batch(0).header
+    assert (header.record_count, header.is_control, header.is_transactional, header.size) == (0, True, True, 61)
+    log.now_ms = 2**61
+    log.clean()
+    assert log.lasts() == [0, 1, 2]
+
+
+def test_a_committed_transaction_may_span_segments() -> None:
+    """A marker in the next segment finds its data (testCommittedTransactionSpanningSegments)."""
+    log = CleanerLog()
+    txn(log, 1, 1)
+    log.roll()
+    log.marker(1, "commit")
+    log.roll()
+    log.clean_twice()
+    assert (log.offsets(), log.lasts()) == ([0, 1], [0, 1])
+
+
+def test_an_aborted_transaction_may_span_segments() -> None:
+    """So does an abort marker (testAbortedTransactionSpanningSegments)."""
+    log = CleanerLog()
+    txn(log, 1, 1)
+    log.roll()
+    log.marker(1, "abort")
+    log.roll()
+    for now_ms in (log.now_ms, 2**61):
+        log.now_ms = now_ms
+        log.clean()
+        assert (log.offsets(), log.lasts()) == ([1], [0, 1])
+
+
+def test_an_abort_marker_leaves_after_its_data() -> None:
+    """testAbortMarkerRemoval: the data at once, the marker by the rounds after."""
+    log = CleanerLog()
+    txn(log, 1, 1)
+    txn(log, 1, 2, 3)
+    log.marker(1, "abort")
+    txn(log, 1, 3)
+    log.marker(1, "commit")
+    log.roll()
+    log.clean()
+    assert (log.keys(), log.offsets()) == (["3"], [3, 4, 5])
+    log.clean_twice()
+    assert log.offsets() == [4, 5]
+
+
+def test_sequences_that_start_over_do_not_confuse() -> None:
+    """A coordinator begins each transaction at sequence 0: the last batch is told by offset (KAFKA-8335)."""
+    log = CleanerLog()
+    log.data("1", producer=1, txn=True, sequence=0)
+    log.marker(1, "commit")
+    log.data("2", producer=1, txn=True, sequence=0)
+    log.marker(1, "commit")
+    log.data("1")
+    log.data("2")
+    log.roll()
+    log.clean()
+    assert (log.offsets(), log.lasts()) == ([1, 3, 4, 5], [1, 2, 3, 4, 5])
+    log.clean_twice(first_dirty=0)
+    assert (log.offsets(), log.lasts()) == ([3, 4, 5], [2, 3, 4, 5])
+
+
+def test_the_last_sequence_survives_an_abort() -> None:
+    """testLogCleanerRetainsLastSequenceEvenIfTransactionAborted, with a restart in between."""
+    log = CleanerLog()
+    txn(log, 1, 1)
+    txn(log, 1, 2, 3)
+    log.marker(1, "abort")
+    log.roll()
+    log.clean()
+    assert (log.lasts(), log.keys(), log.offsets()) == ([2, 3], [], [3])
+    log.reload()
+    state = log.log.producers.state_of(1)
+    assert state is not None
+    assert state.last_sequence == 2
+    txn(log, 1, 1, 5)
+    log.roll()
+    log.clean(end=6)
+    assert (log.lasts(), log.keys(), log.offsets()) == ([3, 5], ["1", "5"], [3, 4, 5])
+
+
+def test_a_key_like_a_markers_does_not_supersede_it() -> None:
+    """Markers are never looked up in the map (KAFKA-14055)."""
+    log = CleanerLog()
+    txn(log, 1, 1)
+    log.marker(1, "commit")
+    log.data((b"\x00\x00\x00\x01", b"v"), producer=2, txn=True)
+    log.marker(2, "commit")
+    log.roll()
+    log.clean()
+    assert (log.lasts(), log.offsets()) == ([0, 1, 2, 3], [0, 1, 2, 3])
+
+
+def test_aborted_data_goes_even_past_the_end_of_the_map() -> None:
+    """An abort is final whatever the map covers."""
+    log = CleanerLog()
+    log.data("1")
+    log.data("2")
+    txn(log, 5, 7)
+    txn(log, 5, 8)
+    log.marker(5, "abort")
+    log.data("3")
+    log.roll()
+    assert log.clean(max_keys=1).end_offset == 1
+    assert [(batch.header.last_offset, len(batch.records)) for batch in log.stored()] == [
+        (0, 1),
+        (1, 1),
+        (3, 0),
+        (4, 1),
+        (5, 1),
+    ]
+
+
+def test_an_old_abort_is_not_taken_for_a_new_one_in_mode_prompt() -> None:
+    """A dirty range behind an abort marker in the same segment: mode kafka misses the next transaction's keys.
+
+    Both keep the log right, but in mode kafka the older value of key 1 stays as well.
+    """
+    kept = {}
+    for mode in (KAFKA, PROMPT):
+        log = CleanerLog(index_interval_bytes=0)
+        log.data("1")
+        txn(log, 5, 7)
+        log.marker(5, "abort")
+        txn(log, 5, 1)
+        log.marker(5, "commit")
+        log.data("9")
+        log.roll()
+        log.clean(first_dirty=3, mode=mode)
+        kept[mode] = log.keys()
+    assert kept == {KAFKA: ["1", "1", "9"], PROMPT: ["1", "9"]}
