@@ -9,6 +9,8 @@ that runs Apache Kafka 4 (a script of a dozen lines around its distribution). `-
 2. Kafka starts on a copy: same topics, configs and records. It appends. Diamant takes the directory back and appends, dump-log
    reads it again, and Kafka takes it back once more.
 3. Kafka fills a new directory (with transactions as well). Diamant takes it, appends, and Kafka takes it back.
+4. Diamant is killed (SIGKILL) under load. Kafka starts on what it left: every acknowledged record is there, once, in order. It
+   appends and stops, and Diamant takes the directory back. Then the same with Kafka killed and Diamant starting.
 
 Every check prints one line, `ok` or `FAILED` with what differs. The exit code is 1 when one failed.
 """
@@ -25,6 +27,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,8 +56,8 @@ from confluent_kafka.admin import (
 LAUNCHER = """\
 The launcher is a command with these subcommands:
   broker DIR PORT        format DIR if it is new, then run a combined broker and controller (node id 1) on it in the
-                         foreground, listening on 127.0.0.1:PORT, its controller on PORT+1; SIGTERM has to stop it cleanly,
-                         so `exec` the JVM
+                         foreground, listening on 127.0.0.1:PORT, its controller on PORT+1; SIGTERM has to stop it cleanly
+                         and SIGKILL at once, so `exec` the JVM
   ready PORT             return when something listens on 127.0.0.1:PORT
   topics ARGS...         kafka-topics
   dump-log ARGS...       kafka-dump-log
@@ -68,11 +71,10 @@ COMPLAINT = re.compile(
     r"isvalid: false|Exception|[Mm]ismatch|out of order|Non-consecutive|not found|[Cc]orrupt|Could not|ERROR|Error at"
     r"|Failed|failed|invalid bytes"
 )
-# Lines at level ERROR with which Kafka comments on what it does itself: new partitions of a topic that exists, and a topic
-# being deleted whose indexes it builds once more before it removes them.
-KAFKA_NOISE = re.compile(
-    r"Expected partition .* to exist, but it was missing\. Creating|-delete/.*rebuilding index files"
-)
+# A line at level ERROR with which Kafka comments on what it does itself: new partitions of a topic that exists.
+KAFKA_NOISE = re.compile(r"Expected partition .* to exist, but it was missing\. Creating")
+# What either broker may say when it starts on a directory that was not closed.
+RECOVERY_NOISE = re.compile(r"cut off \d+ bytes")
 SHOWN = 5
 
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {
@@ -91,6 +93,20 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "empty": (2, {"retention.bytes": "1000000"}),
     "deleted": (1, {}),
 }
+
+# For the load under which a broker is killed: configs of the topic, of its producer, and bytes of a value.
+LOAD_TOPICS: dict[str, tuple[dict[str, str], dict[str, Any], int]] = {
+    "load-plain": ({}, {"max.in.flight.requests.per.connection": 1}, 100),
+    "load-idempotent": ({}, {"enable.idempotence": True, "compression.type": "zstd"}, 100),
+    "load-segments": ({"segment.bytes": "1048576", "index.interval.bytes": "1024"}, {"enable.idempotence": True}, 1000),
+    "load-compact": (
+        {"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * DAY_MS)},
+        {"enable.idempotence": True, "compression.type": "lz4"},
+        100,
+    ),
+}
+LOAD_ACKNOWLEDGED = 5000  # per topic, before the kill
+LOAD_QUEUED = 2000  # per topic, kept waiting in the producer
 
 
 class Row(NamedTuple):
@@ -151,8 +167,10 @@ class Programs:
         return self.work / f"{self.runs:02d}-{name}.log"
 
     @contextmanager
-    def diamant_broker(self, directory: Path) -> Iterator[str]:
-        """Diamant on a directory; stopped with SIGTERM, which has to end well and leave the mark of a clean shutdown."""
+    def diamant_broker(self, directory: Path, *, is_killed: bool = False) -> Iterator[str]:
+        """Diamant on a directory; stopped with SIGTERM, which has to end well and leave the mark of a clean shutdown, or
+        with SIGKILL.
+        """
         log = self._log("diamant")
         port = free_port(self.port)
         command = [*self.diamant, "start", "--listen", f"127.0.0.1:{port}", "--data", str(directory)]
@@ -167,14 +185,16 @@ class Programs:
                     raise RuntimeError(f"Diamant did not start on {directory}: see {log}")
                 yield f"127.0.0.1:{port}"
             finally:
-                code = stop(process)
-        self._report_stop("Diamant", directory, [] if code == 0 else [f"exit code {code}, see {log}"])
-        noise = [line for line in log.read_text().splitlines() if re.search(r"\b(ERROR|WARNING)\b|Traceback", line)]
+                code = kill(process) if is_killed else stop(process)
+        if not is_killed:
+            self._report_stop("Diamant", directory, [] if code == 0 else [f"exit code {code}, see {log}"])
+        lines = [line for line in log.read_text().splitlines() if not RECOVERY_NOISE.search(line)]
+        noise = [line for line in lines if re.search(r"\b(ERROR|WARNING)\b|Traceback", line)]
         self.checks.report(f"Diamant has no warnings or errors on {directory.name}", noise)
 
     @contextmanager
-    def kafka_broker(self, directory: Path) -> Iterator[str]:
-        """Kafka on a directory, stopped with SIGTERM."""
+    def kafka_broker(self, directory: Path, *, is_killed: bool = False) -> Iterator[str]:
+        """Kafka on a directory, stopped with SIGTERM or SIGKILL."""
         log = self._log("kafka")
         port = free_port(self.port)
         with log.open("w") as output:
@@ -187,9 +207,10 @@ class Programs:
                     raise RuntimeError(f"Kafka did not start on {directory}: see {log}")
                 yield f"127.0.0.1:{port}"
             finally:
-                code = stop(process)
-        # A JVM ends with 143 after SIGTERM, also when it took its time to close everything.
-        self._report_stop("Kafka", directory, [] if code in (0, 143, -15) else [f"exit code {code}, see {log}"])
+                code = kill(process) if is_killed else stop(process)
+        if not is_killed:
+            # A JVM ends with 143 after SIGTERM, also when it took its time to close everything.
+            self._report_stop("Kafka", directory, [] if code in (0, 143, -15) else [f"exit code {code}, see {log}"])
         lines = [line for line in log.read_text().splitlines() if not KAFKA_NOISE.search(line)]
         noise = [line for line in lines if re.search(r"\b(ERROR|FATAL)\b|[Cc]orrupt", line)]
         self.checks.report(f"Kafka has no errors on {directory.name}", noise)
@@ -223,6 +244,14 @@ def stop(process: subprocess.Popen[Any]) -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
+
+
+def kill(process: subprocess.Popen[Any]) -> int:
+    """End a process without warning, as a crash would."""
+    if process.poll() is not None:
+        raise RuntimeError(f"the broker ended by itself with {process.returncode}")
+    process.kill()
+    return process.wait(30)
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
@@ -338,6 +367,81 @@ def transact(servers: str) -> None:
             producer.produce("transactions", f"{number}-{index}", "key")
         producer.flush(30)
         finish(60)
+
+
+class Load:
+    """A producer that is never finished: it sends the numbers 0, 1, 2... to the one partition of a topic."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        _, config, size = LOAD_TOPICS[topic]
+        self.topic = topic
+        self.size = size
+        self.sent = 0
+        self.acknowledged = 0
+        self.faults: list[str] = []
+        self._producer = Producer(
+            {"bootstrap.servers": servers, "linger.ms": 2, "acks": "all", "log_level": 0, **config}
+        )
+
+    def top_up(self) -> None:
+        """Keep the queue full, take what was acknowledged."""
+        while len(self._producer) < LOAD_QUEUED:
+            value = f"{self.sent}-".encode().ljust(self.size, b"x")
+            self._producer.produce(self.topic, value, str(self.sent % 50), partition=0, on_delivery=self._delivered)
+            self.sent += 1
+        self._producer.poll(0)
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            if message.offset() != self.acknowledged:
+                self.faults.append(f"record {self.acknowledged} was acknowledged at offset {message.offset()}")
+            self.acknowledged += 1
+
+    def abandon(self) -> None:
+        """Give up what was not acknowledged."""
+        self._producer.purge()
+        self._producer.flush(10)
+
+    def check(self, seen: Contents) -> tuple[list[str], str]:
+        """All that was acknowledged is there, and at every offset the number that was sent for it; faults and a remark."""
+        rows = seen.records[self.topic, 0]
+        faults = list(self.faults)
+        if len(rows) < self.acknowledged:
+            faults.append(f"{self.topic}: {self.acknowledged} acknowledged, {len(rows)} are there")
+        for number, row in enumerate(rows):
+            found = (row.offset, (row.value or b"").partition(b"-")[0], len(row.value or b""))
+            if found != (number, str(number).encode(), self.size):
+                faults.append(f"{self.topic}: expected record {number} at offset {number}, got {found}")
+                break
+        return faults, f"{self.topic}: {self.acknowledged} acknowledged, {len(rows)} there, {self.sent} sent"
+
+
+class Press(threading.Thread):
+    """Keeps all loads going until it is told to stop, also while the broker is being killed."""
+
+    def __init__(self, servers: str) -> None:
+        super().__init__(daemon=True)
+        self.loads = [Load(servers, topic) for topic in LOAD_TOPICS]
+        self._is_over = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self._is_over.is_set():
+            for load in self.loads:
+                load.top_up()
+
+    def wait_for_acknowledged(self) -> None:
+        """Return when every topic has so many that the kill is worth it."""
+        wait_until(
+            lambda: min(load.acknowledged for load in self.loads) >= LOAD_ACKNOWLEDGED, "the load is acknowledged", 120
+        )
+
+    def end(self) -> None:
+        """Stop sending; answers that came before the broker was gone have been taken."""
+        self._is_over.set()
+        self.join()
+        for load in self.loads:
+            load.abandon()
 
 
 def wait_for_bounds(consumer: Consumer, partition: tuple[str, int]) -> tuple[int, int]:
@@ -584,6 +688,70 @@ def check_kafka_first(programs: Programs, seed: int) -> None:
         compare(checks, "Kafka, back from Diamant", written, contents(servers, set(written.topics)))
 
 
+def create_load_topics(servers: str) -> None:
+    """The topics of the load."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    wait_for_all(admin.create_topics([NewTopic(name, 1, 1, config=row[0]) for name, row in LOAD_TOPICS.items()]))
+
+
+def check_killed(programs: Programs, seed: int, who: str) -> None:
+    """One broker is killed under load, the other takes over and gives back."""
+    checks = programs.checks
+    directory = programs.work / f"killed-{who.lower()}"
+    brokers = {"Diamant": programs.diamant_broker, "Kafka": programs.kafka_broker}
+    other = "Kafka" if who == "Diamant" else "Diamant"
+    with brokers[who](directory, is_killed=True) as servers:
+        create_load_topics(servers)
+        fill(servers, seed)
+        if who == "Kafka":
+            transact(servers)
+        before = contents(servers)
+        # Neither broker writes down a moved log start at once: Diamant within 5 s, Kafka within 60 s or with a deletion.
+        checkpoint = directory / "log-start-offset-checkpoint"
+        wait_until(
+            lambda: checkpoint.exists() and "trimmed 0 60" in checkpoint.read_text(),
+            f"{checkpoint} has the DeleteRecords",
+            90,
+        )
+        press = Press(servers)
+        press.wait_for_acknowledged()
+    press.end()
+    checks.report(
+        f"{who} was killed",
+        ["there is a .kafka_cleanshutdown"] if (directory / ".kafka_cleanshutdown").exists() else [],
+    )
+    names = set(before.topics)
+    with brokers[other](directory) as servers:
+        after = contents(servers, names)
+        for load in press.loads:
+            checks.report(f"{other} after {who}'s crash has what was acknowledged", *load.check(after))
+        quiet = without_load(after)
+        compare(checks, f"{other} after {who}'s crash, other topics", without_load(before), quiet)
+        append(servers, seed + 10)
+        written = contents(servers)
+    check_files(programs, directory, written)
+    with brokers[who](directory) as servers:
+        compare(checks, f"{who}, back from {other}", written, contents(servers, names))
+
+
+def without_load(seen: Contents) -> Contents:
+    """The same without what the load moved: the bounds and records of its topics."""
+    return seen._replace(
+        bounds={partition: row for partition, row in seen.bounds.items() if partition[0] not in LOAD_TOPICS},
+        by_time={partition: row for partition, row in seen.by_time.items() if partition[0] not in LOAD_TOPICS},
+        records={partition: row for partition, row in seen.records.items() if partition[0] not in LOAD_TOPICS},
+    )
+
+
+def check_unclean(programs: Programs, seed: int) -> None:
+    """Both directions; the second is tried also if the first breaks off."""
+    for who in ("Diamant", "Kafka"):
+        try:
+            check_killed(programs, seed, who)
+        except Exception as error:
+            programs.checks.report(f"the crash of {who} ran to its end", [f"{type(error).__name__}: {error}"])
+
+
 def free_port(first: int) -> int:
     """The first port from `first` on that is free now together with the next one."""
     for port in range(first, first + 90, 2):
@@ -626,7 +794,7 @@ def main() -> int:
         help="where to look for two free ports (default: 19092); better none that the system gives to clients",
     )
     parser.add_argument("--seed", type=int, default=None, help="seed of the records (default: a new one, printed)")
-    parser.add_argument("--only", choices=("diamant-first", "kafka-first"), help="one half of the checks")
+    parser.add_argument("--only", choices=("diamant-first", "kafka-first", "unclean"), help="one part of the checks")
     options = parser.parse_args()
     seed = random.randrange(1 << 30) if options.seed is None else options.seed
     print(f"seed {seed}")
@@ -635,12 +803,17 @@ def main() -> int:
         work = options.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
         programs = Programs(options.kafka, options.diamant, work.resolve(), options.port, checks)
-        for name, run in (("diamant-first", check_diamant_first), ("kafka-first", check_kafka_first)):
+        parts = (
+            ("diamant-first", check_diamant_first),
+            ("kafka-first", check_kafka_first),
+            ("unclean", check_unclean),
+        )
+        for name, run in parts:
             if options.only not in (None, name):
                 continue
             try:
                 run(programs, seed)
-            except Exception as error:  # what cannot go on is a failed check; the other half still runs
+            except Exception as error:  # what cannot go on is a failed check; the other parts still run
                 checks.report(f"{name} ran to its end", [f"{type(error).__name__}: {error}"])
     print(f"{checks.passed} passed, {checks.failed} failed")
     return 1 if checks.failed else 0

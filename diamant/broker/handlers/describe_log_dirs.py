@@ -7,6 +7,7 @@ Source: ReplicaManager.describeLogDirs.
 
 from __future__ import annotations
 
+import os.path
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.dispatch import Api, RequestContext
@@ -39,7 +40,7 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     total_bytes, usable_bytes = broker.env.disk_usage(broker.directory.path)
     result = {
         "error_code": 0,
-        "log_dir": broker.directory.path,
+        "log_dir": os.path.abspath(broker.directory.path),
         "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
         "total_bytes": total_bytes,
         "usable_bytes": usable_bytes,
