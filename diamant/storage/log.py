@@ -221,7 +221,7 @@ class Log:
         is_client: bool,
     ) -> AppendResult:
         if self.write_failure is not None or self.is_deleted:
-            raise self._storage_error(self.write_failure)
+            raise self._storage_error(self.write_failure) from self.write_failure
         config = self.config
         if size > config.segment_bytes:
             raise KafkaError(
