@@ -39,8 +39,9 @@ bench: $(DEV_STAMP) ## measure (bench/README.md says what)
 	@test -f bench/run.py || { echo "bench/run.py: there is no benchmark yet" >&2; exit 1; }
 	$(BIN)/python bench/run.py
 
-docs: $(DEV_STAMP) ## write docs/configuration.md from the tables
+docs: $(DEV_STAMP) ## write docs/configuration.md and docs/metrics.md from the tables
 	$(BIN)/python -m diamant.broker.config_docs docs/configuration.md
+	$(BIN)/python -m diamant.broker.metrics_docs docs/metrics.md
 
 clean: ## remove what was made; data stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

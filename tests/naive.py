@@ -147,3 +147,47 @@ def crc32c(data: bytes) -> int:
 def gunzip(data: bytes) -> bytes:
     """Decompress one gzip member."""
     return zlib.decompress(data, 31)
+
+
+def siphash128(key: bytes, data: bytes) -> bytes:
+    """SipHash-2-4 with 16 bytes of output, with arithmetic on whole numbers."""
+    mask = 2**64 - 1
+
+    def rotated(value: int, bits: int) -> int:
+        return (value << bits | value >> 64 - bits) & mask
+
+    def rounds(v: list[int], count: int) -> None:
+        for _ in range(count):
+            v[0] = (v[0] + v[1]) & mask
+            v[1] = rotated(v[1], 13) ^ v[0]
+            v[0] = rotated(v[0], 32)
+            v[2] = (v[2] + v[3]) & mask
+            v[3] = rotated(v[3], 16) ^ v[2]
+            v[0] = (v[0] + v[3]) & mask
+            v[3] = rotated(v[3], 21) ^ v[0]
+            v[2] = (v[2] + v[1]) & mask
+            v[1] = rotated(v[1], 17) ^ v[2]
+            v[2] = rotated(v[2], 32)
+
+    k = [int.from_bytes(key[start : start + 8], "little") for start in (0, 8)]
+    v = [int.from_bytes(text, "big") for text in (b"somepseu", b"dorandom", b"lygenera", b"tedbytes")]
+    v = [word ^ k[index % 2] for index, word in enumerate(v)]
+    v[1] ^= 0xEE
+    padded = data + bytes(7 - len(data) % 8) + bytes([len(data) % 256])
+    for start in range(0, len(padded), 8):
+        word = int.from_bytes(padded[start : start + 8], "little")
+        v[3] ^= word
+        rounds(v, 2)
+        v[0] ^= word
+    v[2] ^= 0xEE
+    rounds(v, 4)
+    out = (v[0] ^ v[1] ^ v[2] ^ v[3]).to_bytes(8, "little")
+    v[1] ^= 0xDD
+    rounds(v, 4)
+    return out + (v[0] ^ v[1] ^ v[2] ^ v[3]).to_bytes(8, "little")
+
+
+def latest_offsets(older: list[tuple[bytes, int]], dirty: list[tuple[bytes, int]]) -> list[int]:
+    """The offsets that stay of (key, offset): the last of each key in `dirty`, and all in `older` whose key is not there."""
+    last = dict(dirty)
+    return sorted([*last.values(), *(offset for key, offset in older if key not in last)])

@@ -20,19 +20,23 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+from diamant.broker.cleaning import cleaner_settings, make_cleaner
 from diamant.broker.compiled_walk import CompiledWalk
 from diamant.broker.config import BrokerConfig
 from diamant.broker.dispatch import Dispatcher, frame_header
 from diamant.broker.flusher import Flusher
 from diamant.broker.handlers import APIS
 from diamant.broker.handlers.metadata import MetadataCache
+from diamant.broker.http import HttpServer
 from diamant.broker.listeners import META_ADDRESSES, Listener
 from diamant.broker.producer_ids import ProducerIds
 from diamant.broker.purgatory import Purgatory
 from diamant.broker.scheduler import Job, Scheduler
 from diamant.broker.server import Server, ServerLimits
+from diamant.broker.topic_metrics import BrokerTopicMetrics
 from diamant.broker.topics import Topics
 from diamant.cleaner.retention import deletable_segments
+from diamant.cleaner.service import CleanerService
 from diamant.protocol.metadata_records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
 from diamant.storage.env import Env, RealEnv
 from diamant.storage.log import Log
@@ -71,8 +75,10 @@ class Broker:
     purgatory: Purgatory
     flusher: Flusher
     scheduler: Scheduler
+    cleaner: CleanerService
     producer_ids: ProducerIds
     server: Server
+    topic_metrics: BrokerTopicMetrics
     batch_checkers: ThreadPoolExecutor
 
     def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None) -> None:
@@ -83,6 +89,8 @@ class Broker:
         self.api_versions_cache: dict[int, bytes] = {}
         self.served_keys = frozenset(api.key for api in APIS)
         self.addresses: list[Listener] = []
+        self.http_address: Listener | None = None
+        self._http: HttpServer | None = None
         self._changed_since_ms: int | None = None
         self._last_timed_flush_ms = 0
         self._is_started = False
@@ -92,6 +100,11 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """What a client's `bootstrap.servers` should say: every listener's address."""
         return ",".join(listener.address for listener in self.addresses)
+
+    @property
+    def http_url(self) -> str | None:
+        """Where `/metrics` and `/health` are, as ``http://host:port``; None if HTTP is off."""
+        return f"http://{self.http_address.address}" if self.http_address is not None else None
 
     @property
     def cluster_id(self) -> str:
@@ -121,12 +134,15 @@ class Broker:
             self.compiled_walk = CompiledWalk(self.directory.validation)
             self.directory.on_flush_due = self._flush_due
             self.producer_ids = ProducerIds(lambda: self.metadata.image.next_producer_id, self._commit_producer_ids)
-            self.topics = Topics(self.metadata, self.directory, self.config, self._log_changed)
+            self.topics = Topics(self.metadata, self.directory, self.config, self.log_changed)
+            self.topic_metrics = BrokerTopicMetrics(self.topics.by_name.__contains__)
+            self.cleaner = make_cleaner(self)
             await self._load()
             self._schedule_jobs()
             self.server = Server(Dispatcher(self, APIS), frame_header, self._limits())
             for (listener, sock), advertised in zip(sockets, self._advertised(), strict=True):
                 self.server.listen(sock, listener.name, advertised.host, advertised.port)
+            await self.cleaner.start()
             self.scheduler.start()
             self._is_started = True
             undo.pop_all()
@@ -136,6 +152,7 @@ class Broker:
             len(self.directory.logs),
             self.config.data_dir,
         )
+        self._start_http()
 
     async def stop(self) -> None:
         """Answer what is under way, write everything down, let go of the directory. Stopping twice is harmless."""
@@ -145,7 +162,11 @@ class Broker:
         self.server.stop_accepting()
         self.purgatory.close()
         await self.server.close(STOP_TIMEOUT_S)
+        http, self._http, self.http_address = self._http, None, None
+        if http is not None:
+            await http.close()
         await self.scheduler.stop()
+        await self.cleaner.stop()
         await self.flusher.stop()
         self.batch_checkers.shutdown(wait=False)
         try:
@@ -233,6 +254,25 @@ class Broker:
             host = "" if not is_explicit and bound.host in META_ADDRESSES else advertised.host
             yield advertised._replace(host=host, port=advertised.port or actual.port)
 
+    def _start_http(self) -> None:
+        """Answer HTTP if it is wanted and possible: what only looks on does not keep a broker from its work."""
+        listener = self.config.http_listener
+        if listener is None:
+            return
+        try:
+            with contextlib.ExitStack() as undo:
+                sock = undo.enter_context(_bind(listener))
+                http = HttpServer(self, sock)
+                http.start()
+                undo.pop_all()
+        except OSError as error:
+            reason = error.strerror or error
+            logger.warning("no /metrics and no /health: %s: %s (diamant.http.listen)", listener.address, reason)
+            return
+        self._http = http
+        self.http_address = _reachable(listener, sock)
+        logger.info("metrics at %s/metrics", self.http_url)
+
     # -- what happens while it runs ------------------------------------------------------------------------------
 
     def apply_dynamic_config(self) -> None:
@@ -240,16 +280,21 @@ class Broker:
         self.config = self._dynamic_config()
         self.server.limits = self._limits()
         self.topics.apply_configs(broker_config=self.config)
+        self.cleaner.reconfigure(cleaner_settings(self.config))
 
-    def _log_changed(self, log: Log) -> None:
+    def log_changed(self, log: Log) -> None:
         """After every append and whatever else a fetch may wait for."""
         if self._changed_since_ms is None:
             self._changed_since_ms = self.env.clock.now_ms()
             self.scheduler.poke()
         self.purgatory.wake(log)
+        if log.config.is_compacted:
+            self.cleaner.saw_append(log)
 
     def _flush_due(self, log: Log) -> None:
+        """A segment was rolled, or `flush.messages` is reached."""
         self.flusher.request(log)
+        self.cleaner.rolled(log)
 
     async def _commit_producer_ids(self, next_producer_id: int) -> None:
         self.metadata.append(
@@ -276,14 +321,14 @@ class Broker:
         self.scheduler.add(Job("flush.ms", self._timed_flush_due_ms, self._flush_timed))
 
     async def _retain(self) -> None:
-        """Delete segments that retention no longer keeps."""
+        """Delete segments that retention no longer keeps; compacted logs are the cleaner's."""
         now_ms = self.env.clock.now_ms()
         for count, log in enumerate(list(self.directory.logs.values()), start=1):
             try:
-                if not log.is_deleted and (segments := deletable_segments(log, now_ms)):
+                if not log.is_deleted and not log.config.is_compacted and (segments := deletable_segments(log, now_ms)):
                     freed = log.delete_oldest(segments)
                     logger.info("%s-%d: %d bytes deleted by retention", log.topic, log.partition, freed)
-                    self._log_changed(log)
+                    self.log_changed(log)
             except OSError as error:
                 logger.error("%s-%d: retention failed: %s", log.topic, log.partition, error)
             if count % LOGS_PER_TURN == 0:

@@ -19,7 +19,7 @@ import click
 
 from diamant import __version__
 from diamant.broker.commands.lazy import LazyCommand, LazyGroup
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config import DEFAULT_HTTP_LISTEN, BrokerConfig
 from diamant.broker.config_key import ConfigError
 from diamant.broker.listeners import Listener, listener_text
 from diamant.broker.properties import parse_properties
@@ -98,7 +98,7 @@ def make_config(
     file: str | None, settings: Sequence[str], addresses: Sequence[str], data_dir: str | None
 ) -> BrokerConfig:
     """What the options of `start` amount to: file, --set, --listen and --data. Raises ConfigError, OSError."""
-    properties: dict[str, str] = {}
+    properties = {"diamant.http.listen": DEFAULT_HTTP_LISTEN}
     if file is not None:
         with open(file, encoding="utf-8") as opened:
             properties.update(parse_properties(opened.read()))

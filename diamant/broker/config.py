@@ -37,11 +37,13 @@ from diamant.broker.listeners import (
     PLAINTEXT,
     Listener,
     listener_text,
+    parse_address,
     parse_listeners,
     parse_protocol_map,
 )
 from diamant.broker.properties import parse_properties
 from diamant.broker.topic_config import TOPIC_CONFIGS
+from diamant.cleaner.plan import KAFKA, PROMPT
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("diamant.config")
@@ -49,6 +51,9 @@ logger = logging.getLogger("diamant.config")
 _BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 _DOUBLE, _LIST = ConfigType.DOUBLE, ConfigType.LIST
 
+
+DEFAULT_HTTP_LISTEN = "127.0.0.1:9644"
+"""What `diamant start` takes for `diamant.http.listen`."""
 
 NO_EFFECT_YET = " No effect yet."
 """Ends the documentation of what is read, checked and shown, but not followed."""
@@ -263,13 +268,26 @@ _KEYS = (
         is_internal=True,
     ),
     # Cleaner
-    ConfigKey("log.cleaner.enable", _BOOLEAN, True, "Whether compacted topics are cleaned." + NO_EFFECT_YET),
-    ConfigKey("log.cleaner.threads", _INT, 1, "Cleanings at once." + NO_EFFECT_YET, at_least(0), is_dynamic=True),
+    ConfigKey(
+        "log.cleaner.enable",
+        _BOOLEAN,
+        True,
+        "Whether compacted topics are cleaned when they are due. If not, they are only on request; with "
+        "`diamant.cleaner.mode=kafka` retention does not delete from them either.",
+    ),
+    ConfigKey(
+        "log.cleaner.threads",
+        _INT,
+        1,
+        "Partitions that are cleaned at once. May be changed to half or twice as many at a time.",
+        at_least(1),
+        is_dynamic=True,
+    ),
     ConfigKey(
         "log.cleaner.backoff.ms",
         _LONG,
         15_000,
-        "Pause of the cleaner when there is nothing to do." + NO_EFFECT_YET,
+        "Pause of the cleaner when nothing is due.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -277,14 +295,15 @@ _KEYS = (
         "log.cleaner.dedupe.buffer.size",
         _LONG,
         134_217_728,
-        "Memory for the keys of a cleaning." + NO_EFFECT_YET,
+        "Memory for the keys of all cleanings at once; more than 1 MiB for each. If it is full the cleaner works on disk, or "
+        "with `diamant.cleaner.mode=kafka` cleans the rest later.",
         is_dynamic=True,
     ),
     ConfigKey(
         "log.cleaner.io.buffer.size",
         _INT,
         524_288,
-        "Memory for reading and writing." + NO_EFFECT_YET,
+        "Memory for reading and writing, for all cleanings at once. A batch that is larger is read nevertheless.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -292,17 +311,25 @@ _KEYS = (
         "log.cleaner.io.buffer.load.factor",
         _DOUBLE,
         0.9,
-        "How full the memory for keys may become." + NO_EFFECT_YET,
+        "How full the memory for keys may become with `diamant.cleaner.mode=kafka`.",
         is_dynamic=True,
     ),
     ConfigKey(
         "log.cleaner.io.max.bytes.per.second",
         _DOUBLE,
         DOUBLE_MAX,
-        "Most that the cleaner reads and writes in a second." + NO_EFFECT_YET,
+        "Most that the cleaner reads and writes in a second, in equal shares for `log.cleaner.threads`.",
         is_dynamic=True,
     ),
     # Of Diamant
+    ConfigKey(
+        "diamant.cleaner.mode",
+        _STRING,
+        PROMPT,
+        "`kafka`: cleans and deletes when, and as, Kafka does. `prompt`: keeps Kafka's promises and removes sooner what may go: "
+        "`max.compaction.lag.ms` holds without traffic, too, and what failed is tried again.",
+        any_of(PROMPT, KAFKA),
+    ),
     ConfigKey(
         "diamant.produce.validation",
         _STRING,
@@ -310,6 +337,14 @@ _KEYS = (
         "`full` checks each produced record as Kafka does; `header` checks CRC and header only, on topics that are neither "
         "compacted nor LogAppendTime: faster, and malformed records reach consumers.",
         any_of("full", "header"),
+    ),
+    ConfigKey(
+        "diamant.http.listen",
+        _STRING,
+        None,
+        "Where `/metrics` and `/health` are answered over HTTP, as `host:port`; an empty host is every interface, port 0 a "
+        f"free port, an empty text is off. `diamant start` sets `{DEFAULT_HTTP_LISTEN}` unless told otherwise; in "
+        "a program or a test it is off. If the address is in use the broker runs without.",
     ),
     # Metadata
     ConfigKey("metadata.log.dir", _STRING, None, "Directory of the metadata log; may only be the data directory."),
@@ -408,12 +443,15 @@ class BrokerConfig:
     metadata_log_max_record_bytes_between_snapshots: int
     metadata_log_max_snapshot_interval_ms: int
     diamant_produce_validation: str
+    diamant_cleaner_mode: str
 
     # Not rows but what rows amount to.
     data_dir: str
     listeners: list[Listener]
     advertised_listeners: list[Listener]
     """In the order of `listeners`. A port of 0 stands for the port that its listener gets."""
+    http_listener: Listener | None
+    """Where HTTP is answered; None if it is off."""
     warnings: tuple[str, ...]
     """What was accepted but is not as it seems, one line each; logged once when the configuration is made."""
     clock: str
@@ -436,6 +474,7 @@ class BrokerConfig:
             static["log.dirs"] = os.fspath(data_dir)
         self._resolve(static, {}, {})
         _check_compaction_lags(self._topic_defaults)
+        check_cleaner_memory(self._values)
         for warning in self.warnings:
             logger.warning(warning)
 
@@ -540,6 +579,7 @@ class BrokerConfig:
             data_dir=_data_dir(values),
             listeners=listeners,
             advertised_listeners=advertised,
+            http_listener=_http_listener(values),
             warnings=tuple(warnings),
             clock="system",
             _layers=layers,
@@ -671,6 +711,11 @@ def _listeners(values: Mapping[str, Value], *, is_map_set: bool) -> tuple[list[L
     return bound, [by_name[listener.name] for listener in bound]
 
 
+def _http_listener(values: Mapping[str, Value]) -> Listener | None:
+    text = values["diamant.http.listen"]
+    return parse_address("diamant.http.listen", str(text), "HTTP") if text else None
+
+
 def _names(listeners: Iterable[Listener]) -> str:
     return ", ".join(listener.name for listener in listeners) or "none"
 
@@ -678,6 +723,17 @@ def _names(listeners: Iterable[Listener]) -> str:
 def _advertised_by_default(listener: Listener) -> Listener:
     """A host that means every interface becomes this machine's name, for whoever has no connection to look at."""
     return listener._replace(host=socket.gethostname()) if listener.host in META_ADDRESSES else listener
+
+
+def check_cleaner_memory(values: Mapping[str, Value]) -> None:
+    """Whether each of the cleaner's threads has enough memory for keys (``KafkaConfig.validateValues``)."""
+    size, threads = values["log.cleaner.dedupe.buffer.size"], values["log.cleaner.threads"]
+    assert isinstance(size, int)
+    assert isinstance(threads, int)
+    if size // threads <= 1 << 20:
+        raise ConfigError(
+            f"log.cleaner.dedupe.buffer.size is {size} for {threads} log.cleaner.threads: it must be more than 1048576 for each"
+        )
 
 
 def _resolve_topic_defaults(values: Mapping[str, Value]) -> dict[str, Value]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from diamant.broker.cleaning import check_cleaner_change
 from diamant.broker.config import validate_dynamic_config
 from diamant.broker.topic_config import validate_topic_configs
 from diamant.broker.topics import check_name
@@ -61,6 +62,7 @@ def change_configs(
     else:
         for key, value in changes.items():
             validate_dynamic_config(key, value)
+        check_cleaner_change(broker.config, changes)
     effective = {key: value for key, value in changes.items() if present.get(key) != value}
     if validate_only or not effective:
         return

@@ -45,6 +45,13 @@ def listener_text(address: str) -> str:
     return f"{PLAINTEXT}://{address}" if _ADDRESS.fullmatch(address) else address
 
 
+def parse_address(config_name: str, text: str, listener_name: str) -> Listener:
+    """``host:port`` as a listener of that name, for what speaks no Kafka; raises ConfigError, naming the configuration."""
+    if _ADDRESS.fullmatch(text) is None or int(text.rpartition(":")[2]) > 0xFFFF:
+        raise ConfigError(f"{config_name}: {text!r} is not host:port with a port from 0 to 65535")
+    return _parse_listener(config_name, f"{listener_name}://{text}", {listener_name: PLAINTEXT})
+
+
 def parse_listeners(
     config_name: str, texts: Sequence[str], protocols: Mapping[str, str], *, names_may_share_ports: bool = False
 ) -> list[Listener]:

@@ -27,6 +27,8 @@ from diamant.broker.config_key import (
     format_value,
     list_of,
 )
+from diamant.cleaner.background_roll import with_clamped_jitter
+from diamant.cleaner.plan import KAFKA
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.log_config import LogConfig
 
@@ -394,7 +396,8 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     internal_bytes = _effective(TOPIC_CONFIGS["internal.segment.bytes"], overrides, broker)
     if internal_bytes is not None:
         fields["segment_bytes"] = internal_bytes
-    return LogConfig(**fields)
+    config = LogConfig(**fields)
+    return config if broker.diamant_cleaner_mode == KAFKA else with_clamped_jitter(config)
 
 
 def describe_topic_configs(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedConfig]:

@@ -69,7 +69,8 @@ class Topics:
     """Registry of topics; the loop thread owns it.
 
     `generation` grows with every change, for caches of encoded answers. `on_change(log)` is called after anything
-    that fetches may wait for.
+    that fetches may wait for. The attributes `on_...` tell the cleaner of a log that is new, about to be deleted, or has
+    another configuration than the given one now.
     """
 
     def __init__(
@@ -84,6 +85,9 @@ class Topics:
         self._on_change = on_change
         self.timed_logs: set[Log] = set()  # those with flush.ms
         self._in_creation: dict[str, asyncio.Future[None]] = {}
+        self.on_created: Callable[[Log], object] | None = None
+        self.on_deletion: Callable[[Log], object] | None = None
+        self.on_config_changed: Callable[[Log, LogConfig], object] | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -286,6 +290,8 @@ class Topics:
             del self.by_id[topic.topic_id]
             for log in topic.logs.values():
                 self.timed_logs.discard(log)
+                if self.on_deletion is not None:
+                    self.on_deletion(log)
                 try:
                     self._directory.delete_log(log)
                 except OSError as error:
@@ -312,8 +318,11 @@ class Topics:
                 continue
             settings = log_config(self.configs_of(name), self._config)
             for log in topic.logs.values():
+                before = log.config
                 log.update_config(settings)
                 self._note_timed(log)
+                if self.on_config_changed is not None:
+                    self.on_config_changed(log, before)
 
     async def sync(self) -> None:
         """Wait until what has been appended to the metadata log is on disk."""
@@ -345,6 +354,8 @@ class Topics:
                     return  # deleted meanwhile
                 self._directory.adopt(log)
                 self._take(topic, log, image)
+                if self.on_created is not None:
+                    self.on_created(log)
 
     def _create_log(self, topic: Topic, partition: int, config: LogConfig) -> Log:
         directory = self._directory

@@ -38,6 +38,10 @@ class Alarm:
         self._is_poked = True
         self._event.set()
 
+    def calm(self) -> None:
+        """Forget pokes so far: what they were for is about to be done."""
+        self._is_poked = False
+
     def look_again(self) -> None:
         """Have the waiter ask anew for what time it waits."""
         self._event.set()

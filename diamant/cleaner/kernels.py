@@ -1,16 +1,17 @@
 """Compiled loops over records (numba). Importing this module loads numba (about 65 MB and 0.3 s): never on the loop thread.
 
-Each kernel takes arrays and scalars only, releases the GIL, and has a plain twin that it is tested against. The compiled code
-is cached on disk beside this file, or where NUMBA_CACHE_DIR says; without a writable cache it is compiled once per process.
+Each kernel takes arrays and scalars only, releases the GIL, and has a plain twin that it is tested against. This one serves
+Produce; those of the cleaner are in `map_kernels.py` and `rewrite_kernels.py`. See `kernel_cache.py` for where the compiled
+code is kept.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
+from diamant.cleaner.kernel_cache import compiled
 from diamant.protocol.validation import (
     BAD_HEADER,
     BAD_HEADER_COUNT,
@@ -28,11 +29,7 @@ from diamant.protocol.validation import (
 from diamant.protocol.validation import walk_records as plain_walk_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
-
-F = TypeVar("F", bound="Callable[..., object]")
 
 SMALL_BATCH_RECORDS = 4
 """Below this the plain walk is quicker than calling compiled code (about 3 us)."""
@@ -42,12 +39,7 @@ _GREATEST_BASE_TIMESTAMP = 2**62
 _NO_TIMESTAMP = -1
 
 
-def _compiled(function: F) -> F:
-    """Compile on first call; typed as the function it wraps."""
-    return cast(F, numba.njit(cache=True, nogil=True)(function))
-
-
-@_compiled
+@compiled
 def read_raw(data: NDArray[np.uint8], position: int, end: int, max_size: int) -> tuple[int, int, int]:
     """(fault, ZigZag form, position after it) of a varint of at most `max_size` (5 or 10) bytes that ends before `end`."""
     value = np.uint64(0)
@@ -64,7 +56,7 @@ def read_raw(data: NDArray[np.uint8], position: int, end: int, max_size: int) ->
     return BAD_VARINT, 0, position
 
 
-@_compiled
+@compiled
 def skip_headers(data: NDArray[np.uint8], position: int, record_end: int, end: int) -> tuple[int, int]:
     """(fault, position after the headers) from the header count at `position` on."""
     fault, raw, position = read_raw(data, position, end, 5)
@@ -88,7 +80,7 @@ def skip_headers(data: NDArray[np.uint8], position: int, record_end: int, end: i
     return NO_FAULT, position
 
 
-@_compiled
+@compiled
 def walk(data: NDArray[np.uint8], record_count: int, base_timestamp: int) -> tuple[int, int, int, int, int, bool, int]:
     """The fields of WalkOutcome for the records that should fill `data` (uint8[n]) exactly."""
     end = len(data)
@@ -160,7 +152,10 @@ def walk_records(
         return plain_walk_records(payload, record_count, base_timestamp, checks)
     if not -_GREATEST_BASE_TIMESTAMP <= base_timestamp <= _GREATEST_BASE_TIMESTAMP:
         return WalkOutcome(TIMESTAMP_OVERFLOW, 0, 0, _NO_TIMESTAMP, -1, False, _INT64_MAX)
-    return WalkOutcome._make(walk(np.frombuffer(payload, np.uint8), record_count, base_timestamp))
+    data = np.frombuffer(payload, np.uint8)
+    # Whatever the buffer is: the walk is compiled for read-only memory alone.
+    data.flags.writeable = False
+    return WalkOutcome._make(walk(data, record_count, base_timestamp))
 
 
 def warm_up() -> None:

@@ -1,5 +1,7 @@
 """Cleaning one partition directory without a broker: open it, clean if it is due, close it as an orderly shutdown does.
 
+It is opened as after an orderly shutdown or, with `is_clean` False, as after a crash: then what lies above the recovery point of
+the log directory's checkpoint is scanned, a torn tail is cut off and indexes are built anew, before the cleaner looks at it.
 The directory must not be in use: the caller holds the lock of its log directory. The clock of the `Env` is the time of
 everything: expired producers, lags, horizons, retention.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,12 +25,13 @@ from diamant.cleaner.throttle import Throttle
 from diamant.storage import checkpoints, names
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env, parent
-from diamant.storage.errors import StorageError
+from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.leader_batch import Validation
 from diamant.storage.loader import load_log
 from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
 from diamant.storage.replace import replace_segments
+from diamant.storage.txn_index import TransactionIndex
 from diamant.storage.uuid_text import ZERO_ID
 
 Engine: TypeAlias = Callable[[Env, CleanPlan, Callable[[OutputSegment], None]], CleanResult]
@@ -75,6 +78,39 @@ def inline_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment]
     return rewrite.clean(env, plan, on_output=on_output, throttle=Throttle(plan.io_max_bytes_per_second))
 
 
+def compiled_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
+    """Clean in this thread, by the compiled engine, which takes some ten seconds to be compiled for the first time."""
+    from diamant.cleaner import compiled_rewrite
+
+    return compiled_rewrite.clean(env, plan, on_output=on_output, throttle=Throttle(plan.io_max_bytes_per_second))
+
+
+def process_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
+    """Clean in a worker process, as a broker does, within its limit of memory; not from a thread with an event loop.
+
+    The worker chooses between the plain and the compiled engine by the size of the plan. Real files only.
+    """
+    import asyncio
+
+    from diamant.cleaner.process_runner import ProcessRunner
+
+    async def swap(output: OutputSegment) -> None:
+        on_output(output)
+
+    async def work() -> CleanResult:
+        runner = ProcessRunner(env, niceness=0)
+        try:
+            return await runner.run(plan, on_output=swap)
+        finally:
+            await runner.close()
+
+    return asyncio.run(work())
+
+
+ENGINES: Mapping[str, Engine] = {"inline": inline_engine, "compiled": compiled_engine, "process": process_engine}
+"""By the names that the command line knows them by."""
+
+
 def clean_partition(
     env: Env,
     directory: str,
@@ -85,12 +121,14 @@ def clean_partition(
     first_dirty_offset: int | None = None,
     is_forced: bool = False,
     with_retention: bool = False,
+    is_clean: bool = True,
     engine: Engine = inline_engine,
 ) -> OfflineReport:
     """Clean the partition in `directory` if it is due, or if `is_forced` and anything is cleanable; blocks.
 
-    `first_dirty_offset` counts in place of the checkpoint. Files that a broker would remove later are removed at once.
-    Raises CorruptLog and the like with the outputs of earlier groups in place and the checkpoint unchanged.
+    `first_dirty_offset` counts in place of the checkpoint, `is_clean` tells of an orderly shutdown. Files that a broker would
+    remove later are removed at once. Raises CorruptLog and the like with the outputs of earlier groups in place and the
+    checkpoint unchanged.
     """
     topic, partition = names.parse_partition_dir(os.path.basename(directory))
     if not any(name.endswith(names.LOG_SUFFIX) for name in env.list_dir(directory)):
@@ -98,6 +136,7 @@ def clean_partition(
     key = (topic, partition)
     log_directory = parent(directory)
     log_starts = _read_offsets(env, log_directory, names.LOG_START_OFFSET_CHECKPOINT)
+    recovery_points = {} if is_clean else _read_offsets(env, log_directory, names.RECOVERY_POINT_CHECKPOINT)
     log = load_log(
         env,
         directory,
@@ -106,9 +145,9 @@ def clean_partition(
         checkpoints.read_partition_metadata(env, directory) or ZERO_ID,
         config,
         Validation(),
-        recovery_point=0,
+        recovery_point=recovery_points.get(key, 0),
         log_start_offset=log_starts.get(key, 0),
-        is_clean=True,
+        is_clean=is_clean,
         producer_expiration_ms=producer_expiration_ms,
     )
     try:
@@ -150,26 +189,42 @@ def clean_partition(
         log.close()
 
 
-def preview_partition(env: Env, directory: str, *, clean: Callable[[str], OfflineReport]) -> OfflineReport:
+def preview_partition(
+    env: Env, directory: str, *, clean: Callable[[str], OfflineReport], is_clean: bool = True
+) -> OfflineReport:
     """Return what `clean` says of a copy of `directory`, whose name and log directory's checkpoints are the same.
 
-    Of the `.log` files only the active one is copied; the others are linked to, since cleaning only reads them. The copy
-    lies in the system's directory for temporary files, which must have room for the cleaned log. Real files only.
+    Of the `.log` files only those are copied that may be written to: the active one, and those that will be recovered. The
+    others are linked to, since cleaning only reads them. The copy lies in the system's directory for temporary files, which
+    must have room for the cleaned log. Real files only.
     """
     with tempfile.TemporaryDirectory(prefix="diamant-clean-") as temporary:
         copy = Path(temporary, os.path.basename(directory))
         copy.mkdir()
         listed = [name for name in env.list_dir(directory) if not env.is_dir(f"{directory}/{name}")]
         logs = [name for name in listed if name.endswith(names.LOG_SUFFIX)]
+        only_read = {name for name in logs[:-1] if is_clean and not _needs_recovery(env, directory, name)}
         for name in listed:
-            if name in logs[:-1]:
+            if name in only_read:
                 (copy / name).symlink_to(os.path.realpath(f"{directory}/{name}"))
             else:
                 shutil.copy2(f"{directory}/{name}", copy / name)
-        for name in (names.CLEANER_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT):
+        for name in (names.CLEANER_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.RECOVERY_POINT_CHECKPOINT):
             if env.exists(f"{parent(directory)}/{name}"):
                 shutil.copy2(f"{parent(directory)}/{name}", Path(temporary, name))
         return clean(str(copy))
+
+
+def _needs_recovery(env: Env, directory: str, log_name: str) -> bool:
+    """Tell whether a segment will be recovered even after an orderly shutdown: its indexes are missing or damaged."""
+    base_offset = names.offset_of(log_name)
+    if not env.exists(names.index_file(directory, base_offset)):
+        return True
+    try:
+        TransactionIndex(env, names.txn_index_file(directory, base_offset), base_offset).sanity_check()
+    except CorruptLog:
+        return True
+    return False
 
 
 def _clean(

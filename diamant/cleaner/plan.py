@@ -29,6 +29,7 @@ PROMPT = "prompt"
 MODES = (KAFKA, PROMPT)
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_SEGMENT_BYTES = 2**31 - 1
 INDEX_ENTRY_BYTES = 8
 TIME_INDEX_ENTRY_BYTES = 12
 
@@ -239,9 +240,12 @@ def expiry_slice_ms(config: LogConfig, mode: str) -> int | None:
 def ends_output(plan: CleanPlan, written_bytes: int, following: SegmentPlan) -> bool:
     """Tell whether an output of `written_bytes` must end before the group's next source is added (mode prompt only).
 
-    Recompression can make an output larger than its sources were, so that the limits the group was made by no longer hold.
+    Recompression can make an output larger than its sources were, and so can the present format where they are of an old
+    one, so that the limits the group was made by no longer hold. For what no segment can hold (2 GiB) a source is taken twice.
     """
-    return not plan.is_kafka and written_bytes + following.size > plan.segment_bytes
+    if plan.is_kafka:
+        return False
+    return written_bytes + following.size > plan.segment_bytes or written_bytes + 2 * following.size > MAX_SEGMENT_BYTES
 
 
 def aborted_from(plan: CleanPlan, segment_index: int, upper_bound: int) -> Iterator[AbortedTxn]:

@@ -7,16 +7,20 @@ Source: UnifiedLog.deleteOldSegments with its three rules: below the log start, 
 from __future__ import annotations
 
 from diamant.storage.log import Log
+from diamant.storage.segment import Segment
 
 
 def deletable_segments(log: Log, now_ms: int) -> int:
-    """How many of the oldest segments of `log` may go at `now_ms`; an empty active segment always stays."""
-    config = log.config
-    counts = [_below_log_start(log)]
-    if config.is_deleted:
-        counts.append(_over_size(log))
-        counts.append(_over_age(log, now_ms))
-    return max(counts)
+    """How many of the oldest segments of `log` may go at `now_ms`; an empty active segment always stays.
+
+    Each rule goes on where the one before it ended, as in Kafka: a young segment that goes because of the size does not
+    keep the old ones behind it.
+    """
+    count = _below_log_start(log)
+    if log.config.is_deleted:
+        count = _over_size(log, count)
+        count = _over_age(log, count, now_ms)
+    return count
 
 
 def _below_log_start(log: Log) -> int:
@@ -28,28 +32,30 @@ def _below_log_start(log: Log) -> int:
     return count
 
 
-def _over_size(log: Log) -> int:
+def _over_size(log: Log, count: int) -> int:
     limit = log.config.retention_bytes
     if limit < 0:
-        return 0
-    excess = log.size - limit
-    count = 0
-    for segment in log.segments:
-        if excess < segment.size or not segment.size:
+        return count
+    excess = log.size - limit - sum(segment.size for segment in log.segments[:count])
+    for segment in log.segments[count:]:
+        # One that the cleaner has emptied goes with the excess, even if that is 0.
+        if excess < segment.size or _is_empty_active(log, segment):
             break
         excess -= segment.size
         count += 1
     return count
 
 
-def _over_age(log: Log, now_ms: int) -> int:
+def _over_age(log: Log, count: int, now_ms: int) -> int:
     limit_ms = log.config.retention_ms
     if limit_ms < 0:
-        return 0
-    count = 0
-    for segment in log.segments:
-        is_empty_active = segment is log.active and not segment.size
-        if is_empty_active or now_ms - segment.largest_timestamp <= limit_ms:
+        return count
+    for segment in log.segments[count:]:
+        if _is_empty_active(log, segment) or now_ms - segment.largest_timestamp <= limit_ms:
             break
         count += 1
     return count
+
+
+def _is_empty_active(log: Log, segment: Segment) -> bool:
+    return segment is log.active and not segment.size

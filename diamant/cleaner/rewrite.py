@@ -31,6 +31,7 @@ from diamant.cleaner.result import (
     CleanResult,
     CleanStats,
     OnOutput,
+    OutputOverflow,
     OutputSegment,
     Throttle,
     never_done,
@@ -66,9 +67,9 @@ def clean(
 ) -> CleanResult:
     """Carry out `plan`; blocks, so not for the loop thread.
 
-    `on_output` is called for each group of segments as its files are complete. CorruptLog for bytes that are no batch,
-    OutputOverflow if an output cannot take what belongs into it, and whatever `check_done` raises; the files of the group
-    at hand are removed then, groups handed over before stay as they are.
+    `on_output` is called for each group of segments as its files are complete. CorruptLog for bytes that are no batch;
+    if an output cannot take what belongs into it OutputOverflow, in mode prompt CorruptLog of the source; and whatever
+    `check_done` raises. The files of the group at hand are removed then, groups handed over before stay as they are.
     """
     round_ = _Round(env, plan, check_done, throttle)
     stats = round_.stats
@@ -87,6 +88,8 @@ def clean(
 
 class _Round:
     """The state of one round."""
+
+    writer_type = SegmentWriter
 
     def __init__(self, env: Env, plan: CleanPlan, check_done: CheckDone, throttle: Throttle) -> None:
         self.env = env
@@ -207,7 +210,7 @@ class _Round:
 
     def _rewrite_from(self, group: Sequence[SegmentPlan], start: int) -> tuple[OutputSegment, int]:
         plan = self.plan
-        writer = SegmentWriter(
+        writer = self.writer_type(
             self.env,
             plan.directory,
             group[start].base_offset,
@@ -215,8 +218,8 @@ class _Round:
             segment_index_bytes=plan.segment_index_bytes,
             is_strict=plan.is_kafka,
         )
+        end = start
         try:
-            end = start
             while end < len(group) and (end == start or not ends_output(plan, writer.size, group[end])):
                 if plan.quarantined:
                     self.tracker.skip_to(group[end].base_offset)
@@ -224,6 +227,13 @@ class _Round:
                 end += 1
             sources = group[start:end]
             return writer.finish(sources[-1].modified_ms, tuple(one.base_offset for one in sources)), end
+        except OutputOverflow as error:
+            writer.abandon()
+            if plan.is_kafka:
+                raise
+            # Who calls can leave the segment out and clean the others (`quarantine`).
+            path = names.log_file(plan.directory, group[end].base_offset)
+            raise CorruptLog(path, 0, f"rewritten, it does not fit into a segment: {error.reason}") from error
         except BaseException:
             writer.abandon()
             raise

@@ -14,12 +14,12 @@ from struct import Struct
 from crc32c import crc32c
 
 from diamant.cleaner.plan import INDEX_ENTRY_BYTES, MAX_RELATIVE_OFFSET, TIME_INDEX_ENTRY_BYTES
+from diamant.cleaner.plan import MAX_SEGMENT_BYTES as MAX_SEGMENT_BYTES
 from diamant.cleaner.result import OutputOverflow, OutputSegment
 from diamant.storage import names
 from diamant.storage.env import Buffer, Env, File
 from diamant.storage.txn_index import AbortedTxn
 
-MAX_SEGMENT_BYTES = 2**31 - 1
 NO_TIMESTAMP = -1
 
 WRITE_BUFFER_BYTES = 256 * 1024

@@ -13,8 +13,10 @@ An entry is (integers big-endian)
          .    4  value length -1 null; value bytes
 
 A compressed entry is a wrapper: its value is the compressed concatenation of uncompressed entries, and its offset is
-that of the last of them. Inside, magic 0 has absolute offsets, magic 1 offsets 0 to n-1 relative to the first. A
-wrapper of magic 1 with LogAppendTime gives its timestamp to all. Source: `AbstractLegacyRecordBatch`, `LegacyRecord`.
+that of the last of them. In a wrapper of magic 0 they have absolute offsets, in one of magic 1 offsets 0 to n-1 relative
+to the first. A wrapper of magic 1 with LogAppendTime gives its timestamp to all entries of magic 1. The entries may be of
+the other magic than their wrapper: the cleaners of old brokers left such sets (KAFKA-4298). Source:
+`AbstractLegacyRecordBatch`, `LegacyRecord`.
 """
 
 from __future__ import annotations
@@ -151,7 +153,12 @@ def iter_legacy_records(buffer: Buffer, position: int = 0, *, max_bytes: int = D
     is_log_append_time = entry.magic == 1 and entry.attributes & LOG_APPEND_TIME_FLAG
     return iter(
         [
-            Record(one.offset + shift, entry.timestamp if is_log_append_time else one.timestamp, one.key, one.value)
+            Record(
+                one.offset + shift,
+                entry.timestamp if is_log_append_time and one.magic == 1 else one.timestamp,
+                one.key,
+                one.value,
+            )
             for one in inner
         ]
     )
@@ -180,8 +187,6 @@ def _unwrap(wrapper: LegacyEntry, position: int, max_bytes: int) -> list[LegacyE
     at = 0
     while at < len(payload):
         entry = parse_entry(payload, at)
-        if entry.magic != wrapper.magic:
-            raise CorruptBatch(at, f"an entry of magic {entry.magic} inside a wrapper of magic {wrapper.magic}")
         if entry.codec != compression.NONE:
             raise CorruptBatch(at, "a compressed entry inside a compressed entry")
         if crc32(memoryview(payload)[at + 16 : at + entry.size]) != entry.crc:

@@ -31,6 +31,9 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 MAX_RECORD_ERRORS = 10_000
 """Records that one refusal lists at most; bounds its response. Kafka lists all."""
 
+NO_KEY = "a record of a compacted topic must have a key"
+"""What is said of a record without a key where keys are a must."""
+
 # What a walk may find wrong with the bytes; numbers, for a compiled walk has no strings.
 NO_FAULT = 0
 CUT_OFF = 1
@@ -328,7 +331,7 @@ def _refuse_bad_records(payload: bytes | memoryview, header: BatchHeader, checks
         timestamp = header.base_timestamp + delta
         message: str | None = None
         if checks.must_have_key and key_size < 0:
-            message = "a record of a compacted topic must have a key"
+            message = NO_KEY
         elif not checks.is_log_append_time_topic and timestamp != NO_TIMESTAMP:
             if not earliest_ms <= timestamp <= latest_ms:
                 message = f"timestamp {timestamp} is out of range [{earliest_ms}, {latest_ms}]"

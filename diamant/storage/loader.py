@@ -98,6 +98,8 @@ def load_log(
             if index < first and segment.base_offset not in missing_index:
                 continue
             _rebuild_producers(producers, segments[:index], segment.base_offset, env)
+            # Behind a segment whose end was compacted away there is none yet.
+            producers.take_snapshot(segment.base_offset)
             recovered = recover_segment(segment, config, epochs, producers)
             producers.take_snapshot(segment.next_offset())
             if recovered.reason is None:
@@ -346,10 +348,12 @@ def _replay(producers: ProducerStateManager, header: BatchHeader, batch: memoryv
 
 
 def _rebuild_producers(producers: ProducerStateManager, earlier: list[Segment], offset: int, env: Env) -> None:
-    """Bring the producer state exactly to `offset`, from the newest snapshot below it and the batches after that."""
-    if producers.map_end_offset == offset:
-        return
-    producers.load(env.clock.now_ms(), offset, log_start_offset=earlier[0].base_offset if earlier else offset)
+    """Bring the producer state exactly to `offset`, from what was recovered before or else the newest snapshot below it.
+
+    Snapshots above `offset` are of a time before the recovery and go.
+    """
+    if not producers.is_loaded or producers.map_end_offset > offset:
+        producers.load(env.clock.now_ms(), offset, log_start_offset=earlier[0].base_offset if earlier else offset)
     _scan_producers(producers, earlier, offset)
 
 
@@ -378,9 +382,12 @@ def _load_producers(
     if is_clean and not producers.has_snapshots and end == segments[0].base_offset:
         producers.map_end_offset = end
         return
-    # After a recovery the state is there already, with all five batches per producer; a snapshot would know only one.
+    # After a recovery the state is there already, with all five batches per producer; a snapshot would know only one. It
+    # would not know the expired ones either, which the cleaner must not take for active.
     if producers.map_end_offset != end:
         producers.load(env.clock.now_ms(), end, log_start_offset=start)
         _scan_producers(producers, segments, end)
+    else:
+        producers.expire(env.clock.now_ms())
     producers.on_high_watermark(end)
     producers.take_snapshot(end)

@@ -219,6 +219,11 @@ class Segment:
         finally:
             file.close()
 
+    def pass_over_first_timestamp(self) -> None:
+        """Do without the first batch's timestamp, if nobody knows it yet: it cannot be read."""
+        if self._first_timestamp is None:
+            self._first_timestamp = NO_TIMESTAMP
+
     @property
     def largest_timestamp(self) -> int:
         """Largest record timestamp in ms, or the file's modification time if no record has one (LogSegment)."""

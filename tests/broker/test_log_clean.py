@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,49 @@ def test_a_dry_run_changes_nothing(partition: Path) -> None:
     assert result.exit_code == 0
     assert "would be cleaned up to offset 5" in result.output
     assert contents(partition) == before
+
+
+def test_every_engine_cleans(partition: Path) -> None:
+    """In this process or in a worker: the same words and the same files."""
+    found = []
+    for engine in ("inline", "compiled", "process"):
+        directory = partition.parent / engine / partition.name
+        shutil.copytree(partition, directory)
+        result = run(directory, "--engine", engine)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert f"cleaned up to offset 5 by the {engine} engine; records removed: 1 superseded" in result.output
+        found.append({path.name: path.read_bytes() for path in directory.iterdir()})
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("engine", ["inline", "process"])
+def test_every_engine_tells_of_corruption(partition: Path, engine: str) -> None:
+    """With the same words and status."""
+    path = partition / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content)
+    result = run(partition, "--engine", engine)
+    assert result.exit_code == 1
+    assert f"{path} at 0: the batch's CRC is wrong" in result.stderr
+
+
+def test_a_dry_run_after_a_crash_recovers_only_the_copy(partition: Path) -> None:
+    """The torn tail that it tells of is still there, in the active segment and in others; without --dry-run it goes."""
+    logs = sorted(partition.glob("*.log"))
+    for path in logs:
+        path.write_bytes(path.read_bytes() + b"torn")
+    before = contents(partition)
+    for options in (("--unclean",), ()):
+        result = run(partition, "--dry-run", *options)
+        assert contents(partition) == before
+    (partition / f"{0:020d}.index").unlink()
+    before = contents(partition)
+    assert run(partition, "--dry-run").exit_code == 0
+    assert contents(partition) == before
+    result = run(partition, "--unclean")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert not logs[0].read_bytes().endswith(b"torn")
 
 
 def test_json_has_everything(partition: Path) -> None:
@@ -153,7 +197,9 @@ def test_start_imports_none_of_the_log_commands() -> None:
         "import sys; from click.testing import CliRunner; from diamant.broker.cli import main\n"
         "for words in ([], ['log']):\n"
         "    assert 'clean' in CliRunner().invoke(main, [*words, '--help']).output or not words\n"
-        "print([name for name in sys.modules if name.startswith(('diamant.cleaner', 'diamant.broker.commands.log_'))])"
+        "unwanted = ('diamant.broker.commands.log_', 'diamant.cleaner.log_', 'diamant.cleaner.offline', "
+        "'diamant.cleaner.rewrite')\n"
+        "print([name for name in sys.modules if name.startswith(unwanted)])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -177,3 +177,12 @@ def test_an_output_that_grew_ends_early_in_mode_prompt() -> None:
     assert not ends_output(plan, 301, following)
     assert ends_output(replace(plan, mode=PROMPT), 301, following)
     assert not ends_output(replace(plan, mode=PROMPT), 300, following)
+
+
+def test_an_output_ends_in_time_for_what_a_segment_can_hold() -> None:
+    """Where segment.bytes is close to it: a source that doubles when it is rewritten still has room."""
+    plan = make_plan(segments(0, 10), segment_bytes=2**31 - 1)
+    plan = replace(plan, mode=PROMPT)
+    following = replace(plan.segments[0], size=10**9)
+    assert not ends_output(plan, 2**31 - 1 - 2 * 10**9, following)
+    assert ends_output(plan, 2**31 - 2 * 10**9, following)

@@ -6,6 +6,7 @@ Many scenarios are those of Kafka's LogCleanerTest and MemoryRecordsTest, in our
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -692,6 +693,50 @@ def test_an_output_that_outgrows_its_group_is_cut_in_mode_prompt(monkeypatch: py
             log.roll()
         result = rewrite.clean(log.env, log.plan(mode=mode))
         assert [output.source_base_offsets for output in result.outputs] == expected
+
+
+def test_a_source_that_outgrows_a_segment_is_named_in_mode_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the round can be done without it; in mode kafka it fails as Kafka's does. Either way nothing is changed."""
+    monkeypatch.setattr("diamant.cleaner.segment_writer.MAX_SEGMENT_BYTES", 500)
+    for mode, error in ((KAFKA, OutputOverflow), (PROMPT, CorruptLog)):
+        # Each old message becomes a batch of its own: the segment is more than twice as large then.
+        log = with_old_messages(*(make_message(0, offset, b"%d" % offset, b"") for offset in range(9)), end=9)
+        before = log.files()
+        with pytest.raises(error, match="bytes, at most 500 are possible") as caught:
+            log.clean(mode=mode)
+        assert log.files() == before
+        if isinstance(caught.value, CorruptLog):
+            assert caught.value.path == log.log.segments[0].path
+
+
+def test_a_segment_of_more_than_31_bits_of_offsets_is_named_in_mode_prompt() -> None:
+    """Old brokers left such ones (KAFKA-6264), and Kafka splits them when it starts. Here they stay as they are."""
+    for mode, error in ((KAFKA, OutputOverflow), (PROMPT, CorruptLog)):
+        log = CleanerLog()
+        log.data("a")
+        log.roll()
+        far = 2**31
+        content = build_batch([Record(0, 5, b"a", b"v")]) + build_batch([Record(far, 5, b"c", b"v")], base_offset=far)
+        file = log.env.open(log.log.segments[0].path)
+        file.truncate(0)
+        file.append(content)
+        file.close()
+        plan = log.plan(mode=mode)
+        segment = replace(plan.segments[0], size=len(content), next_base_offset=far + 1)
+        with pytest.raises(error, match="out of the segment's range of 31 bits"):
+            rewrite.clean(log.env, replace(plan, segments=(segment,), first_uncleanable_offset=far + 1))
+        assert leftovers(log) == []
+
+
+@pytest.mark.parametrize("preallocate", [False, True])
+def test_files_of_an_output_are_as_long_as_what_is_in_them(preallocate: bool) -> None:
+    """Kafka preallocates the files of a topic that wants it, and trims them in the end (KAFKA-5431): the result is the same."""
+    log = CleanerLog(preallocate=preallocate, segment_bytes=1024, index_interval_bytes=0)
+    one_each(log, "0", "1", "0", "1", "0")
+    log.roll()
+    result = log.clean(first_dirty=2)
+    sizes = {name.rpartition(".")[2]: len(content) for name, content in log.segment_files().items()}
+    assert sizes == {"log": result.stats.bytes_written, "index": 8, "timeindex": 12}
 
 
 # -- the log start ---------------------------------------------------------------------------------------------------

@@ -82,13 +82,29 @@ def _wrap(inner: bytes, magic: int = 1, codec: int = compression.GZIP) -> bytes:
     return make_message(magic, 9, None, compression.compress(codec, inner), attributes=codec)
 
 
+@pytest.mark.parametrize("has_log_append_time", [False, True])
+def test_entries_may_be_of_another_magic_than_their_wrapper(has_log_append_time: bool) -> None:
+    """As old cleaners left them (KAFKA-4298): offsets go by the wrapper's magic, times by the entry's."""
+    inner = make_message(0, 0, b"a", b"0") + make_message(1, 2, b"b", b"2", timestamp=5)
+    value = compression.compress(compression.GZIP, inner)
+    attributes = compression.GZIP | (8 if has_log_append_time else 0)
+    wrapper = make_message(1, 12, None, value, timestamp=7, attributes=attributes)
+    assert list(iter_records(wrapper)) == [
+        Record(10, -1, b"a", b"0"),
+        Record(12, 7 if has_log_append_time else 5, b"b", b"2"),
+    ]
+    assert parse_legacy_header(wrapper).base_offset == 10
+    inner = make_message(1, 11, b"a", b"0", timestamp=5) + make_message(0, 12, b"b", b"2")
+    wrapper = make_message(0, 12, None, compression.compress(compression.GZIP, inner), attributes=compression.GZIP)
+    assert list(iter_records(wrapper)) == [Record(11, 5, b"a", b"0"), Record(12, -1, b"b", b"2")]
+
+
 def test_bad_wrappers_are_corrupt() -> None:
-    """Nesting, mixed magics, no value, no entries, a codec of later times, a wrong inner CRC, cut off entries."""
+    """Nesting, no value, no entries, a codec of later times, a wrong inner CRC, cut off entries."""
     inner = make_message(1, 0, b"k", b"v")
     assert len(list(iter_records(_wrap(inner)))) == 1
     bad = {
         "inside a compressed entry": _wrap(_wrap(inner)),
-        "of magic 0 inside": _wrap(make_message(0, 0, b"k", b"v")),
         "has no value": make_message(1, 9, None, None, attributes=1),
         "holds no entries": _wrap(b""),
         "codec is 4": make_message(1, 9, None, compression.compress(compression.ZSTD, inner), attributes=4),

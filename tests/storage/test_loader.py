@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from diamant.storage.clock import SettableClock
 from diamant.storage.env import RealEnv
 from diamant.storage.leader_batch import Validation
 from diamant.storage.loader import load_log
 from diamant.storage.log import Log
+from diamant.storage.producer_snapshot import write_snapshot
+from tests.storage.conftest import START_MS
 from tests.storage.test_log import TOPIC_ID, batch, make_log, read_all, reopen
 
 
@@ -202,3 +205,46 @@ def test_a_copied_directory_opens_elsewhere(log: Log, tmp_path: Path) -> None:
     log.path = str(tmp_path / "copy" / "t-0")
     loaded, _ = load(log, is_clean=True)
     assert read_all(loaded) == expected
+
+
+def test_recovery_forgets_producers_that_expired(log: Log) -> None:
+    """As a load from a snapshot does: the cleaner would keep their last batches otherwise."""
+    log.append_as_leader(batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0))
+    log.append_as_leader(batch(b"b", producer_id=2, producer_epoch=0, base_sequence=0, timestamp=START_MS + 1))
+    log.close(is_clean=False)
+    assert isinstance(log.env.clock, SettableClock)
+    log.env.clock.set_ms(START_MS + 86_400_000)
+    loaded, _ = load(log)
+    assert [entry.producer_id for entry in loaded.producers.active_producers] == [2]
+
+
+def test_recovery_trusts_no_snapshot_of_before(log: Log) -> None:
+    """What lies above the recovered part is made anew from the batches: a snapshot may tell of what is not there any more."""
+    fill(log)
+    log.close(is_clean=False)
+    snapshots = files(log, ".snapshot")
+    contents = {path: path.read_bytes() for path in snapshots}
+    other = write_snapshot([])
+    for path in snapshots:
+        path.write_bytes(other)
+    loaded, _ = load(log)
+    loaded.close()
+    assert {path: path.read_bytes() for path in snapshots} == contents
+
+
+def test_recovery_goes_on_across_a_gap_between_segments(log: Log) -> None:
+    """Where the end of a segment was compacted away: all of a producer's last batches stay known, and a snapshot is taken."""
+    log.append_as_leader(batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0))
+    log.append_as_leader(batch(b"b", producer_id=1, producer_epoch=0, base_sequence=1))
+    size = log.active.size
+    log.append_as_leader(batch(b"c"))
+    log.roll()
+    log.append_as_leader(batch(b"d", producer_id=1, producer_epoch=0, base_sequence=2))
+    log.close(is_clean=False)
+    first = files(log, ".log")[0]
+    first.write_bytes(first.read_bytes()[:size])
+    loaded, _ = load(log)
+    assert (Path(log.path) / "00000000000000000003.snapshot").exists()
+    for sequence in range(3):
+        again = batch(b"%d" % sequence, producer_id=1, producer_epoch=0, base_sequence=sequence)
+        assert loaded.append_as_leader(again).is_duplicate

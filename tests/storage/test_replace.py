@@ -314,7 +314,7 @@ def test_appends_flushes_and_rolls_go_on_between_the_steps(log: Log) -> None:
     assert log.append_as_leader(batch(b"42", producer_id=1, producer_epoch=0, base_sequence=42)).is_duplicate
 
 
-def test_times_and_aborted_transactions_are_found_after_the_swap(log: Log) -> None:
+def test_times_are_found_after_the_swap(log: Log) -> None:
     """Lookups by timestamp use the new segment."""
     bases = bases_of(log)[:3]
     write_cleaned(log, bases, lambda offset: offset in (4, 6))

@@ -13,6 +13,7 @@ takes appends and reads them back.
 from __future__ import annotations
 
 import copy
+import errno
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -276,6 +277,30 @@ def _forget_sync(env: MemoryEnv, path: str) -> None:
     file = env.create_new(path)
     env.sync_dir(PATH)
     file.append(data)
+
+
+@pytest.mark.parametrize("scenario", ["merged", "end emptied"])
+def test_a_rename_that_fails_leaves_a_log_that_works(scenario: str) -> None:
+    """The disk refuses one rename: nothing has changed, or the log reads the new content and appends are refused."""
+    groups = SCENARIOS[scenario]
+    expected, _, _ = expect(groups)
+    outcomes = set()
+    for number in range(100):
+        env = MemoryEnv(SettableClock(START_MS))
+        log = start(env)
+        fault = env.fail("rename", f"{PATH}/*", errno.EIO, after=number, times=1)
+        with suppress(OSError):
+            clean(log, groups)
+        if not fault.hits:
+            break
+        fault.clear()
+        found = [content(log, first, end) for first, end, _ in expected.ranges]
+        outcome = [allowed.index(one) for one, (_, _, allowed) in zip(found, expected.ranges, strict=True)]
+        outcomes.add((max(outcome), log.write_failure is not None))
+        assert log.read(0, 1 << 20, isolation_level=0, min_one_message=True).size
+        log.close()
+        expected.check(recover(env, expected.recovery_point))
+    assert outcomes == {(0, False), (1, True)}
 
 
 def torn(env: MemoryEnv) -> None:

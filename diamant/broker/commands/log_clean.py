@@ -11,7 +11,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, NoReturn
 
@@ -20,7 +20,7 @@ import click
 from diamant.broker.config import BROKER_CONFIGS, BrokerConfig
 from diamant.broker.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.broker.topic_config import TOPIC_CONFIGS, log_config
-from diamant.cleaner.offline import Engine, OfflineReport, clean_partition, inline_engine, preview_partition
+from diamant.cleaner.offline import ENGINES, OfflineReport, clean_partition, preview_partition
 from diamant.cleaner.plan import KAFKA_MAP_ENTRY_BYTES, MODES, PROMPT, CleanerSettings, kafka_map_entries
 from diamant.storage import names
 from diamant.storage.clock import SettableClock, SystemClock
@@ -70,14 +70,15 @@ class Settings(NamedTuple):
 )
 @click.option(
     "--engine",
-    type=click.Choice(["inline", "process"]),
+    type=click.Choice(list(ENGINES)),
     default="inline",
     show_default=True,
-    help="What does the work: plain Python here, or compiled code in a worker process.",
+    help="What does the work: plain Python, compiled code, or a worker process with either, as in a broker.",
 )
 @click.option("--first-dirty", type=click.IntRange(min=0), metavar="OFFSET", help="Counts in place of the checkpoint.")
 @click.option("--force", is_flag=True, help="Clean also if the log is not due, as long as anything is cleanable.")
 @click.option("--retention", is_flag=True, help="Afterwards remove whole segments as cleanup.policy=delete demands.")
+@click.option("--unclean", is_flag=True, help="Recover first, as after a crash: what lies above the recovery point.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; the directory stays as it is.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON.")
 def clean(
@@ -89,6 +90,7 @@ def clean(
     first_dirty: int | None,
     force: bool,
     retention: bool,
+    unclean: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -97,8 +99,6 @@ def clean(
     Uses and updates the checkpoints in the directory above. The topic's cleanup.policy is taken to be compact unless --set
     says otherwise.
     """
-    if engine == "process":
-        _fail("--engine process is not there yet; use --engine inline")
     directory = os.path.abspath(directory)
     clock = SystemClock() if now_ms is None else SettableClock(now_ms)
     env = RealEnv(clock)
@@ -121,11 +121,12 @@ def clean(
             first_dirty_offset=first_dirty,
             is_forced=force,
             with_retention=retention,
+            is_clean=not unclean,
             engine=ENGINES[engine],
         )
 
     try:
-        report = preview_partition(env, directory, clean=run) if dry_run else run(directory)
+        report = preview_partition(env, directory, clean=run, is_clean=not unclean) if dry_run else run(directory)
     except StorageError as error:
         _fail(str(error))
     except OSError as error:
@@ -133,9 +134,6 @@ def clean(
     finally:
         lock.release()
     click.echo(json.dumps(report.to_fields()) if as_json else describe(report, is_dry_run=dry_run))
-
-
-ENGINES: Mapping[str, Engine] = {"inline": inline_engine}
 
 
 def parse_settings(settings: Sequence[str], mode: str) -> Settings:

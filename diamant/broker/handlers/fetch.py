@@ -21,6 +21,7 @@ from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_o
 from diamant.broker.leader_epoch import check_leader_epoch
 from diamant.broker.purgatory import Purgatory
 from diamant.broker.server import Answer
+from diamant.broker.topic_metrics import BrokerTopicMetrics
 from diamant.broker.topics import Topics
 from diamant.protocol.fetch import (
     FetchPartition,
@@ -40,7 +41,9 @@ FIRST_WITH_TOPIC_ID = 13
 
 def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Answer:
     """Read; answer now or when there is enough."""
-    fetch = PendingFetch(broker.topics, context.api_version, request, broker.config.fetch_max_bytes)
+    fetch = PendingFetch(
+        broker.topics, broker.topic_metrics, context.api_version, request, broker.config.fetch_max_bytes
+    )
     if fetch.read_all() or request.max_wait_ms <= 0:
         return fetch.encode()
     return fetch.wait(broker.purgatory)
@@ -53,6 +56,7 @@ class PendingFetch:
         "_budget",
         "_future",
         "_is_urgent",
+        "_metrics",
         "_min_bytes",
         "_positions",
         "_request",
@@ -63,8 +67,16 @@ class PendingFetch:
         "_wanted",
     )
 
-    def __init__(self, topics: Topics, version: int, request: FetchRequest, fetch_max_bytes: int) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        metrics: BrokerTopicMetrics,
+        version: int,
+        request: FetchRequest,
+        fetch_max_bytes: int,
+    ) -> None:
         self._topics = topics
+        self._metrics = metrics
         self._version = version
         self._request = request
         self._budget = min(request.max_bytes, fetch_max_bytes)
@@ -110,6 +122,8 @@ class PendingFetch:
 
     def encode(self) -> list[Any]:
         """The response body: buffers and ranges of log files."""
+        if self._size:
+            self._count()
         position = 0
         topics = []
         for name, topic_id, partitions in self._request.topics:
@@ -117,6 +131,12 @@ class PendingFetch:
             topics.append(FetchTopicResult(name, topic_id, self._results[position:following]))
             position = following
         return encode_fetch_response(self._version, topics)
+
+    def _count(self) -> None:
+        for (name, topic_id, _), result in zip(self._wanted, self._results, strict=True):
+            if result.records_size:
+                topic = self._topics.by_id.get(topic_id) if name is None and topic_id is not None else None
+                self._metrics.topic(name or (topic.name if topic else "")).bytes_out += result.records_size
 
     def _log(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
         if self._version >= FIRST_WITH_TOPIC_ID:

@@ -111,7 +111,7 @@ class Appending:
                     self.heavy.append(part)
                     topic_results.append(_UNANSWERED)
                 except REQUEST_ERRORS as error:
-                    topic_results.append(_refused(index, log, error))
+                    topic_results.append(self._refuse(index, log, error))
             self._results.append(ProduceTopicResult(name, topic_id, topic_results))
 
     async def append_heavy(self) -> bytes | None:
@@ -126,7 +126,7 @@ class Appending:
                 log = self._log(name, topic_id, index, records)  # it may have been deleted meanwhile
                 results[position] = self._append(log, index, checked)
             except REQUEST_ERRORS as error:
-                results[position] = _refused(index, log, error)
+                results[position] = self._refuse(index, log, error)
         answer = self.answer()
         return answer if answer is None or isinstance(answer, bytes) else await answer
 
@@ -155,11 +155,19 @@ class Appending:
 
     def _append(self, log: Log, index: int, checked: CheckedBatch) -> ProducePartitionResult:
         appended = log.append_checked(checked)
+        counts = self._broker.topic_metrics.topic(log.topic)
+        counts.messages_in += checked.header.record_count
+        counts.bytes_in += checked.header.size
         if log.config.flush_messages != LONG_MAX and self._broker.flusher.is_due(log):
             self._to_flush.append(log)
         return ProducePartitionResult(
             index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
         )
+
+    def _refuse(self, index: int, log: Log | None, error: Exception) -> ProducePartitionResult:
+        if isinstance(error, KafkaError) and error.record_errors:
+            self._broker.topic_metrics.refused(error.record_errors)
+        return _refused(index, log, error)
 
 
 def _check_allowed(log: Log, context: RequestContext, acks: int, records: memoryview | None) -> None:

@@ -1,0 +1,400 @@
+"""`diamant log whatif`: what the cleaner would leave of a log directory under other settings, and when."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import click
+
+from diamant.broker.commands.log_clean import parse_settings
+from diamant.broker.commands.log_stats import size_text
+from diamant.broker.commands.reading import Bar, one_line_errors, problem_fields, progress_bar, show_problem, time_text
+from diamant.broker.config_key import ConfigError
+from diamant.broker.topic_config import TOPIC_CONFIGS
+from diamant.cleaner.forecast import (
+    CLEAN,
+    DELETE,
+    WAITS_FOR_APPEND,
+    WAITS_FOR_POLICY,
+    WAITS_FOR_RATIO,
+    WAITS_FOR_ROUND,
+    WAITS_FOR_TIME,
+    WAITS_FOR_TRANSACTION,
+    Contents,
+    Event,
+    Forecast,
+    Scenario,
+)
+from diamant.cleaner.log_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
+from diamant.cleaner.plan import MODES, PROMPT
+from diamant.protocol.metadata_records import TOPIC_RESOURCE
+from diamant.storage.clock import SystemClock
+from diamant.storage.env import RealEnv
+from diamant.storage.errors import StorageError
+from diamant.storage.metadata_format import metadata_directory
+from diamant.storage.metadata_replay import load_metadata
+
+MIB = 1024 * 1024
+MAX_COMBINATIONS = 64
+
+LAYOUT_SETTINGS = ("segment.bytes", "internal.segment.bytes", "segment.ms", "segment.index.bytes")
+"""With one of these the segments are laid out anew, as if it had been in force from the beginning."""
+
+WAITING = {
+    WAITS_FOR_POLICY: "the topic is not compacted",
+    WAITS_FOR_APPEND: "only an append closes the active segment, which is not cleaned before",
+    WAITS_FOR_TRANSACTION: "a transaction is open, and nothing behind its first record is cleaned",
+    WAITS_FOR_RATIO: "too little is dirty for min.cleanable.dirty.ratio, and no max.compaction.lag.ms demands a round",
+    WAITS_FOR_TIME: "more happens later",
+    WAITS_FOR_ROUND: "tombstones whose time is over go with the next round, and nothing makes one due",
+}
+
+_WIDTH = 1000
+_BYTES_PER_BYTE = 4
+"""How often a forecast goes over its partition, for the bar: two counts, a round's reading of all and of what is dirty."""
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--set",
+    "-s",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE[,VALUE...]",
+    help="A setting to try, with its alternatives; see `diamant log clean`. A list as one value stands in brackets.",
+)
+@click.option("--mode", type=click.Choice(MODES), default=PROMPT, show_default=True, help="Whose cleaner it is.")
+@click.option("--now", "now_ms", type=int, metavar="MS", help="When it begins, in ms since 1970. Default: now.")
+@click.option("--until", "until_ms", type=int, metavar="MS", help="When it ends. Default: when nothing more happens.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, with everything that happens.")
+@click.option(
+    "--memory",
+    "memory_mib",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    metavar="MIB",
+    help="Memory for counting keys; what does not fit goes to temporary files.",
+)
+def whatif(
+    directory: str,
+    *,
+    settings: Sequence[str],
+    mode: str,
+    now_ms: int | None,
+    until_ms: int | None,
+    as_json: bool,
+    memory_mib: int,
+) -> None:
+    """Say what settings would leave of DIRECTORY, a log directory or the directory of one partition, and when.
+
+    Tried is every combination of the values given, at most 64, over what the directory's metadata say of the topic (without
+    metadata: cleanup.policy=compact and Kafka's defaults).
+
+    It is assumed that from now on nothing is written, that no transaction ends, and that a broker with these settings runs all
+    the time, looks at every moment, and has nothing else to do. With segment.bytes, segment.ms or segment.index.bytes among the
+    settings, segments are taken as if these had been in force from the beginning; what was cleaned away stays away. All other
+    settings count from now on.
+
+    Nothing in DIRECTORY is changed. The rounds are carried out all the same, in the system's directory for temporary files
+    (TMPDIR), which must have room for what they write: once or twice the largest partition.
+
+    The exit code is 1 if something is damaged.
+    """
+    try:
+        combinations = combine(settings)
+        parse_settings([f"{name}={value}" for name, value in combinations[0].items()], mode)
+    except ConfigError as error:
+        _fail(str(error))
+    request = _Request(
+        combinations, mode, SystemClock().now_ms() if now_ms is None else now_ms, until_ms, memory_mib * MIB
+    )
+    env = RealEnv()
+    with one_line_errors(), open_log_directory(env, directory) as opened:
+        configs = _topic_configs(env, opened)
+        problems = list(opened.problems)
+        found = []
+        total = sum(partition.size for partition in opened.partitions) * len(combinations)
+        with (
+            progress_bar(total) as bar,
+            tempfile.TemporaryDirectory(prefix="diamant-whatif-") as scratch,
+        ):
+            for index, partition in enumerate(opened.partitions):
+                try:
+                    scenarios = request.scenarios(None if configs is None else configs.get(partition.topic, {}))
+                    os.mkdir(f"{scratch}/{index}")
+                    forecasts = _forecasts(
+                        env, opened, partition, scenarios, request, f"{scratch}/{index}", bar, problems
+                    )
+                    found.append((partition, forecasts))
+                except ConfigError as error:
+                    _fail(str(error))
+                except StorageError as error:
+                    problems.append(Problem(partition.directory, None, str(error)))
+        if as_json:
+            click.echo(json.dumps(_document(opened, request, found, problems)))
+        else:
+            for partition, forecasts in found:
+                _print_partition(partition, forecasts, request)
+            for problem in problems:
+                show_problem(problem)
+    sys.exit(1 if problems or any(one.failure for _, forecasts in found for one in forecasts) else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What was asked for."""
+
+    combinations: list[dict[str, str]]
+    mode: str
+    now_ms: int
+    until_ms: int | None
+    key_bytes: int
+
+    def scenarios(self, topic_config: Mapping[str, str] | None) -> list[Scenario]:
+        """Return the scenarios for a topic with these configurations, None if nobody knows them. ConfigError if one is wrong."""
+        known = [] if topic_config is None else [f"cleanup.policy={topic_config.get('cleanup.policy', 'delete')}"]
+        known += [f"{name}={value}" for name, value in (topic_config or {}).items() if _is_valid(name, value)]
+        return [self._scenario(known, combination) for combination in self.combinations]
+
+    def _scenario(self, known: list[str], combination: Mapping[str, str]) -> Scenario:
+        if {"segment.bytes", "internal.segment.bytes"} & combination.keys():
+            known = [one for one in known if one.partition("=")[0] not in ("segment.bytes", "internal.segment.bytes")]
+        parsed = parse_settings([*known, *(f"{name}={value}" for name, value in combination.items())], self.mode)
+        return Scenario(
+            settings=combination,
+            config=replace(parsed.config, segment_jitter_ms=0),
+            cleaner=parsed.cleaner,
+            producer_expiration_ms=parsed.producer_expiration_ms,
+            is_laid_out_anew=any(name in combination for name in LAYOUT_SETTINGS),
+        )
+
+
+def _is_valid(name: str, value: str) -> bool:
+    """Tell whether a broker would heed what the metadata say: other brokers know other settings."""
+    try:
+        return name in TOPIC_CONFIGS and TOPIC_CONFIGS[name].parse(value) is not None
+    except ConfigError:
+        return False
+
+
+def combine(settings: Sequence[str]) -> list[dict[str, str]]:
+    """Return every combination of the alternatives in texts like `name=value,value`; ConfigError if there are too many."""
+    alternatives: dict[str, list[str]] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise ConfigError(f"--set {setting!r}: expected NAME=VALUE or NAME=VALUE,VALUE...")
+        values = alternatives.setdefault(name, [])
+        values += [value for value in _split(name, text) if value not in values]
+    count = 1
+    for values in alternatives.values():
+        count *= len(values)
+    if count > MAX_COMBINATIONS:
+        sizes = " x ".join(str(len(values)) for values in alternatives.values())
+        raise ConfigError(f"{sizes} values make {count} combinations, expected at most {MAX_COMBINATIONS}")
+    return [dict(zip(alternatives, values, strict=True)) for values in itertools.product(*alternatives.values())]
+
+
+def _split(name: str, text: str) -> Iterator[str]:
+    """Yield the alternatives in a text: cut at commas that are not in brackets, which are taken off."""
+    depth = 0
+    value = ""
+    for letter in f"{text},":
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            value = value.strip()
+            yield value[1:-1] if value.startswith("[") and value.endswith("]") else value
+            value = ""
+        else:
+            value += letter
+    if value:
+        raise ConfigError(f"--set {name}={text}: a bracket is not closed")
+
+
+def _topic_configs(env: RealEnv, opened: OpenLogDirectory) -> dict[str, Mapping[str, str]] | None:
+    """Return what is configured for the topics, None without a metadata log that can be read."""
+    path = metadata_directory(opened.path)
+    if not env.exists(path):
+        return None
+    try:
+        image = load_metadata(env, path).image
+    except (StorageError, OSError) as error:
+        opened.problems.append(Problem(path, None, str(error)))
+        return None
+    return {name: values for (resource, name), values in image.configs.items() if resource == TOPIC_RESOURCE}
+
+
+def _forecasts(
+    env: RealEnv,
+    opened: OpenLogDirectory,
+    partition: PartitionFiles,
+    scenarios: list[Scenario],
+    request: _Request,
+    scratch: str,
+    bar: Bar,
+    problems: list[Problem],
+) -> list[Forecast]:
+    from diamant.cleaner.partition_states import PartitionStates
+    from diamant.cleaner.whatif import forecast
+
+    share = _Share(bar)
+    states = PartitionStates(
+        env,
+        partition,
+        opened.cleaner_checkpoint.get((partition.topic, partition.partition)),
+        request.now_ms,
+        RealEnv(),
+        scratch,
+        max_key_bytes=request.key_bytes,
+        advance=share.advance,
+        report=problems.append,
+    )
+    found = []
+    for scenario in scenarios:
+        share.begin(partition.size)
+        found.append(forecast(states, scenario, request.until_ms))
+        share.end()
+    return found
+
+
+class _Share:
+    """A forecast's share of the bar: nobody knows before how much there will be to read."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar = bar
+        self._left = 0
+
+    def begin(self, size: int) -> None:
+        self._left = size
+
+    def advance(self, count: int) -> None:
+        part = min(count // _BYTES_PER_BYTE, self._left)
+        self._left -= part
+        self._bar.advance(part)
+
+    def end(self) -> None:
+        self._bar.advance(self._left)
+        self._left = 0
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def _document(
+    opened: OpenLogDirectory,
+    request: _Request,
+    found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]],
+    problems: Sequence[Problem],
+) -> dict[str, Any]:
+    return {
+        "log_directory": opened.path,
+        "now_ms": request.now_ms,
+        "until_ms": request.until_ms,
+        "mode": request.mode,
+        "partitions": [
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "forecasts": [one.to_fields() for one in forecasts],
+            }
+            for partition, forecasts in found
+        ],
+        "problems": [problem_fields(problem) for problem in problems],
+    }
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], request: _Request) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    before = forecasts[0].before
+    click.echo(f"{partition.name} at {time_text(request.now_ms)}: {_contents_text(before)}")
+    names = list(forecasts[0].settings)
+    table = Table(box=SIMPLE_HEAD)
+    for name in (*names, "closes", "overdue", "cleaned", "rounds", "last change"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("segments", "size", "records", "superseded", "tombstones", "these expire", "waits for"):
+        table.add_column(name, justify="left" if name == "waits for" else "right", no_wrap=True)
+    for one in forecasts:
+        cells = [
+            *one.settings.values(),
+            after_text(one.rolls_ms, request.now_ms),
+            after_text(one.overdue_ms, request.now_ms),
+            after_text(one.cleaned_ms, request.now_ms),
+            f"{sum(event.kind == CLEAN for event in one.events):,}",
+            after_text(one.events[-1].at_ms if one.events else None, request.now_ms),
+            f"{one.after.segments:,}",
+            size_text(one.after.bytes),
+            f"{one.after.records:,}",
+            f"{one.after.superseded:,}",
+            f"{one.after.tombstones:,}",
+            after_text(one.tombstones_expire_ms, request.now_ms),
+            "FAILED" if one.failure else ", ".join(one.waits_for) or "-",
+        ]
+        table.add_row(*map(Text, cells))
+    Console(width=_WIDTH).print(table)
+    if len(forecasts) == 1:
+        for event in forecasts[0].events:
+            click.echo(f"  {after_text(event.at_ms, request.now_ms)}: {_event_text(event)}")
+    for reason in sorted({reason for one in forecasts for reason in one.waits_for}):
+        click.echo(f"  waits for {reason}: {WAITING[reason]}")
+    for failure in sorted({one.failure for one in forecasts if one.failure}):
+        click.echo(f"  FAILED: {failure}")
+
+
+def _contents_text(contents: Contents) -> str:
+    return (
+        f"{contents.segments:,} segments, {size_text(contents.bytes)}, {contents.records:,} records, of them "
+        f"{contents.live:,} live, {contents.superseded:,} superseded, {contents.tombstones:,} tombstones"
+    )
+
+
+def _event_text(event: Event) -> str:
+    left = f"{size_text(event.bytes)} in {event.segments:,} segments are left"
+    if event.kind == CLEAN:
+        removed = ", ".join(f"{count:,} {reason}" for reason, count in event.removed.items()) or "nothing"
+        return f"cleaned up to offset {event.offset:,}, due by {event.because}; records removed: {removed}; {left}"
+    if event.kind == DELETE:
+        return f"segments below offset {event.offset:,} removed by retention; {left}"
+    return f"the active segment closed by {event.because}; the next one begins at offset {event.offset:,}"
+
+
+def after_text(time_ms: int | None, now_ms: int) -> str:
+    """Return how long after `now_ms` a time is: `now`, `+90 ms`, `+2 h 05 min`, `-3 d 04 h`; `-` for never."""
+    if time_ms is None:
+        return "-"
+    if time_ms == now_ms:
+        return "now"
+    sign = "+" if time_ms > now_ms else "-"
+    duration_ms = abs(time_ms - now_ms)
+    if duration_ms < 1000:
+        return f"{sign}{duration_ms} ms"
+    seconds = duration_ms // 1000
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    if not minutes:
+        return f"{sign}{seconds} s"
+    if not hours:
+        return f"{sign}{minutes} min {seconds % 60:02d} s"
+    if not days:
+        return f"{sign}{hours} h {minutes % 60:02d} min"
+    return f"{sign}{days:,} d {hours % 24:02d} h"
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"diamant: {message}", err=True)
+    sys.exit(1)

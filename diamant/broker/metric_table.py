@@ -1,0 +1,235 @@
+"""What `/metrics` shows: the table of metrics, from which docs/metrics.md is made (`metrics_docs`).
+
+Names are those that Prometheus' JMX exporter makes of Kafka's MBeans with its example rules for Kafka (and Strimzi with its own),
+so that dashboards and alerts for Kafka find them: `kafka_<package>_<type>_<name>` in small letters, `-` as `_`, `…PerSec` as
+`…_total`. What Kafka does not measure begins with `diamant_`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+GAUGE, COUNTER, UNTYPED = "gauge", "counter", "untyped"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row. A sample has all of `labels`, or none of them where it is the sum over all (`has_sum`)."""
+
+    name: str
+    kind: str
+    meaning: str
+    unit: str
+    mbean: str | None = None
+    """Kafka's, with its attribute; None if it is Diamant's own."""
+    labels: tuple[str, ...] = ()
+    has_sum: bool = False
+
+
+_PARTITION = ("topic", "partition")
+_DIRECTORY = ("logDirectory",)
+_VALUE = ":Value"
+
+
+def _gauge(name: str, mbean: str, meaning: str, unit: str, labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, GAUGE, meaning, unit, mbean + _VALUE, labels)
+
+
+def _per_topic(name: str, mbean_name: str, meaning: str, unit: str) -> Metric:
+    mbean = f"kafka.server:type=BrokerTopicMetrics,name={mbean_name}:Count"
+    return Metric(f"kafka_server_brokertopicmetrics_{name}_total", COUNTER, meaning, unit, mbean, ("topic",), True)
+
+
+def _own(
+    name: str, kind: str, meaning: str, unit: str, labels: tuple[str, ...] = (), *, per_partition: bool = True
+) -> Metric:
+    return Metric(f"diamant_{name}", kind, meaning, unit, labels=(*_PARTITION, *labels) if per_partition else labels)
+
+
+_ROWS = (
+    # The cleaner, as Kafka measures it
+    _gauge(
+        "kafka_log_logcleaner_max_buffer_utilization_percent",
+        "kafka.log:type=LogCleaner,name=max-buffer-utilization-percent",
+        "How full the offset map was at the end of a thread's last round; the greatest of all threads.",
+        "percent",
+    ),
+    _gauge(
+        "kafka_log_logcleaner_cleaner_recopy_percent",
+        "kafka.log:type=LogCleaner,name=cleaner-recopy-percent",
+        "Bytes written by bytes read in the last rounds of all threads.",
+        "percent",
+    ),
+    _gauge(
+        "kafka_log_logcleaner_max_clean_time_secs",
+        "kafka.log:type=LogCleaner,name=max-clean-time-secs",
+        "How long a thread's last round took; the longest of all threads.",
+        "seconds",
+    ),
+    _gauge(
+        "kafka_log_logcleaner_max_compaction_delay_secs",
+        "kafka.log:type=LogCleaner,name=max-compaction-delay-secs",
+        "By how much max.compaction.lag.ms was exceeded when a log was last picked.",
+        "seconds",
+    ),
+    _gauge(
+        "kafka_log_logcleaner_deadthreadcount",
+        "kafka.log:type=LogCleaner,name=DeadThreadCount",
+        "Cleaner threads that ended by an error.",
+        "threads",
+    ),
+    _gauge(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count,logDirectory=…",
+        "Partitions that the cleaner leaves alone after an error.",
+        "partitions",
+        _DIRECTORY,
+    ),
+    _gauge(
+        "kafka_log_logcleanermanager_uncleanable_bytes",
+        "kafka.log:type=LogCleanerManager,name=uncleanable-bytes,logDirectory=…",
+        "Bytes that could be cleaned in those partitions.",
+        "bytes",
+        _DIRECTORY,
+    ),
+    _gauge(
+        "kafka_log_logcleanermanager_max_dirty_percent",
+        "kafka.log:type=LogCleanerManager,name=max-dirty-percent",
+        "The highest dirty ratio of all partitions at the last scan.",
+        "percent",
+    ),
+    _gauge(
+        "kafka_log_logcleanermanager_time_since_last_run_ms",
+        "kafka.log:type=LogCleanerManager,name=time-since-last-run-ms",
+        "Time since the cleaner last looked for something to clean.",
+        "milliseconds",
+    ),
+    Metric(
+        "kafka_utils_throttler_cleaner_io_count",
+        UNTYPED,
+        "Bytes that the cleaner has read and written.",
+        "bytes",
+        "kafka.utils:type=Throttler,name=cleaner-io:Count",
+    ),
+    # The cleaner, per partition
+    _own("cleaner_dirty_ratio", GAUGE, "Bytes to be cleaned by all bytes that may be, at the last scan.", "0 to 1"),
+    _own("cleaner_compaction_lag_seconds", GAUGE, "Age of the oldest record that no round has been over.", "seconds"),
+    _own(
+        "cleaner_overdue_seconds",
+        GAUGE,
+        "Since when the oldest of what is due is due: max.compaction.lag.ms, a delete horizon. 0: nothing is.",
+        "seconds",
+    ),
+    _own(
+        "cleaner_last_cleaned_timestamp_seconds",
+        GAUGE,
+        "When the last round ended; missing if there was none since the start.",
+        "seconds since 1970",
+    ),
+    _own("cleaner_removed_records_total", COUNTER, "Records removed, by reason.", "records", ("reason",)),
+    _own("cleaner_removed_bytes_total", COUNTER, "Their bytes before compression, by reason.", "bytes", ("reason",)),
+    _own("cleaner_rounds_total", COUNTER, "Finished rounds, by the runner that did them.", "rounds", ("runner",)),
+    _own(
+        "cleaner_uncleanable_info",
+        GAUGE,
+        "1 while the cleaner leaves the partition alone; the label says why.",
+        "1",
+        ("reason",),
+    ),
+    # Topics
+    _per_topic("messagesin", "MessagesInPerSec", "Messages that producers wrote.", "messages"),
+    _per_topic("bytesin", "BytesInPerSec", "Bytes of their batches, as stored.", "bytes"),
+    _per_topic("bytesout", "BytesOutPerSec", "Bytes of batches sent to consumers.", "bytes"),
+    Metric(
+        "kafka_server_brokertopicmetrics_nokeycompactedtopicrecords_total",
+        COUNTER,
+        "Records without a key that producers sent to compacted topics; all were refused.",
+        "records",
+        "kafka.server:type=BrokerTopicMetrics,name=NoKeyCompactedTopicRecordsPerSec:Count",
+    ),
+    # Logs
+    _gauge(
+        "kafka_log_log_size",
+        "kafka.log:type=Log,name=Size,topic=…,partition=…",
+        "Bytes of all segments.",
+        "bytes",
+        _PARTITION,
+    ),
+    _gauge(
+        "kafka_log_log_numlogsegments",
+        "kafka.log:type=Log,name=NumLogSegments,topic=…,partition=…",
+        "Segments.",
+        "segments",
+        _PARTITION,
+    ),
+    _gauge(
+        "kafka_log_log_logstartoffset",
+        "kafka.log:type=Log,name=LogStartOffset,topic=…,partition=…",
+        "First offset that can be read.",
+        "offset",
+        _PARTITION,
+    ),
+    _gauge(
+        "kafka_log_log_logendoffset",
+        "kafka.log:type=Log,name=LogEndOffset,topic=…,partition=…",
+        "Offset of the next message.",
+        "offset",
+        _PARTITION,
+    ),
+    # The broker
+    _gauge(
+        "kafka_server_kafkaserver_brokerstate",
+        "kafka.server:type=KafkaServer,name=BrokerState",
+        "3: running; 7: stopping.",
+        "state",
+    ),
+    _gauge(
+        "kafka_server_replicamanager_partitioncount",
+        "kafka.server:type=ReplicaManager,name=PartitionCount",
+        "Partitions of this broker.",
+        "partitions",
+    ),
+    _gauge(
+        "kafka_server_replicamanager_leadercount",
+        "kafka.server:type=ReplicaManager,name=LeaderCount",
+        "Partitions that this broker leads: all that could be opened.",
+        "partitions",
+    ),
+    _gauge(
+        "kafka_server_replicamanager_offlinereplicacount",
+        "kafka.server:type=ReplicaManager,name=OfflineReplicaCount",
+        "Partitions that could not be opened, or whose disk has failed.",
+        "partitions",
+    ),
+    _gauge(
+        "kafka_controller_kafkacontroller_activecontrollercount",
+        "kafka.controller:type=KafkaController,name=ActiveControllerCount",
+        "1: this node is the controller, as it is the only one.",
+        "controllers",
+    ),
+    _gauge(
+        "kafka_controller_kafkacontroller_globaltopiccount",
+        "kafka.controller:type=KafkaController,name=GlobalTopicCount",
+        "Topics.",
+        "topics",
+    ),
+    _gauge(
+        "kafka_controller_kafkacontroller_globalpartitioncount",
+        "kafka.controller:type=KafkaController,name=GlobalPartitionCount",
+        "Partitions of all topics.",
+        "partitions",
+    ),
+    _gauge(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize,delayedOperation=Fetch",
+        "Fetches that wait for data.",
+        "requests",
+        ("delayedOperation",),
+    ),
+    _own("connections", GAUGE, "Connections of Kafka clients.", "connections", per_partition=False),
+    _own("build_info", GAUGE, "1; the label is the version.", "1", ("version",), per_partition=False),
+)
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ROWS}
+"""By name, in the order in which they are shown."""

@@ -1,0 +1,87 @@
+"""What one of the rounds that go on at once has for itself: its task, its runners, its share of the throttle.
+
+Kafka has a thread of its own for each, `log.cleaner.threads` in all. Here it is a task of the loop that waits for a runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, runtime_checkable
+
+from diamant.cleaner.plan import CleanPlan
+from diamant.cleaner.runner import MAX_INLINE_BYTES, InlineRunner, Runner
+from diamant.cleaner.throttle import Throttle
+from diamant.storage.env import Env
+
+
+@runtime_checkable
+class WorkerRunner(Runner, Protocol):
+    """A runner with a worker process (`process_runner.ProcessRunner`)."""
+
+    progress_bytes: int
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Process id of the worker, if there is one."""
+        ...
+
+    async def warm_up(self) -> str:
+        """Make ready for work; what it will work with."""
+        ...
+
+
+class CleanerThread:
+    """`new_process_runner` makes the runner for plans above `MAX_INLINE_BYTES`; without it all plans are run inline."""
+
+    def __init__(self, index: int, env: Env, new_process_runner: Callable[[], Runner] | None) -> None:
+        self.index = index
+        self.throttle = Throttle()
+        """Of the rounds in this process."""
+        self._new_process_runner = new_process_runner
+        self._inline = InlineRunner(env, throttle=self.throttle)
+        self.process: Runner | None = None
+        """The runner with a worker process, once there was need of one."""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a round is under way."""
+        return self._task is not None
+
+    @property
+    def progress_bytes(self) -> int:
+        """How much the round under way has read and written, as far as known."""
+        return self.process.progress_bytes if self.is_busy and isinstance(self.process, WorkerRunner) else 0
+
+    def begin(self, round_: Coroutine[Any, Any, None]) -> None:
+        """Begin a round, which is to call `end`."""
+        self._task = asyncio.get_running_loop().create_task(round_)
+
+    def end(self) -> None:
+        """Be free for the next round."""
+        self._task = None
+
+    def runner_for(self, plan: CleanPlan) -> Runner:
+        """Return the runner for a plan of this size."""
+        size = sum(segment.size for segment in plan.segments)
+        return self._inline if size <= MAX_INLINE_BYTES else self._process_runner() or self._inline
+
+    async def warm_up(self) -> str:
+        """Make the worker ready; what it will work with."""
+        runner = self._process_runner()
+        return await runner.warm_up() if isinstance(runner, WorkerRunner) else "plain"
+
+    def _process_runner(self) -> Runner | None:
+        if self.process is None and self._new_process_runner is not None:
+            self.process = self._new_process_runner()
+        return self.process
+
+    async def close(self) -> None:
+        """Have the round under way end early, and let go of everything."""
+        task = self._task
+        await self._inline.close()
+        if self.process is not None:
+            await self.process.close()
+        if task is not None:
+            await asyncio.wait({task})

@@ -1,0 +1,84 @@
+"""One round at one log, from the plan to the last swap.
+
+The owner makes the plan, a runner carries it out elsewhere, and each output comes back to the owner, who checks that the
+segments are still those of the plan and exchanges them. What blocks for the disk goes to `blocking`'s threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+from diamant.cleaner.plan import CleanPlan
+from diamant.cleaner.result import CheckDone, CleanResult, OutputSegment
+from diamant.cleaner.runner import Runner
+from diamant.storage.errors import StorageError
+from diamant.storage.log import Log
+from diamant.storage.replace import Replacement
+from diamant.storage.segment import Segment
+
+
+async def run_plan(
+    log: Log, plan: CleanPlan, runner: Runner, *, check_done: CheckDone, blocking: Executor
+) -> CleanResult:
+    """Carry out `plan`, made of `log` in this same turn of the loop, and swap its outputs in.
+
+    Raises what `Runner.run` raises, and SourcesChanged if the log is not as planned any more. Outputs swapped before stay.
+    """
+    sizes = {segment.base_offset: segment.size for segment in plan.segments}
+
+    async def swap(output: OutputSegment) -> None:
+        await _swap(log, output, [sizes[base] for base in output.source_base_offsets], check_done, blocking)
+
+    return await runner.run(plan, on_output=swap, check_done=check_done)
+
+
+async def _swap(
+    log: Log, output: OutputSegment, source_sizes: Sequence[int], check_done: CheckDone, blocking: Executor
+) -> None:
+    loop = asyncio.get_running_loop()
+    replacement = Replacement(
+        log, output.base_offset, output.source_base_offsets, source_sizes=source_sizes, size=output.size
+    )
+    try:
+        await loop.run_in_executor(blocking, replacement.prepare)
+        check_done()
+    except BaseException:
+        await loop.run_in_executor(blocking, replacement.abandon)
+        raise
+    replacement.swap()
+    await loop.run_in_executor(blocking, replacement.finish)
+
+
+def holds(log: Log, plan: CleanPlan) -> bool:
+    """Tell whether the plan's segments are still the log's; if not, a round that failed did so for no fault of the log."""
+    if log.is_deleted:
+        return False
+    present = {segment.base_offset: segment.size for segment in log.segments}
+    return all(present.get(segment.base_offset) == segment.size for segment in plan.segments)
+
+
+def look_at_indexes(segments: Sequence[Segment]) -> None:
+    """Have segments that take no appends note what their indexes hold, so that making a plan reads no file. Any thread.
+
+    A segment that is removed meanwhile is passed over.
+    """
+    for segment in segments:
+        try:
+            _ = segment.offset_index.entries, segment.time_index.entries, segment.txn_index.entries
+        except (StorageError, OSError):
+            if not segment.is_deleted:
+                raise
+
+
+def look_at_first_timestamps(segments: Sequence[Segment]) -> None:
+    """Have segments that take no appends note the timestamp of their first batch. Any thread.
+
+    What cannot be read is left to whoever asks next, and the error with it.
+    """
+    for segment in segments:
+        try:
+            segment.load_first_timestamp()
+        except (StorageError, OSError):
+            continue

@@ -1,0 +1,243 @@
+"""Which of all logs is to be cleaned next.
+
+A look at all of them is a *scan*; what it finds is kept in order, the most urgent first. Each finding is checked again before
+it is taken, since a scan lets others have their turns. In mode kafka only the first one is ever taken of a scan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Executor
+
+from diamant.cleaner import background_roll, summary
+from diamant.cleaner.cleaning_round import look_at_first_timestamps
+from diamant.cleaner.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
+from diamant.cleaner.figures import CleanerFigures
+from diamant.cleaner.manager import CleanerManager
+from diamant.cleaner.plan import KAFKA, PROMPT
+from diamant.cleaner.prompt_logs import PromptLog, PromptLogs
+from diamant.storage.checkpoints import TopicPartition
+from diamant.storage.env import Env
+from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+SEGMENTS_PER_TURN = 256
+"""How many segments a pass over all logs looks at before others get their turn."""
+
+FRESH_S = 1.0
+"""Mode prompt: how long the findings of a scan serve, in real time."""
+
+
+class DueLogs:
+    """See the module. Belongs to the loop thread; `blocking` runs what reads files. `prompt` is None in mode kafka."""
+
+    def __init__(
+        self,
+        env: Env,
+        logs: Mapping[TopicPartition, Log],
+        manager: CleanerManager,
+        figures: CleanerFigures,
+        prompt: PromptLogs | None,
+        blocking: Executor,
+    ) -> None:
+        self._env = env
+        self._logs = logs
+        self._manager = manager
+        self._figures = figures
+        self._prompt = prompt
+        self._blocking = blocking
+        self.next_deadline_ms: int | None = None
+        """Mode prompt: when a log will be due, or a segment is to be closed, as of the last scan; None: never."""
+        self.to_learn: list[tuple[PromptLog, int]] = []
+        """Mode prompt: logs, with their first dirty offsets, in which something may expire that nobody knows of yet."""
+        self._found: deque[Log] = deque()
+        self._fresh_until_s = 0.0
+
+    async def next(self) -> Log | None:
+        """Return the log that is to be cleaned now; it is free, and due, in this turn of the loop."""
+        if self._prompt is None or asyncio.get_running_loop().time() >= self._fresh_until_s:
+            self._found.clear()
+        if (log := self._take()) is not None:
+            return log
+        await self._scan()
+        return self._take()
+
+    def forget(self) -> None:
+        """Have the next question answered by a new scan."""
+        self._found.clear()
+
+    def is_open(self, log: Log) -> bool:
+        """Tell whether a round may begin at a log, if there is anything to clean."""
+        return why_not(log) is None and self._manager.is_free(_name(log))
+
+    def look(self, log: Log, now_ms: int) -> CleanableRange | None:
+        """Return what there is to clean at a log; None if that cannot be told, and then the log is uncleanable.
+
+        A checkpoint outside of the log is replaced.
+        """
+        partition = _name(log)
+        try:
+            found = self._range(log, now_ms)
+        except (StorageError, OSError) as error:
+            # Kafka gives up the whole scan and goes on without this log after a pause.
+            marked = self._manager.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)
+            retry_in_ms = marked.retry_in_ms(now_ms)
+            logger.warning("%s", summary.partition_uncleanable(*partition, error, retry_in_ms=retry_in_ms))
+            return None
+        if found.is_checkpoint_reset:
+            # With both policies the log start overtakes the checkpoint in the ordinary course of things.
+            logger.log(
+                logging.DEBUG if log.config.is_deleted else logging.WARNING,
+                "%s-%d: cleaned up to offset %s, but the log has the offsets %d to %d: cleaning begins at %d",
+                *partition,
+                self._manager.checkpoint(partition),
+                log.log_start_offset,
+                log.log_end_offset,
+                found.first_dirty_offset,
+            )
+            self._manager.set_checkpoint(partition, found.first_dirty_offset)
+        return found
+
+    def _range(self, log: Log, now_ms: int) -> CleanableRange:
+        checkpoint = self._manager.checkpoint(_name(log))
+        if self._prompt is None:
+            return cleanable_range(log, checkpoint, now_ms)
+        known = self._prompt.of(log)
+        while True:
+            first_dirty = known.first_dirty(checkpoint)
+            try:
+                found = cleanable_range(log, first_dirty, now_ms)
+                return background_roll.with_append_lag(found, log, now_ms)
+            except CorruptLog as error:
+                first = log.log_start_offset if first_dirty is None else first_dirty
+                if not known.add_corrupt(error, first, now_ms):
+                    raise
+
+    def is_horizon_due(self, log: Log, found: CleanableRange, now_ms: int) -> bool:
+        """Tell whether something expires in the clean section of a log that a round could remove."""
+        if self._prompt is None:
+            return False
+        horizon_ms = self._prompt.of(log).horizon_ms(found.first_dirty_offset, now_ms)
+        return horizon_ms is not None and horizon_ms <= now_ms
+
+    async def compacted(self) -> AsyncIterator[Log]:
+        """Yield the compacted logs, with turns for others in between: each is in use when it is yielded."""
+        count = 0
+        for partition, log in list(self._logs.items()):
+            if count >= SEGMENTS_PER_TURN:
+                count = 0
+                await asyncio.sleep(0)
+            count += 1
+            if log.config.is_compacted and self._logs.get(partition) is log:
+                count += len(log.segments)
+                yield log
+
+    def _take(self) -> Log | None:
+        """Return the first finding that still is one."""
+        while self._found:
+            log = self._found.popleft()
+            now_ms = self._env.clock.now_ms()
+            found = self._look_if_open(log, now_ms)
+            if found is None or not is_candidate(log, found):
+                continue
+            if found.is_eligible or self.is_horizon_due(log, found, now_ms):
+                return log
+        return None
+
+    def _look_if_open(self, log: Log, now_ms: int) -> CleanableRange | None:
+        if not self.is_open(log) or self._manager.is_uncleanable(_name(log), now_ms):
+            return None
+        return self.look(log, now_ms)
+
+    async def _scan(self) -> None:
+        now_ms = self._env.clock.now_ms()
+        self._figures.scan_started_ms = now_ms
+        self.next_deadline_ms = None
+        self.to_learn = []
+        found: list[tuple[Log, CleanableRange]] = []
+        expiring: list[Log] = []
+        async for log in self.compacted():
+            await self._learn_first_timestamps(log, now_ms)
+            if self._prompt is not None:
+                self._roll_if_due(log, now_ms)
+                self._prompt.of(log).refresh()
+            range_ = self._look_if_open(log, now_ms)
+            if range_ is not None and is_candidate(log, range_):
+                found.append((log, range_))
+                if not range_.is_eligible and self.is_horizon_due(log, range_, now_ms):
+                    expiring.append(log)
+            due_ms = None if self._prompt is None else self._deadline_ms(self._prompt.of(log), range_, now_ms)
+            if range_ is not None:
+                self._figures.saw(_name(log), range_, now_ms, due_ms)
+        urgent = [log for log, _ in by_urgency(found, KAFKA if self._prompt is None else PROMPT)]
+        self._figures.max_dirty_ratio = max((range_.dirty_ratio for _, range_ in found), default=0.0)
+        if urgent or self._prompt is not None:
+            # Kafka's gauge keeps what it showed as long as there is nothing to clean.
+            self._figures.max_delay_ms = max((range_.delay_ms for _, range_ in found), default=0)
+        delayed = [range_.delay_ms for _, range_ in found if range_.is_overdue]
+        text = summary.delayed_partitions(len(urgent), len(delayed), max(delayed, default=0))
+        if urgent and text is not None:
+            logger.info("%s", text)
+        self._found.extend([*urgent, *expiring])
+        self._fresh_until_s = asyncio.get_running_loop().time() + FRESH_S
+
+    def _roll_if_due(self, log: Log, now_ms: int) -> None:
+        try:
+            if background_roll.should_roll(log, now_ms):
+                log.roll()
+                logger.debug("%s-%d: rolled at offset %d", *_name(log), log.log_end_offset)
+        except (StorageError, OSError) as error:
+            logger.warning("%s-%d: the active segment is to be closed, but cannot be: %s", *_name(log), error)
+
+    def _deadline_ms(self, known: PromptLog, found: CleanableRange | None, now_ms: int) -> int | None:
+        """Return when a log is due next, or since when it is; notes the first deadline ahead and what is not known yet.
+
+        What was due before waits for something other than time.
+        """
+        log = known.log
+        try:
+            if found is None:
+                times = [background_roll.roll_due_ms(log, now_ms)]
+            else:
+                first_dirty = found.first_dirty_offset
+                times = [background_roll.due_ms(log, first_dirty, now_ms), known.horizon_ms(first_dirty, now_ms)]
+                if known.unknown(first_dirty):
+                    self.to_learn.append((known, first_dirty))
+        except (StorageError, OSError) as error:
+            logger.warning("%s-%d: when it is due cannot be told: %s", *_name(log), error)
+            return None
+        known_times = [time for time in times if time is not None]
+        ahead = [time for time in known_times if time > now_ms]
+        if self.next_deadline_ms is not None:
+            ahead.append(self.next_deadline_ms)
+        self.next_deadline_ms = min(ahead, default=None)
+        return min(known_times, default=None)
+
+    async def _learn_first_timestamps(self, log: Log, now_ms: int) -> None:
+        """After a restart nobody knows yet how old segments are: have it read off the loop."""
+        segments = log.segments[:-1] if log.config.max_compaction_lag_ms < now_ms else []
+        if self._prompt is not None:
+            segments.append(log.active)
+        unknown = [segment for segment in segments if not segment.knows_first_timestamp]
+        if unknown:
+            await asyncio.get_running_loop().run_in_executor(self._blocking, look_at_first_timestamps, unknown)
+
+
+def why_not(log: Log) -> str | None:
+    """Return why no round may be had at a log, whatever there is to clean; None if one may."""
+    if log.is_deleted:
+        return "the partition is deleted"
+    if not log.config.is_compacted:
+        return f"cleanup.policy is {','.join(sorted(log.config.cleanup_policy)) or 'empty'}, not compact"
+    if log.write_failure is not None:
+        return f"the partition refuses writes since {log.write_failure}"
+    return None
+
+
+def _name(log: Log) -> TopicPartition:
+    return log.topic, log.partition

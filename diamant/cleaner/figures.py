@@ -1,0 +1,124 @@
+"""What the cleaner counts as it goes, and how that becomes the `CleanerStatus` that metrics show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from diamant.cleaner.eligibility import CleanableRange
+from diamant.cleaner.manager import CleanerManager
+from diamant.cleaner.result import CleanStats
+from diamant.cleaner.round_report import RoundReport
+from diamant.cleaner.status import CleanerStatus, PartitionStatus, recopy_percent
+from diamant.storage.checkpoints import TopicPartition
+
+
+@dataclass(slots=True)
+class _PartitionFigures:
+    """Of one partition, since the start."""
+
+    last_cleaned_ms: int | None = None
+    removed: Counter[str] = field(default_factory=Counter)
+    removed_bytes: Counter[str] = field(default_factory=Counter)
+    rounds: Counter[str] = field(default_factory=Counter)
+
+
+class CleanerFigures:
+    """Counts for as long as the process lives; bounded by the number of compacted partitions."""
+
+    def __init__(self) -> None:
+        self.scan_started_ms: int | None = None
+        self.max_dirty_ratio = 0.0
+        """Of the last scan."""
+        self.max_delay_ms = 0
+        """Of the last scan; in mode kafka of the last one that found a log to clean."""
+        self._ranges: dict[TopicPartition, tuple[CleanableRange, int, int | None]] = {}
+        """As of the last look, when that was, and since or from when a round is due."""
+        self._partitions: dict[TopicPartition, _PartitionFigures] = {}
+        self._last_rounds: dict[int, CleanStats] = {}
+        """By thread."""
+        self._io_bytes = 0
+
+    def saw(self, partition: TopicPartition, found: CleanableRange, now_ms: int, due_ms: int | None = None) -> None:
+        """Note what there is to clean at a partition, and from when on a round is due there, if that is known."""
+        self._ranges[partition] = found, now_ms, due_ms
+
+    def count(self, partition: TopicPartition, report: RoundReport, thread: int) -> None:
+        """Add a finished round."""
+        result = report.result
+        assert result is not None
+        stats = result.stats
+        figures = self._partitions.setdefault(partition, _PartitionFigures())
+        figures.last_cleaned_ms = report.ended_ms
+        figures.removed.update(stats.removed)
+        figures.removed_bytes.update(stats.removed_bytes)
+        figures.rounds[result.runner] += 1
+        self._last_rounds[thread] = stats
+        self._io_bytes += stats.map_bytes_read + stats.bytes_read + stats.bytes_written
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Drop a partition that was deleted."""
+        self._ranges.pop(partition, None)
+        self._partitions.pop(partition, None)
+
+    def status(
+        self,
+        compacted: Iterable[TopicPartition],
+        manager: CleanerManager,
+        now_ms: int,
+        *,
+        dead_threads: int,
+        io_bytes_under_way: int,
+        quarantined: Callable[[TopicPartition], tuple[str, ...]],
+    ) -> CleanerStatus:
+        """Return the status with these partitions."""
+        rounds = self._last_rounds.values()
+        uncleanable = manager.uncleanable
+        return CleanerStatus(
+            max_buffer_utilization_percent=max((stats.map_utilization * 100 for stats in rounds), default=0.0),
+            cleaner_recopy_percent=recopy_percent(
+                sum(stats.bytes_read for stats in rounds), sum(stats.bytes_written for stats in rounds)
+            ),
+            max_clean_time_secs=int(max((stats.end_s - stats.start_s for stats in rounds), default=0.0)),
+            max_compaction_delay_secs=self.max_delay_ms // 1000,
+            dead_thread_count=dead_threads,
+            uncleanable_partitions_count=len(uncleanable),
+            uncleanable_bytes=sum(
+                self._ranges[partition][0].cleanable_bytes for partition in uncleanable if partition in self._ranges
+            ),
+            max_dirty_percent=int(100 * self.max_dirty_ratio),
+            time_since_last_run_ms=0 if self.scan_started_ms is None else max(0, now_ms - self.scan_started_ms),
+            io_bytes_total=self._io_bytes + io_bytes_under_way,
+            partitions=tuple(
+                self._partition_status(partition, manager, now_ms, quarantined(partition))
+                for partition in sorted(compacted)
+            ),
+        )
+
+    def _partition_status(
+        self, partition: TopicPartition, manager: CleanerManager, now_ms: int, quarantined: tuple[str, ...]
+    ) -> PartitionStatus:
+        figures = self._partitions.get(partition) or _PartitionFigures()
+        seen = self._ranges.get(partition)
+        delay_ms = overdue_ms = 0
+        if seen is not None:
+            range_, seen_ms, due_ms = seen
+            if range_.delay_ms:
+                delay_ms = overdue_ms = range_.delay_ms + max(0, now_ms - seen_ms)
+            if due_ms is not None:
+                overdue_ms = max(overdue_ms, now_ms - due_ms)
+        found = manager.uncleanable.get(partition)
+        return PartitionStatus(
+            topic=partition[0],
+            partition=partition[1],
+            dirty_ratio=0.0 if seen is None else seen[0].dirty_ratio,
+            compaction_lag_ms=delay_ms,
+            overdue_ms=overdue_ms,
+            last_cleaned_ms=figures.last_cleaned_ms,
+            records_removed=dict(figures.removed),
+            bytes_removed=dict(figures.removed_bytes),
+            rounds=dict(figures.rounds),
+            uncleanable_reason=None if found is None else found.reason,
+            quarantined=quarantined,
+        )

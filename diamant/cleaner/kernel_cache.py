@@ -1,0 +1,122 @@
+"""Where compiled kernels are kept between processes, and whether they are there. Importing this does not load numba.
+
+Compiling all kernels takes some ten seconds, loading them from the cache a fraction of one. The cache of one version of the
+kernels is a directory of its own, named by a digest of their sources and of the compiler, so that code compiled from other
+sources is never run (numba itself looks at one file of a kernel only, not at those that it calls into):
+
+    <place>/kernels-<digest>/...            numba's own files, apart for each kind of processor
+    <place>/kernels-<digest>/warm-<digest of the processor's abilities>    empty: every kernel is in there
+
+The place is NUMBA_CACHE_DIR, else `__pycache__` beside the kernels, else the user's cache directory: the first that can be
+written to. Without any, kernels are compiled once in each process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import tempfile
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., object]")
+
+_HERE = Path(__file__).parent
+_SOURCES = ("kernel_cache.py", "native.py", "kernels.py", "record_kernels.py", "map_kernels.py", "rewrite_kernels.py")
+
+
+@cache
+def cache_directory() -> Path | None:
+    """Return the directory for this version's compiled code, made if need be; None if no place can be written to."""
+    digest = hashlib.sha256()
+    for name in _SOURCES:
+        digest.update((_HERE / name).read_bytes())
+    for package in ("numba", "llvmlite", "numpy"):
+        try:
+            digest.update(f"{package}={version(package)};".encode())
+        except PackageNotFoundError:
+            return None
+    digest.update(platform.python_version().encode())
+    for place in _places():
+        directory = place / f"kernels-{digest.hexdigest()[:16]}"
+        if _is_writable(directory):
+            return directory
+    return None
+
+
+def _places() -> list[Path]:
+    user_cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    places = [_HERE / "__pycache__", Path(user_cache) / "diamant"]
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    return [Path(chosen), *places] if chosen else places
+
+
+def _is_writable(directory: Path) -> bool:
+    """Tell whether files can be made in `directory`, by making one: permissions alone do not tell of read-only mounts."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            return True
+    except OSError:
+        return False
+
+
+@cache
+def _processor_digest() -> str:
+    """Return what tells processors apart for which code is compiled differently."""
+    abilities = platform.machine() + platform.processor() + os.environ.get("NUMBA_CPU_NAME", "")
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            abilities += next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        pass  # Not Linux: the machine's name has to do.
+    return hashlib.sha256(abilities.encode()).hexdigest()[:16]
+
+
+def is_cached() -> bool:
+    """Tell whether a process can load every kernel without compiling anything."""
+    directory = cache_directory()
+    return directory is not None and (directory / f"warm-{_processor_digest()}").exists()
+
+
+def note_cached() -> None:
+    """Note that every kernel was compiled and is in the cache, if there is one."""
+    directory = cache_directory()
+    if directory is not None:
+        try:
+            (directory / f"warm-{_processor_digest()}").touch()
+        except OSError:
+            pass  # The next process compiles again; nothing else comes of it.
+
+
+def compiled(function: F) -> F:
+    """Compile `function` when it is first called, for use without the GIL; typed as the function it wraps."""
+    return _compiled(function)
+
+
+def inlined(function: F) -> F:
+    """Compile `function` into its callers, always: for the insides of the innermost loops."""
+    return _compiled(function, forceinline=True)
+
+
+def _compiled(function: F, **options: Any) -> F:
+    import numba
+    from numba.core import config
+
+    settings: Any = config
+    directory = cache_directory()
+    if directory is None:
+        return cast(F, numba.njit(nogil=True, **options)(function))
+    # numba asks for the directory when a function is decorated, and only then: other users' functions keep theirs.
+    chosen = settings.CACHE_DIR
+    settings.CACHE_DIR = str(directory)
+    try:
+        return cast(F, numba.njit(nogil=True, cache=True, **options)(function))
+    finally:
+        settings.CACHE_DIR = chosen

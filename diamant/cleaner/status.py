@@ -1,0 +1,68 @@
+"""What the cleaner tells about itself: the gauges of Kafka's LogCleaner, and the same per partition.
+
+The manager fills it when asked; nothing is kept up to date for it in between. Names are those of Kafka's MBeans, unit last.
+Counts (`…_removed`, `rounds`, `io_bytes_total`) begin at zero with the process and only grow; all else is as of now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """How clean a partition of a compacted topic is, and what the cleaner did there."""
+
+    topic: str
+    partition: int
+    dirty_ratio: float = 0.0
+    """Bytes cleanable by bytes cleaned and cleanable, 0 to 1, as of the last scan."""
+    compaction_lag_ms: int = 0
+    """Age of the oldest record that no round has been over; 0 if there is none."""
+    overdue_ms: int = 0
+    """Since when the oldest of what is due is due: max.compaction.lag.ms, the horizon of a tombstone or marker; 0: nothing."""
+    last_cleaned_ms: int | None = None
+    """Wall clock at the end of the last round; None if there was none since the start."""
+    records_removed: Mapping[str, int] = field(default_factory=dict)
+    """By reason (`result.REASONS`)."""
+    bytes_removed: Mapping[str, int] = field(default_factory=dict)
+    """By reason, as encoded in their batches before compression."""
+    rounds: Mapping[str, int] = field(default_factory=dict)
+    """Finished rounds by the runner that did them (`inline`, `process`, ...)."""
+    uncleanable_reason: str | None = None
+    """Why the cleaner leaves the partition alone; None if it does not."""
+    quarantined: tuple[str, ...] = ()
+    """Segments that cannot be read and are left out, each with its place and the reason (mode prompt)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerStatus:
+    """The whole cleaner. Every default is what Kafka shows before the first scan."""
+
+    max_buffer_utilization_percent: float = 0.0
+    """The fullest map of the last rounds of all threads."""
+    cleaner_recopy_percent: int = 0
+    """Bytes written by bytes read in the last rounds of all threads."""
+    max_clean_time_secs: int = 0
+    """The longest of the last rounds of all threads."""
+    max_compaction_delay_secs: int = 0
+    """The longest delay beyond max.compaction.lag.ms, seen when a log was last picked."""
+    dead_thread_count: int = 0
+    """Cleaner threads that ended by an error."""
+    uncleanable_partitions_count: int = 0
+    uncleanable_bytes: int = 0
+    """Bytes that could be cleaned in those partitions."""
+    max_dirty_percent: int = 0
+    """The highest dirty ratio at the last scan."""
+    time_since_last_run_ms: int = 0
+    """Since the start of the last scan."""
+    io_bytes_total: int = 0
+    """Bytes read and written by the cleaner, as counted by its throttle (Kafka's meter cleaner-io)."""
+    partitions: tuple[PartitionStatus, ...] = ()
+    """Ascending by topic and partition."""
+
+
+def recopy_percent(bytes_read: int, bytes_written: int) -> int:
+    """Return what share of the bytes read was written again, cut to whole percents (Kafka: cleaner-recopy-percent)."""
+    return 100 * bytes_written // max(bytes_read, 1)

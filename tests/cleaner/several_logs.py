@@ -1,0 +1,159 @@
+"""Several logs in memory and a cleaner for them, for tests that decide which one is cleaned, when, and what happens meanwhile.
+
+logs = SeveralLogs()
+log = logs.filthy("t", 20)                  20 batches of one record, five to a segment
+await logs.start(backoff_ms=1000)
+await logs.settled()
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID
+
+from diamant.cleaner.due_logs import DueLogs
+from diamant.cleaner.figures import CleanerFigures
+from diamant.cleaner.manager import CleanerManager
+from diamant.cleaner.plan import KAFKA
+from diamant.cleaner.prompt_logs import PromptLogs
+from diamant.cleaner.service import CleanerService
+from diamant.cleaner.service_settings import ServiceSettings
+from diamant.protocol.batch import iter_headers
+from diamant.protocol.control import build_marker
+from diamant.protocol.records import iter_records
+from diamant.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from diamant.storage.clock import SettableClock
+from diamant.storage.leader_batch import Validation
+from diamant.storage.loader import create_log
+from diamant.storage.log import Log
+from diamant.storage.log_config import LogConfig
+from diamant.storage.memory_env import MemoryEnv
+from tests.builder import make_batch
+
+START_MS = 1_400_000_000_000
+CHECKPOINT = "/data/cleaner-offset-checkpoint"
+
+
+class SeveralLogs:
+    """Logs of topics with one partition each, or more, under /data; a clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.clock = SettableClock(START_MS)
+        self.env = MemoryEnv(self.clock)
+        self.env.make_dirs("/data")
+        self.logs: dict[tuple[str, int], Log] = {}
+        self.service: CleanerService | None = None
+        self.cleaned: list[str] = []
+        """Topic of each round that was finished."""
+
+    # -- logs --------------------------------------------------------------------------------------------------------
+
+    def add(self, topic: str, partition: int = 0, **config: Any) -> Log:
+        """An empty log, compacted unless told otherwise."""
+        config.setdefault("cleanup_policy", frozenset({"compact"}))
+        config.setdefault("file_delete_delay_ms", 0)
+        log = create_log(
+            self.env,
+            f"/data/{topic}-{partition}",
+            topic,
+            partition,
+            UUID(int=7),
+            LogConfig(**config),
+            Validation(),
+            producer_expiration_ms=86_400_000,
+        )
+        self.logs[topic, partition] = log
+        return log
+
+    def data(self, log: Log, *words: str, **fields: Any) -> int:
+        """Append one batch stamped with the clock's time; its base offset."""
+        return log.append_internal(make_batch(*words, timestamp=self.clock.now_ms(), **fields)).base_offset
+
+    def marker(self, log: Log, producer: int, *, is_commit: bool) -> int:
+        """End a producer's transaction; the marker's offset."""
+        batch = build_marker(
+            is_commit=is_commit, producer_id=producer, producer_epoch=0, coordinator_epoch=0, base_offset=0,
+            leader_epoch=0, timestamp=self.clock.now_ms(),
+        )  # fmt: skip
+        return log.append_internal(batch).base_offset
+
+    def fill(self, log: Log, batches: int, *, keys: int = 3, size: int = 1) -> Log:
+        """Add batches of one record, a new segment after every fifth, and one at the end."""
+        for index in range(batches):
+            self.data(log, f"k{index % keys}=" + "v" * size)
+            if index % 5 == 0:
+                log.roll()
+        log.roll()
+        return log
+
+    def filthy(self, topic: str, batches: int, partition: int = 0, **config: Any) -> Log:
+        """A log with many segments and few keys."""
+        config.setdefault("min_cleanable_dirty_ratio", 0.05)
+        return self.fill(self.add(topic, partition, **config), batches)
+
+    def delete(self, log: Log) -> None:
+        """Delete a log as a broker does."""
+        del self.logs[log.topic, log.partition]
+        if self.service is not None:
+            self.service.forget(log)
+        log.is_deleted = True
+        for segment in log.segments:
+            segment.is_deleted = True
+        self.env.rename(log.path, f"{log.path}.0-delete")
+
+    def change(self, log: Log, **config: Any) -> None:
+        """Give a log another configuration."""
+        before = log.config
+        fields = {name: getattr(before, name) for name in LogConfig.__dataclass_fields__}
+        log.update_config(LogConfig(**(fields | config)))
+        if self.service is not None:
+            self.service.config_changed(log, before)
+
+    def values(self, log: Log) -> list[tuple[int, str]]:
+        """(offset, key) of every record that is left and no marker."""
+        found = []
+        for segment in log.segments:
+            data = self.env.read_bytes(segment.path)[: segment.size]
+            for position, header in iter_headers(data):
+                if not header.is_control:
+                    batch = data[position : position + header.size]
+                    found += [(record.offset, (record.key or b"").decode()) for record in iter_records(batch)]
+        return found
+
+    # -- the cleaner -------------------------------------------------------------------------------------------------
+
+    def due(self, manager: CleanerManager, mode: str = KAFKA) -> DueLogs:
+        """Which log is next, with the states and checkpoints of `manager`."""
+        blocking = ThreadPoolExecutor(1)
+        prompt = None if mode == KAFKA else PromptLogs(self.env, blocking)
+        return DueLogs(self.env, self.logs, manager, CleanerFigures(), prompt, blocking)
+
+    async def start(self, **settings: Any) -> CleanerService:
+        """Start a cleaner with these settings; stop it with `stop`."""
+        runner = settings.pop("new_process_runner", None)
+        self.service = CleanerService(
+            self.env,
+            "/data",
+            self.logs,
+            ServiceSettings(**settings),
+            new_process_runner=runner,
+            on_cleaned=lambda log: self.cleaned.append(log.topic),
+        )
+        await self.service.start()
+        return self.service
+
+    async def stop(self) -> None:
+        """Stop the cleaner."""
+        if self.service is not None:
+            await self.service.stop()
+        self.service = None
+
+    @property
+    def checkpoints(self) -> dict[tuple[str, int], int]:
+        """What the checkpoint file says."""
+        return read_offset_checkpoint(self.env, CHECKPOINT)
+
+    def write_checkpoints(self, **offsets: int) -> None:
+        """Write the checkpoint file, for partitions 0 of topics."""
+        write_offset_checkpoint(self.env, CHECKPOINT, {(topic, 0): offset for topic, offset in offsets.items()})

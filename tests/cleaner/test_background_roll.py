@@ -1,0 +1,270 @@
+"""Closing a segment without an append, and the promise of max.compaction.lag.ms in mode prompt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from diamant.cleaner import background_roll
+from diamant.cleaner.background_roll import due_ms, overdue_ms, roll_due_ms, should_roll, with_append_lag
+from diamant.cleaner.eligibility import cleanable_range
+from diamant.cleaner.plan import PROMPT
+from diamant.storage.log_config import LogConfig
+from tests.cleaner.cleaner_log import DAY_MS, START_MS, CleanerLog
+
+HOUR_MS = 3_600_000
+WEEK_MS = 7 * DAY_MS
+
+
+def loop(log: CleanerLog) -> None:
+    """What the cleaner's loop does for one log, as `background_roll` says it."""
+    if should_roll(log.log, log.now_ms):
+        log.log.roll()
+    found = with_append_lag(cleanable_range(log.log, log.first_dirty, log.now_ms), log.log, log.now_ms)
+    if found.is_eligible:
+        log.clean(end=found.first_uncleanable_offset, mode=PROMPT)
+
+
+def is_on_disk(log: CleanerLog, value: bytes) -> bool:
+    """Whether any file in use has these bytes."""
+    return any(value in content for name, content in log.files().items() if not name.endswith(".deleted"))
+
+
+# -- the deadline ----------------------------------------------------------------------------------------------------
+
+
+def test_a_quiet_segment_is_closed_when_its_first_append_is_older_than_the_limit() -> None:
+    """At the limit it is not, a millisecond later it is; appends in between change nothing."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
+    log.now_ms += 5
+    log.data("a")
+    log.now_ms += HOUR_MS // 2
+    log.data("b", timestamp=START_MS)
+    assert roll_due_ms(log.log, log.now_ms) == START_MS + 5 + HOUR_MS + 1
+    log.now_ms = START_MS + 5 + HOUR_MS
+    assert not should_roll(log.log, log.now_ms)
+    log.now_ms += 1
+    assert should_roll(log.log, log.now_ms)
+    log.roll()
+    assert roll_due_ms(log.log, log.now_ms) is None
+
+
+@pytest.mark.parametrize(
+    ("segment_ms", "lag_ms", "limit_ms"),
+    [(WEEK_MS, 2**63 - 1, WEEK_MS), (WEEK_MS, HOUR_MS, HOUR_MS), (HOUR_MS, WEEK_MS, HOUR_MS)],
+)
+def test_the_limit_is_the_shorter_of_two(segment_ms: int, lag_ms: int, limit_ms: int) -> None:
+    """segment.ms and max.compaction.lag.ms, as for rolls by an append."""
+    log = CleanerLog(segment_ms=segment_ms, max_compaction_lag_ms=lag_ms)
+    log.data("a")
+    assert roll_due_ms(log.log, log.now_ms) == START_MS + limit_ms + 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"cleanup_policy": frozenset({"delete"}), "max_compaction_lag_ms": 1},
+        {"cleanup_policy": frozenset(), "max_compaction_lag_ms": 1},
+        {"segment_ms": 2**63 - 1},
+    ],
+)
+def test_other_logs_are_not_closed(config: dict[str, int]) -> None:
+    """Those that are not compacted, and those without a limit."""
+    log = CleanerLog(**config)
+    log.data("a")
+    log.now_ms += 1000 * WEEK_MS
+    assert roll_due_ms(log.log, log.now_ms) is None
+    assert not should_roll(log.log, log.now_ms)
+
+
+def test_a_log_that_refuses_writes_is_not_closed() -> None:
+    """A roll could only fail."""
+    log = CleanerLog(max_compaction_lag_ms=1)
+    log.data("a")
+    log.log.fail(OSError(5, "broken"))
+    assert roll_due_ms(log.log, log.now_ms) is None
+
+
+def test_timestamps_neither_defer_nor_hasten_a_roll() -> None:
+    """Only the wall clock counts while the broker runs."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
+    log.data("a", timestamp=START_MS + 1000 * DAY_MS)
+    assert roll_due_ms(log.log, log.now_ms) == START_MS + HOUR_MS + 1
+    log.roll()
+    log.data("a", timestamp=5)
+    assert roll_due_ms(log.log, log.now_ms) == START_MS + HOUR_MS + 1
+
+
+def test_jitter_takes_less_than_the_limit() -> None:
+    """Even one that was drawn when the limit was longer; without that every append would close a segment."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
+    log.data("a")
+    log.log.active.jitter_ms = 10
+    assert roll_due_ms(log.log, log.now_ms) == START_MS + HOUR_MS - 10 + 1
+    log.log.active.jitter_ms = HOUR_MS
+    assert roll_due_ms(log.log, log.now_ms) == START_MS + HOUR_MS + 1
+    config = LogConfig(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=HOUR_MS, segment_jitter_ms=WEEK_MS)
+    clamped = background_roll.with_clamped_jitter(config)
+    assert clamped == replace(config, segment_jitter_ms=HOUR_MS)
+    assert background_roll.with_clamped_jitter(clamped) is clamped
+
+
+# -- restarts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("knows_births", [True, False])
+@pytest.mark.parametrize("timestamp", [START_MS + 400 * DAY_MS, -1])
+def test_daily_restarts_do_not_postpone_the_deadline(knows_births: bool, timestamp: int) -> None:
+    """Neither with timestamps in the future or none at all, nor with daily appends, nor without birth times."""
+    log = CleanerLog(max_compaction_lag_ms=WEEK_MS)
+    log.env.knows_births = knows_births
+    log.data("first")
+    log.roll()
+    first_append_ms = log.now_ms
+    days = 0
+    while not should_roll(log.log, log.now_ms):
+        log.data("k", timestamp=timestamp)
+        log.now_ms += DAY_MS
+        log.reload()
+        days += 1
+        assert days <= 8
+    assert log.now_ms <= first_append_ms + 8 * DAY_MS
+    assert days == 8
+
+
+def test_after_a_restart_the_earliest_trace_counts() -> None:
+    """The first batch's timestamp, the file's birth, its modification time: whichever is first."""
+    log = CleanerLog(max_compaction_lag_ms=WEEK_MS)
+    log.now_ms += HOUR_MS
+    log.data("a", timestamp=START_MS + 100)
+    log.now_ms += HOUR_MS
+    log.reload()
+    assert roll_due_ms(log.log, log.now_ms) == START_MS + WEEK_MS + 1
+    log.env.set_mtime_ms(log.log.active.path, 1000)
+    log.reload()
+    assert roll_due_ms(log.log, log.now_ms) == 1000 + WEEK_MS + 1
+    log.env.set_mtime_ms(log.log.active.path, log.now_ms)
+    log.log.active.first_append_ms = None
+    log.env._file(log.log.active.path).birth_ms = log.now_ms
+    assert roll_due_ms(log.log, log.now_ms) == START_MS + 100 + WEEK_MS + 1
+
+
+def test_a_clock_that_was_set_back_makes_no_age_negative() -> None:
+    """A first append in the future counts as one of now."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
+    log.data("a")
+    log.now_ms -= DAY_MS
+    assert roll_due_ms(log.log, log.now_ms) == log.now_ms + HOUR_MS + 1
+
+
+def test_a_log_cut_to_nothing_has_no_age() -> None:
+    """Its next append is its first."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
+    log.data("a")
+    log.log.active.truncate_to(0)
+    assert roll_due_ms(log.log, log.now_ms) is None
+    assert log.log.active.first_append_ms is None
+
+
+# -- the lag of closed segments --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timestamp", [0, -1, START_MS + 400 * DAY_MS])
+def test_closed_segments_are_overdue_by_the_wall_clock(timestamp: int) -> None:
+    """Whatever their timestamps are; Kafka waits for those."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
+    log.data("a=x", timestamp=timestamp)
+    log.roll()
+    for age_ms, delay_ms in ((HOUR_MS, 0), (HOUR_MS + 1, 1), (2 * HOUR_MS, HOUR_MS)):
+        now_ms = START_MS + age_ms
+        found = cleanable_range(log.log, 0, now_ms)
+        assert not found.is_overdue
+        assert with_append_lag(found, log.log, now_ms).delay_ms == delay_ms
+        assert with_append_lag(found, log.log, now_ms).is_eligible == (delay_ms > 0)
+
+
+def test_prompt_is_never_later_than_kafka() -> None:
+    """Records with old timestamps are overdue as soon as their segment is closed, as there."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
+    log.data("a", timestamp=START_MS - DAY_MS)
+    log.roll()
+    found = cleanable_range(log.log, 0, log.now_ms)
+    assert found.delay_ms == DAY_MS - HOUR_MS
+    assert with_append_lag(found, log.log, log.now_ms) == found
+
+
+def test_clean_segments_are_never_overdue() -> None:
+    """Only what lies above the checkpoint has a lag."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
+    log.data("a")
+    log.roll()
+    log.now_ms += DAY_MS
+    assert overdue_ms(log.log, 0, log.now_ms) == DAY_MS - HOUR_MS
+    assert overdue_ms(log.log, 1, log.now_ms) == 0
+    assert due_ms(log.log, 1, log.now_ms) is None
+
+
+def test_the_active_segment_counts_for_the_metrics() -> None:
+    """What is in it is as old, whether it can be cleaned or not; Kafka's gauge does not see it."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
+    log.data("a", timestamp=5)
+    now_ms = START_MS + 2 * HOUR_MS
+    assert overdue_ms(log.log, 0, now_ms) == HOUR_MS
+    assert overdue_ms(log.log, 0, now_ms, with_active=False) == 0
+
+
+def test_the_next_deadline_is_known() -> None:
+    """The roll of the active segment, or a closed segment's lag; nothing without limits."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS, segment_ms=DAY_MS)
+    log.data("a")
+    log.roll()
+    log.now_ms += 10
+    log.data("b")
+    assert due_ms(log.log, 0, log.now_ms) == START_MS + HOUR_MS + 1
+    assert due_ms(log.log, 1, log.now_ms) == START_MS + 10 + HOUR_MS + 1
+    assert due_ms(CleanerLog().log, 0, START_MS) is None
+
+
+# -- the promise -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restart_every", [0, 1, 3])
+@pytest.mark.parametrize("timestamp", [None, START_MS + 100 * DAY_MS, START_MS - 100 * DAY_MS])
+def test_a_superseded_value_leaves_the_disk_within_the_lag_and_one_loop(
+    restart_every: int, timestamp: int | None
+) -> None:
+    """KIP-354 as a promise: no traffic after the deletion, restarts or none, any timestamps."""
+    lag_ms, loop_ms = 10 * HOUR_MS, HOUR_MS
+    log = CleanerLog(max_compaction_lag_ms=lag_ms, min_cleanable_dirty_ratio=1.0)
+    log.data("user=phone 5555555", "other", timestamp=timestamp)
+    log.data("user=", timestamp=timestamp)
+    assert is_on_disk(log, b"5555555")
+    loops = 0
+    while log.now_ms <= START_MS + lag_ms:
+        loop(log)
+        loops += 1
+        if restart_every and loops % restart_every == 0:
+            log.reload()
+        log.now_ms += loop_ms
+    loop(log)
+    assert log.now_ms <= START_MS + lag_ms + loop_ms
+    assert not is_on_disk(log, b"5555555")
+    assert log.keys() == ["other", "user"]
+
+
+def test_a_value_superseded_late_leaves_as_promptly() -> None:
+    """The lag then counts from what superseded it."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
+    log.data("user=5555555")
+    log.now_ms += HOUR_MS + 1
+    loop(log)
+    log.now_ms += DAY_MS
+    log.data("user=changed")
+    superseded_ms = log.now_ms
+    log.now_ms = superseded_ms + HOUR_MS
+    loop(log)
+    assert is_on_disk(log, b"5555555")
+    log.now_ms += 1
+    loop(log)
+    assert not is_on_disk(log, b"5555555")

@@ -1,0 +1,293 @@
+"""Where the two modes differ: each difference that docs/compaction.md lists, tried in both.
+
+Differences of the service that looks for work are in test_service.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from diamant.cleaner import compiled_rewrite, rewrite, segment_keys
+from diamant.cleaner.background_roll import should_roll, with_append_lag, with_clamped_jitter
+from diamant.cleaner.eligibility import CleanableRange, by_urgency, cleanable_range
+from diamant.cleaner.manager import CleanerManager
+from diamant.cleaner.plan import KAFKA, MODES, PROMPT, expiry_slice_ms
+from diamant.cleaner.quarantine import Quarantine
+from diamant.cleaner.result import OutputOverflow
+from diamant.cleaner.retention import deletable_segments
+from diamant.cleaner.segment_facts import PartitionFacts, file_facts, horizon_round_end, read_facts
+from diamant.storage import names
+from diamant.storage.errors import CorruptLog
+from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog
+
+HOUR_MS = 3_600_000
+
+in_both_modes = pytest.mark.parametrize("mode", MODES)
+
+
+def found_in(log: CleanerLog, mode: str) -> CleanableRange:
+    """What a scan finds."""
+    found = cleanable_range(log.log, log.first_dirty, log.now_ms)
+    return found if mode == KAFKA else with_append_lag(found, log.log, log.now_ms)
+
+
+def loop(log: CleanerLog, mode: str) -> None:
+    """A turn of the cleaner's loop for one log."""
+    if mode == PROMPT and should_roll(log.log, log.now_ms):
+        log.log.roll()
+    found = found_in(log, mode)
+    if found.is_eligible:
+        log.clean(end=found.first_uncleanable_offset, mode=mode)
+
+
+def is_on_disk(log: CleanerLog, value: bytes) -> bool:
+    """Whether any file has these bytes."""
+    return any(value in content for content in log.files().values())
+
+
+# -- when ------------------------------------------------------------------------------------------------------------
+
+
+@in_both_modes
+def test_a_deleted_value_leaves_a_quiet_log(mode: str) -> None:
+    """Three records and then silence: kafka keeps all three for ever, prompt for max.compaction.lag.ms and a loop."""
+    log = CleanerLog(max_compaction_lag_ms=1000, min_cleanable_dirty_ratio=1.0)
+    log.data("k=secret-1")
+    log.data("k=secret-2")
+    log.data("k=")
+    for _ in range(12):
+        log.now_ms += 500
+        loop(log, mode)
+    assert is_on_disk(log, b"secret") == (mode == KAFKA)
+    assert len(log.log.segments) == (1 if mode == KAFKA else 2)
+    assert log.bases() == ([0, 1, 2] if mode == KAFKA else [2])
+
+
+@in_both_modes
+@pytest.mark.parametrize("timestamp", [0, -1, START_MS + DAY_MS])
+def test_the_lag_counts_from_the_append(mode: str, timestamp: int) -> None:
+    """Records without a time, or of the future, are overdue by the wall clock in prompt only."""
+    log = CleanerLog(max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
+    log.data("a", timestamp=timestamp)
+    log.roll()
+    log.now_ms += HOUR_MS + 1
+    assert found_in(log, mode).is_eligible == (mode == PROMPT)
+
+
+@in_both_modes
+def test_what_is_overdue_comes_first(mode: str) -> None:
+    """A: ratio 0.9. B: 0.23 and overdue. C: 0.6. D: 0.45 and longer overdue. Kafka goes by the ratio alone."""
+
+    def log(dirty: int, delay_ms: int = 0) -> CleanableRange:
+        return CleanableRange(0, False, 10, 1000 - dirty, dirty, delay_ms, 0.3)
+
+    found = [("A", log(900)), ("B", log(231, 5)), ("C", log(600)), ("D", log(450, 9)), ("E", log(200))]
+    order = [name for name, _ in by_urgency(found, mode)]
+    assert order == (["A", "C", "D", "B"] if mode == KAFKA else ["D", "B", "A", "C"])
+
+
+@in_both_modes
+def test_a_round_comes_for_a_horizon(mode: str) -> None:
+    """A cleaned log without traffic: kafka never comes back for the tombstone, prompt when its time is over."""
+    log = CleanerLog(delete_retention_ms=DAY_MS, min_cleanable_dirty_ratio=0.0)
+    log.data("a")
+    log.data("a=", "b")
+    log.roll()
+    loop(log, mode)
+    facts = PartitionFacts()
+    for now_ms in (START_MS + DAY_MS - 1, START_MS + DAY_MS, START_MS + 30 * DAY_MS):
+        log.now_ms = now_ms
+        loop(log, mode)
+        if mode == PROMPT:
+            for base_offset, size in facts.unknown(log.log, log.first_dirty):
+                facts.add(log.log, read_facts(log.env, DIRECTORY, base_offset, size))
+            due_ms = facts.next_horizon_ms(log.log, log.first_dirty)
+            if due_ms is not None and due_ms <= now_ms:
+                end = horizon_round_end(log.log, log.first_dirty)
+                log.clean(first_dirty=end, end=end, mode=mode)
+        gone = mode == PROMPT and now_ms >= START_MS + DAY_MS
+        assert log.keys() == (["b"] if gone else ["a", "b"])
+
+
+@in_both_modes
+def test_a_failed_log_is_tried_again(mode: str) -> None:
+    """Kafka waits for a restart; prompt a minute, and then twice as long each time, or until the configuration changes."""
+    manager = CleanerManager()
+    partition = ("topic", 0)
+    manager.mark_uncleanable(partition, "broken", START_MS, is_retried=mode == PROMPT)
+    assert manager.is_uncleanable(partition, START_MS + 59_999)
+    assert manager.is_uncleanable(partition, START_MS + 60_000) == (mode == KAFKA)
+    manager.mark_uncleanable(partition, "broken", START_MS + 60_000, is_retried=mode == PROMPT)
+    assert manager.is_uncleanable(partition, START_MS + 179_999)
+    assert manager.is_uncleanable(partition, START_MS + 180_000) == (mode == KAFKA)
+    assert manager.is_uncleanable(partition, START_MS + 1000 * DAY_MS) == (mode == KAFKA)
+
+
+@in_both_modes
+def test_jitter_leaves_each_segment_some_time(mode: str) -> None:
+    """With a jitter beyond max.compaction.lag.ms Kafka may close a segment at each append."""
+    log = CleanerLog(max_compaction_lag_ms=1000, segment_jitter_ms=DAY_MS)
+    if mode == PROMPT:
+        log.log.update_config(with_clamped_jitter(log.log.config))
+    limits = []
+    for number in range(30):
+        log.data(f"k{number}")
+        log.roll()
+        limits.append(log.log.config.max_segment_ms - log.log.active.jitter_ms)
+    assert (min(limits) > 0) == (mode == PROMPT)
+
+
+# -- what ------------------------------------------------------------------------------------------------------------
+
+
+@in_both_modes
+def test_one_round_cleans_the_whole_dirty_range(mode: str) -> None:
+    """Twelve keys with a map for nine: kafka cleans up to offset 9 and needs another round."""
+    log = CleanerLog()
+    for start in (0, 6):
+        log.data(*[f"k{number}" for number in range(start, start + 6)])
+        log.roll()
+    result = log.clean(mode=mode, max_keys=9)
+    assert result.end_offset == (9 if mode == KAFKA else 12)
+    assert len(log.keys()) == 12
+
+
+@in_both_modes
+def test_untouched_segments_are_not_written_again(mode: str) -> None:
+    """Of two clean segments one has a dirty key: kafka rewrites both. What is in the log is the same."""
+    log = CleanerLog(segment_bytes=16 << 20)
+    filler = bytes(9 << 20)
+    for key in (b"a", b"b"):
+        log.data((key, filler))
+        log.roll()
+    log.clean(mode=mode)
+    for segment in log.log.segments[:-1]:
+        plan = log.plan()
+        facts, keys = segment_keys.read_key_facts(
+            log.env, segment.path, segment.base_offset, segment.size, plan.hash_key
+        )
+        assert keys is not None
+        file_facts(log.env, DIRECTORY, facts, keys.to_bytes())
+    log.data((b"b", filler))
+    log.roll()
+    result = compiled_rewrite.clean(log.env, log.plan(mode=mode), on_output=log.swap)
+    assert [output.base_offset for output in result.outputs] == ([0, 1, 2] if mode == KAFKA else [1, 2])
+    assert log.keys() == ["a", "b"]
+
+
+@in_both_modes
+def test_records_below_the_log_start_are_dropped(mode: str) -> None:
+    """Nobody can read them; Kafka copies them in every round."""
+    log = CleanerLog()
+    log.data("a=gone-1", "b=gone-2", "c=here")
+    log.roll()
+    log.log.delete_records(2)
+    log.clean(first_dirty=2, mode=mode)
+    assert is_on_disk(log, b"gone") == (mode == KAFKA)
+    assert is_on_disk(log, b"here")
+
+
+@in_both_modes
+def test_tombstones_that_are_not_mapped_yet_get_no_horizon(mode: str) -> None:
+    """Their time would begin before the older records of their keys went."""
+    log = CleanerLog()
+    log.data("a", "b=")
+    log.roll()
+    log.data("c=")
+    log.roll()
+    plan = log.plan(mode=mode, max_keys=1)
+    round_ = rewrite._Round(log.env, replace(plan, mode=KAFKA), lambda: None, lambda _count: None)
+    round_.build_map()
+    round_.plan = plan
+    assert round_.map_end_offset == 0
+    for output in round_.rewrite_group(plan.segments):
+        log.swap(output)
+    expected = START_MS + DAY_MS if mode == KAFKA else None
+    assert (log.horizon(0), log.horizon(2)) == (expected, expected)
+
+
+@in_both_modes
+def test_an_old_abort_hides_no_key_from_the_map(mode: str) -> None:
+    """The map's pass begins in the middle of a segment, after the marker of an aborted transaction of the same producer."""
+    log = CleanerLog(index_interval_bytes=0)
+    log.data("x", producer=1, txn=True)
+    log.marker(1, "abort")
+    log.data("key")
+    log.data("filler-1")
+    start = log.data("key", producer=1, txn=True)
+    log.marker(1, "commit")
+    log.roll()
+    log.first_dirty = start
+    log.clean(mode=mode)
+    assert log.keys().count("key") == (2 if mode == KAFKA else 1)
+
+
+@in_both_modes
+def test_a_full_index_does_not_fail_a_round(mode: str) -> None:
+    """Kafka gives the partition up; prompt leaves entries out, and the index is coarser there."""
+    log = CleanerLog(index_interval_bytes=0, segment_index_bytes=48)
+    for number in range(12):
+        log.data(f"k{number}")
+    log.roll()
+    plan = replace(log.plan(mode=mode), segment_index_bytes=24)
+    if mode == KAFKA:
+        with pytest.raises(OutputOverflow, match="index is full"):
+            rewrite.clean(log.env, plan)
+    else:
+        rewrite.clean(log.env, plan, on_output=log.swap)
+        assert len(log.keys()) == 12
+
+
+@in_both_modes
+def test_a_corrupt_segment_does_not_end_the_cleaning(mode: str) -> None:
+    """Kafka gives the partition up; prompt cleans before and after it."""
+    log = CleanerLog()
+    for word in ("a", "a", "x", "b", "b"):
+        log.data(word)
+        log.roll()
+    log.env.open(names.log_file(DIRECTORY, 2)).pwrite(b"\xff", 16)
+    plan = log.plan(mode=mode)
+    with pytest.raises(CorruptLog) as caught:
+        rewrite.clean(log.env, plan, on_output=log.swap)
+    if mode == KAFKA:
+        return
+    quarantine = Quarantine()
+    assert quarantine.add(log.log, caught.value, plan.first_dirty_offset, log.now_ms) is not None
+    plan = quarantine.plan_around(log.plan(mode=mode))
+    result = rewrite.clean(log.env, plan, on_output=log.swap)
+    assert result.stats.removed == {"superseded": 2}
+    assert [segment.base_offset for segment in log.log.segments] == [0, 2, 3, 5]
+
+
+@in_both_modes
+def test_merging_does_not_postpone_the_expiry(mode: str) -> None:
+    """Policy compact,delete, a record that is due after 24 hours: kafka keeps it for 20 hours more."""
+    log = CleanerLog(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=24 * HOUR_MS)
+    for key, hours in (("old", 0), ("mid", 20), ("new", 21)):
+        log.data(key, timestamp=START_MS + hours * HOUR_MS)
+        if key != "new":
+            log.roll()
+    log.now_ms = START_MS + 22 * HOUR_MS
+    log.clean(mode=mode)
+    assert len(log.log.segments) == (2 if mode == KAFKA else 3)
+    at_25 = START_MS + 25 * HOUR_MS
+    assert deletable_segments(log.log, at_25) == (0 if mode == KAFKA else 1)
+    assert deletable_segments(log.log, START_MS + 44 * HOUR_MS) == (0 if mode == KAFKA else 1)
+    assert deletable_segments(log.log, START_MS + 44 * HOUR_MS + 1) == (1 if mode == KAFKA else 2)
+
+
+@in_both_modes
+def test_segments_of_about_an_age_are_still_merged(mode: str) -> None:
+    """Within a twentieth of retention.ms; and any without policy delete, or without a limit."""
+    log = CleanerLog(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=20 * HOUR_MS)
+    for minutes in (0, 60, 61, 90):
+        log.data(f"k{minutes}", timestamp=START_MS + minutes * 60_000)
+        log.roll()
+    log.clean(mode=mode)
+    bases = [segment.base_offset for segment in log.log.segments]
+    assert bases == ([0, 4] if mode == KAFKA else [0, 2, 4])
+    assert expiry_slice_ms(log.config, mode) == (None if mode == KAFKA else HOUR_MS)
+    assert expiry_slice_ms(replace(log.config, retention_ms=-1), mode) is None
+    assert expiry_slice_ms(replace(log.config, cleanup_policy=frozenset({"compact"})), mode) is None

@@ -1,0 +1,314 @@
+"""The offset map: its hash, its table in bounded memory, and what it does when that is full."""
+
+from __future__ import annotations
+
+import errno
+import random
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.storage.clock import SettableClock
+from diamant.storage.env import RealEnv
+from diamant.storage.memory_env import MemoryEnv
+from tests import naive
+
+map_kernels = pytest.importorskip("diamant.cleaner.map_kernels")
+offset_map = pytest.importorskip("diamant.cleaner.offset_map")
+native = pytest.importorskip("diamant.cleaner.native")
+
+HASH_KEY = bytes(range(16))
+DIRECTORY = "/data/t-0"
+Pair = tuple[bytes, int]
+
+
+def hash_of(key: bytes, hash_key: bytes = HASH_KEY) -> bytes:
+    """The hash as the kernels have it."""
+    k0, k1 = (np.uint64(int.from_bytes(hash_key[start : start + 8], "little")) for start in (0, 8))
+    return hash_with(k0, k1, np.frombuffer(bytearray(key), np.uint8))
+
+
+def hash_with(k0: Any, k1: Any, data: Any) -> bytes:
+    """The hash of an array of bytes."""
+    halves = _hash(k0, k1, data)
+    return b"".join(int(half).to_bytes(8, "little") for half in halves)
+
+
+def _hash(k0: Any, k1: Any, data: Any) -> tuple[Any, Any]:
+    """Find the hash through the one entry of a table into which a record with that key was put."""
+    from diamant.cleaner import record_kernels as fields
+    from diamant.protocol.records import Record, build_batch
+
+    batch = np.frombuffer(build_batch([Record(0, 0, data.tobytes(), b"")]), np.uint8)
+    rows = np.zeros((fields.FIELDS, 1), np.int64)
+    fields.read_headers(batch, 0, len(batch), rows)
+    rows[fields.STEP, 0] = map_kernels.MAP
+    state = np.zeros(map_kernels.STATE_FIELDS, np.int64)
+    state[map_kernels.LAST_SEEN] = -1
+    tuples = np.zeros((1, 3), np.uint64)
+    assert map_kernels.hash_records(batch, batch, rows, 1, state, tuples, k0, k1, 0, 10) == (fields.NO_FAULT, 1)
+    return tuples[0, 0], tuples[0, 1]
+
+
+# Of the reference implementation of SipHash (vectors.h, 128 bits), for the key 00..0f and the message 00..n-1.
+VECTORS = {
+    0: "a3817f04ba25a8e66df67214c7550293",
+    1: "da87c1d86b99af44347659119b22fc45",
+    2: "8177228da4a45dc7fca38bdef60affe4",
+    3: "9c70b60c5267a94e5f33b6b02985ed51",
+    4: "f88164c12d9c8faf7d0f6e7c7bcd5579",
+    5: "1368875980776f8854527a07690e9627",
+    6: "14eeca338b208613485ea0308fd7a15e",
+    7: "a1f1ebbed8dbc153c0b84aa61ff08239",
+    8: "3b62a9ba6258f5610f83e264f31497b4",
+    9: "264499060ad9baabc47f8b02bb6d71ed",
+    15: "5493e99933b0a8117e08ec0f97cfc3d9",
+    16: "6ee2a4ca67b054bbfd3315bf85230577",
+}
+
+
+@pytest.mark.parametrize(("size", "expected"), VECTORS.items())
+def test_the_hash_is_siphash_2_4_128(size: int, expected: str) -> None:
+    """The published test vectors, by the kernel and by its plain twin."""
+    message = bytes(range(size))
+    assert naive.siphash128(HASH_KEY, message).hex() == expected
+    assert hash_of(message).hex() == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=300), st.binary(min_size=16, max_size=16))
+def test_the_hash_of_any_key_is_that_of_the_plain_twin(key: bytes, hash_key: bytes) -> None:
+    """Any length, any secret."""
+    assert hash_of(key, hash_key) == naive.siphash128(hash_key, key)
+
+
+# -- the map ---------------------------------------------------------------------------------------------------------
+
+
+def tuples_of(pairs: list[Pair]) -> Any:
+    """The tuples of (key, offset)."""
+    words = np.empty((len(pairs), 3), np.uint64)
+    for index, (key, offset) in enumerate(pairs):
+        digest = naive.siphash128(HASH_KEY, key)
+        words[index] = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"), offset
+    return words
+
+
+def new_env() -> MemoryEnv:
+    """A file system with the partition's directory."""
+    env = MemoryEnv(SettableClock(0))
+    env.make_dirs(DIRECTORY)
+    return env
+
+
+def new_map(memory_bytes: int = 1 << 20, max_entries: int | None = None, env: MemoryEnv | None = None) -> Any:
+    """An empty map, which spills to `env`."""
+    files = env or new_env()
+    return offset_map.OffsetMap(
+        HASH_KEY,
+        memory_bytes=memory_bytes,
+        max_entries=max_entries,
+        spill=lambda: offset_map.open_spill_file(files, DIRECTORY),
+    )
+
+
+def everything(latest: Any, end: int, step: int) -> list[int]:
+    """All kept offsets below `end`, asked for in windows."""
+    found: list[int] = []
+    for start in range(0, end, step):
+        window = latest.window(start, start + step - 1)
+        found += window[(window >= start) & (window < start + step)].tolist()
+    return found
+
+
+def pairs_of(keys: list[int], start: int, gaps: list[int]) -> list[Pair]:
+    """(key, offset) with ascending offsets."""
+    offset = start
+    pairs = []
+    for key, gap in zip(keys, gaps, strict=False):
+        pairs.append((b"key-%d" % key, offset))
+        offset += gap
+    return pairs
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.integers(0, 60), max_size=120),
+    st.lists(st.integers(0, 90), max_size=120),
+    st.lists(st.integers(1, 40), min_size=120, max_size=120),
+    st.sampled_from([3, 8, 64]),
+    st.sampled_from([1, 1 << 20]),
+    st.sampled_from([1, 7, 1000]),
+)
+def test_the_map_keeps_the_last_offset_of_each_key(
+    older_keys: list[int], keys: list[int], gaps: list[int], min_slots: int, memory_bytes: int, at_once: int
+) -> None:
+    """In the table or spilled, however the tuples come: the same as the plain twin, which has no limits."""
+    older, dirty = pairs_of(older_keys, 0, gaps), pairs_of(keys, 10_000, gaps)
+    env = new_env()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offset_map, "MIN_SLOTS", min_slots)
+        under_test = new_map(memory_bytes, env=env)
+        words = tuples_of(dirty)
+        for start in range(0, len(words), at_once):
+            part = words[start : start + at_once].copy()
+            assert under_test.add(part, len(part)) == len(part)
+        if under_test.is_spilled:
+            under_test.add_older(tuples_of(older), len(older))
+        else:
+            assert [under_test.find(key) for key, _ in older] == [dict(dirty).get(key, -1) for key, _ in older]
+            older = []
+        assert env.list_dir(DIRECTORY) == []
+        assert everything(under_test.latest(), 20_000, 999) == naive.latest_offsets(older, dirty)
+        assert under_test.size == len(dict(dirty))
+        under_test.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 20), st.integers(1, 9))
+def test_a_map_with_a_greatest_size_stops_as_kafkas_does(keys: list[int], limit: int, at_once: int) -> None:
+    """Before the first tuple that comes when it is full, even if its key is in the map."""
+    pairs = pairs_of(keys, 5, [1] * len(keys))
+    expected = []
+    seen: set[bytes] = set()
+    for key, offset in pairs:
+        if len(seen) >= limit:
+            break
+        seen.add(key)
+        expected.append((key, offset))
+    under_test = new_map(max_entries=limit)
+    words = tuples_of(pairs)
+    taken = 0
+    for start in range(0, len(words), at_once):
+        part = words[start : start + at_once].copy()
+        count = under_test.add(part, len(part))
+        taken += count
+        if count < len(part):
+            break
+    assert taken == len(expected)
+    assert (under_test.size, under_test.is_spilled) == (len(seen), False)
+    assert {key: under_test.find(key) for key in seen} == dict(expected)
+
+
+def test_a_table_starts_small_and_grows_to_its_limit() -> None:
+    """A few keys take little memory; the limit is reached, not passed; growing loses nothing."""
+    env = new_env()
+    under_test = new_map(memory_bytes=24 * 20_000, env=env)
+    sizes = [under_test.table.nbytes]
+    words = np.random.default_rng(1).integers(0, 2**63, (16_000, 3)).astype(np.uint64)
+    words[:, 2] = np.arange(16_000)
+    for start in range(0, 16_000, 1000):
+        under_test.add(words[start : start + 1000].copy(), 1000)
+        sizes.append(under_test.table.nbytes)
+    assert sizes[0] == 24 * offset_map.FIRST_SLOTS
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == 24 * 20_000
+    assert under_test.size == 16_000
+    assert not under_test.is_spilled
+    assert under_test.latest().window(0, 16_000).tolist() == list(range(16_000))
+
+
+def test_pages_are_given_back_as_a_table_grows() -> None:
+    """What was moved to the larger table is gone from the smaller one's memory."""
+    table = offset_map._new_table(50_000)
+    table[:] = 7
+    offset_map._give_back(table, 0, 25_000)
+    assert not table[:24_000].any()
+    assert table[26_000:].all()
+
+
+def test_the_spill_file_has_no_name() -> None:
+    """It is gone from the directory at once, a leftover of an earlier crash too, and works on a real disk."""
+    env = new_env()
+    env.create_new(f"{DIRECTORY}/offset-map.deleted").close()
+    file = offset_map.open_spill_file(env, DIRECTORY)
+    assert env.list_dir(DIRECTORY) == []
+    file.append(b"x")
+    file.close()
+
+
+def test_a_spilled_map_works_on_real_files(tmp_path: Path) -> None:
+    """Ten times as many keys as the table takes, some of them again and again."""
+    env = RealEnv()
+    under_test = offset_map.OffsetMap(
+        HASH_KEY, memory_bytes=24 * 20_000, spill=lambda: offset_map.open_spill_file(env, str(tmp_path))
+    )
+    generator = np.random.default_rng(5)
+    hashes = generator.integers(0, 2**63, (200_000, 2)).astype(np.uint64)
+    chosen = generator.integers(0, 200_000, 300_000)
+    words = np.empty((300_000, 3), np.uint64)
+    words[:, :2] = hashes[chosen]
+    words[:, 2] = np.arange(300_000) * 3
+    for start in range(0, 300_000, 10_000):
+        under_test.add(words[start : start + 10_000].copy(), 10_000)
+    last = dict(zip(chosen.tolist(), words[:, 2].tolist(), strict=True))
+    assert under_test.is_spilled
+    assert everything(under_test.latest(), 900_000, 100_000) == sorted(last.values())
+    assert under_test.size == len(last)
+    assert list(tmp_path.iterdir()) == []
+    under_test.close()
+
+
+def test_a_full_disk_fails_the_map() -> None:
+    """The error of the system comes through."""
+    env = new_env()
+    env.fail("append", "*/offset-map.deleted", OSError(errno.ENOSPC, "no space"), after=3)
+    under_test = new_map(memory_bytes=1, env=env)
+    words = np.random.default_rng(2).integers(0, 2**63, (20_000, 3)).astype(np.uint64)
+    words[:, 2] = np.arange(20_000)
+    with pytest.raises(OSError, match="space") as caught:
+        under_test.add(words, 20_000)
+    assert caught.value.errno == errno.ENOSPC
+    under_test.close()
+
+
+def test_older_tuples_are_only_for_a_spilled_map() -> None:
+    """Otherwise the table can be asked."""
+    with pytest.raises(ValueError, match="has not spilled"):
+        new_map().add_older(np.zeros((1, 3), np.uint64), 1)
+
+
+def test_windows_hold_no_more_than_they_must() -> None:
+    """A merged map keeps in memory what was not passed yet, whatever the number of keys."""
+    env = new_env()
+    under_test = new_map(memory_bytes=24 * 20_000, env=env)
+    words = np.random.default_rng(3).integers(0, 2**63, (200_000, 3)).astype(np.uint64)
+    words[:, 2] = np.arange(200_000)
+    for start in range(0, 200_000, 20_000):
+        under_test.add(words[start : start + 20_000].copy(), 20_000)
+    latest = under_test.latest()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    largest = max(len(latest.window(start, start + 99)) for start in range(0, 200_000, 100))
+    peak = tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
+    assert largest < 40_000
+    assert peak < 2_000_000
+
+
+def test_keys_with_equal_slots_are_told_apart() -> None:
+    """Strategy: hashes with the same upper bits fall into one run of slots, which wraps around the table's end."""
+    seed = 11
+    generator = random.Random(seed)
+    table = np.zeros((64, 3), np.uint64)
+    words = np.zeros((40, 3), np.uint64)
+    for index in range(40):
+        words[index] = 0xFFFFFFFF_00000000 | generator.getrandbits(32), generator.getrandbits(64), index
+    assert map_kernels.put_tuples(table, 0, 54, words, 0, 40) == (40, 40), f"seed {seed}"
+    offsets = np.zeros(40, np.int64)
+    assert map_kernels.take_missing(table, words, 40, offsets) == 0
+    other = words.copy()
+    other[:, 1] ^= np.uint64(1)
+    assert map_kernels.take_missing(table, other, 40, offsets) == 40
+    larger = np.zeros((128, 3), np.uint64)
+    map_kernels.move_slots(table, 0, 64, larger)
+    assert map_kernels.take_missing(larger, words, 40, offsets) == 0
+    taken = np.zeros((64, 3), np.uint64)
+    assert map_kernels.take_tuples(larger, 0, taken) == (128, 40)
+    assert sorted(taken[:40, 2].tolist()) == list(range(40))
+    assert map_kernels.put_tuples(larger, 40, 100, words, 0, 40) == (40, 40)

@@ -1,0 +1,68 @@
+"""Which segments retention may remove, where the cleaner has been at work before or rules meet (UnifiedLog.deleteOldSegments)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from diamant.cleaner.retention import deletable_segments
+from tests.cleaner.cleaner_log import CleanerLog
+
+BOTH = frozenset({"compact", "delete"})
+
+
+def make_log(**config: object) -> CleanerLog:
+    """Three segments with one batch each, and the active one."""
+    log = CleanerLog(cleanup_policy=BOTH, **config)
+    for key in ("a", "b", "c"):
+        log.data(key)
+        log.roll()
+    log.data("d")
+    return log
+
+
+def test_a_segment_that_the_cleaner_emptied_does_not_hold_back_the_rest() -> None:
+    """By size it goes even if nothing is too much, and the ones behind it with the excess."""
+    log = make_log()
+    log.data("a")
+    log.roll()
+    log.clean(segment_bytes=1)
+    sizes = [segment.size for segment in log.log.segments]
+    assert sizes[0] == 0
+    for retention_bytes, count in [(sum(sizes), 1), (sum(sizes) - 1, 1), (sum(sizes[2:]), 2), (sum(sizes) + 1, 0)]:
+        log.log.update_config(replace(log.config, retention_bytes=retention_bytes, retention_ms=-1))
+        assert deletable_segments(log.log, log.now_ms) == count
+
+
+def test_each_rule_goes_on_where_the_one_before_ended() -> None:
+    """A young segment that goes for another reason does not keep the old ones behind it; alone it does."""
+    log = CleanerLog(cleanup_policy=BOTH, retention_ms=1000)
+    log.data("young", timestamp=log.now_ms + 5000)
+    log.roll()
+    log.data("old")
+    log.roll()
+    log.data("last", timestamp=log.now_ms + 5000)
+    log.now_ms += 2000
+    assert deletable_segments(log.log, log.now_ms) == 0
+    log.log.delete_records(1)
+    assert deletable_segments(log.log, log.now_ms) == 2
+    log.log.delete_oldest(2)
+    assert (log.log.log_start_offset, deletable_segments(log.log, log.now_ms)) == (2, 0)
+
+
+def test_size_counts_from_what_the_log_start_has_left() -> None:
+    """What goes because of the log start is not counted as excess a second time."""
+    log = make_log(retention_ms=-1)
+    total = log.log.size
+    first = log.log.segments[0].size
+    log.log.update_config(replace(log.config, retention_bytes=total - first, retention_ms=-1))
+    log.log.delete_records(1)
+    assert deletable_segments(log.log, log.now_ms) == 1
+
+
+def test_all_segments_may_go_but_not_an_empty_active_one() -> None:
+    """The active segment is counted if it has records, and never when it is empty."""
+    log = make_log(retention_bytes=0)
+    assert deletable_segments(log.log, log.now_ms) == 4
+    log.log.delete_oldest(4)
+    assert [segment.size for segment in log.log.segments] == [0]
+    assert deletable_segments(log.log, log.now_ms) == 0

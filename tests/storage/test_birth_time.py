@@ -1,0 +1,65 @@
+"""When files were created."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from diamant.storage import birth_time
+from diamant.storage.clock import SettableClock
+from diamant.storage.env import Env, RealEnv
+from diamant.storage.memory_env import MemoryEnv
+
+SLACK_MS = 60_000
+"""Clocks of file systems may lag behind."""
+
+
+def test_a_birth_outlives_writes_renames_and_file_times(tmp_path: Path) -> None:
+    """It is about now, and nothing but a new file changes it."""
+    env = RealEnv()
+    path = str(tmp_path / "file")
+    env.create_new(path).close()
+    birth_ms = env.birth_ms(path)
+    if birth_ms is None:
+        pytest.skip("this file system keeps no births")
+    assert abs(birth_ms - time.time_ns() // 1_000_000) < SLACK_MS
+    file = env.open(path)
+    file.append(b"more")
+    file.close()
+    env.set_mtime_ms(path, 5)
+    env.rename(path, path + "-renamed")
+    assert env.birth_ms(path + "-renamed") == birth_ms
+
+
+@pytest.mark.parametrize("env", [RealEnv(), MemoryEnv()], ids=["real", "memory"])
+def test_a_file_that_is_not_there_has_no_birth(env: Env) -> None:
+    """As any question about it, this one is an error."""
+    with pytest.raises(FileNotFoundError):
+        env.birth_ms("/nowhere/at/all")
+
+
+def test_where_nobody_knows_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system without the call, a file system without the time."""
+    assert birth_time.birth_ms("/proc/self/stat") is None
+    path = tmp_path / "file"
+    path.touch()
+    monkeypatch.setattr(birth_time, "_statx", lambda: None)
+    assert birth_time.birth_ms(str(path)) is None
+    monkeypatch.setattr(birth_time, "_statx", lambda: lambda *_arguments: -1)
+    assert birth_time.birth_ms(str(path)) is None
+
+
+def test_files_in_memory_have_births() -> None:
+    """By the clock, unless they are told not to."""
+    clock = SettableClock(1000)
+    env = MemoryEnv(clock)
+    env.create_new("/a")
+    clock.advance_ms(5)
+    env.rename("/a", "/b")
+    env.set_mtime_ms("/b", 7)
+    assert env.birth_ms("/b") == 1000
+    env.knows_births = False
+    env.create_new("/c")
+    assert env.birth_ms("/c") is None
