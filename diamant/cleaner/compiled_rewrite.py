@@ -27,12 +27,13 @@ def clean(
     on_output: OnOutput = no_output,
     check_done: CheckDone = never_done,
     throttle: Throttle = no_throttle,
+    sync_threads: int = 0,
 ) -> CleanResult:
     """Carry out `plan` as `rewrite.clean` does; compiles first what is not compiled yet."""
     warm_up()
     from diamant.cleaner.compiled_round import run
 
-    return run(env, plan, on_output=on_output, check_done=check_done, throttle=throttle)
+    return run(env, plan, on_output=on_output, check_done=check_done, throttle=throttle, sync_threads=sync_threads)
 
 
 def is_warm() -> bool:

@@ -29,6 +29,7 @@ from diamant.cleaner.chunk_reader import ChunkReader, Rows
 from diamant.cleaner.compiled_writer import CompiledWriter
 from diamant.cleaner.key_filter import is_worth_filters, leave_alone
 from diamant.cleaner.offset_map import LatestOffsets, OffsetMap, open_spill_file
+from diamant.cleaner.output_sync import OutputSync
 from diamant.cleaner.plan import CleanPlan, SegmentPlan, aborted_from, group_segments, segments_to_clean
 from diamant.cleaner.result import CheckDone, CleanResult, OnOutput, OutputSegment, Throttle
 from diamant.cleaner.rewrite import MAX_BATCH_BYTES, _Batch, _Round
@@ -62,7 +63,8 @@ _ABORTED_NOTE = 2**32 - 1
 """Note of a batch that was not given to the map because its transaction aborted."""
 
 _COPIED = [fields.SIZE, fields.LAST_OFFSET, fields.MAX_TIMESTAMP]
-_PLACE = slice(fields.IS_UNPACKED, fields.PAYLOAD_END + 1)
+_EXTRA = slice(fields.EXTRA_START, fields.EXTRA_END + 1)
+_PAYLOAD = slice(fields.PAYLOAD_START, fields.PAYLOAD_END + 1)
 
 _LEGACY = 2
 """Step of the map's rows: the batch is of magic 0 or 1. Beside `map_kernels.SKIP` and `MAP`."""
@@ -71,7 +73,15 @@ _NEVER = 2**63 - 1
 _ALWAYS = -(2**63)
 
 
-def run(env: Env, plan: CleanPlan, *, on_output: OnOutput, check_done: CheckDone, throttle: Throttle) -> CleanResult:
+def run(
+    env: Env,
+    plan: CleanPlan,
+    *,
+    on_output: OnOutput,
+    check_done: CheckDone,
+    throttle: Throttle,
+    sync_threads: int,
+) -> CleanResult:
     """Carry out `plan`, as `rewrite.clean` does."""
     round_ = CompiledRound(env, plan, check_done, throttle)
     try:
@@ -84,12 +94,13 @@ def run(env: Env, plan: CleanPlan, *, on_output: OnOutput, check_done: CheckDone
         files_keys = is_worth_filters(plan)
         end_offset = round_.map_end_offset + 1
         outputs: list[OutputSegment] = []
-        for group in group_segments(plan, segments_to_clean(plan, end_offset)):
-            for output in round_.rewrite_group(group):
-                if files_keys:
-                    file_key_facts(env, plan, output)
-                on_output(output)
-                outputs.append(output)
+        with OutputSync(env, plan.directory, on_output, sync_threads) as sync:
+            for group in group_segments(plan, segments_to_clean(plan, end_offset)):
+                for output in round_.rewrite_group(group):
+                    if files_keys:
+                        file_key_facts(env, plan, output)
+                    sync.add(output)
+                    outputs.append(output)
         stats.end_s = time.monotonic()
         return CleanResult(end_offset, tuple(outputs), stats, RUNNER)
     finally:
@@ -355,42 +366,42 @@ class CompiledRound(_Round):
         unpacker.clear()
         start = first
         if chunk.together & (fields.CODEC_MASK | fields.LEGACY):
-            for row in self._unpack_each(file, chunk, first, end, step):
-                if unpacker.at >= UNPACK_BYTES:
-                    yield start, row + 1
-                    unpacker.clear()
-                    start = row + 1
+            for stop in self._unpack_some(file, chunk, first, end, step):
+                yield start, stop
+                unpacker.clear()
+                start = stop
         if start < end:
             yield start, end
 
-    def _unpack_each(self, file: File, chunk: Rows, first: int, end: int, step: int) -> Iterator[int]:
-        """Yield rows after their records were decompressed."""
-        rows = chunk.rows
+    def _unpack_some(self, file: File, chunk: Rows, first: int, end: int, step: int) -> Iterator[int]:
+        """Decompress records; yield after so much as is looked at in one go, with the next row, and return after the last."""
+        rows, unpacker = chunk.rows, self._unpacker
         is_packed = (rows[fields.STEP, first:end] == step) & (rows[fields.RECORD_COUNT, first:end] != 0)
         is_packed &= rows[fields.ATTRIBUTES, first:end] & fields.CODEC_MASK != 0
-        if step == map_kernels.MAP:
+        if chunk.together & fields.LEGACY and step == map_kernels.MAP:
             is_packed |= rows[fields.STEP, first:end] == _LEGACY
         found = np.flatnonzero(is_packed) + first
-        unpack = self._unpacker.unpack
-        data = chunk.data.data
-        for row, magic, attributes, start, stop in zip(
-            found.tolist(),
-            rows[fields.MAGIC, found].tolist(),
-            rows[fields.ATTRIBUTES, found].tolist(),
-            rows[fields.PAYLOAD_START, found].tolist(),
-            rows[fields.PAYLOAD_END, found].tolist(),
-            strict=True,
-        ):
-            if magic < 2:
-                place = self._unpack_legacy(file, chunk, row)
+        codecs = (rows[fields.ATTRIBUTES, found] & fields.CODEC_MASK).tolist()
+        starts, stops = rows[_PAYLOAD, found].tolist()
+        data, unpack = chunk.data.data, unpacker.unpack
+        places: list[tuple[int, int]] = []
+        done = 0
+        for index, row in enumerate(found.tolist()):
+            if not codecs[index]:
+                # Of an old format: those have no attributes here.
+                places.append(self._unpack_legacy(file, chunk, row))
             else:
                 try:
-                    place = unpack(attributes & fields.CODEC_MASK, data[start:stop], MAX_BATCH_BYTES)
+                    places.append(unpack(codecs[index], data[starts[index] : stops[index]], MAX_BATCH_BYTES))
                 except CorruptBatch as error:
                     at = chunk.position + int(rows[fields.POSITION, row])
                     raise CorruptLog(file.path, at, error.reason) from error
-            rows[_PLACE, row] = (1, *place)
-            yield row
+            if unpacker.at >= UNPACK_BYTES:
+                _set_places(rows, found[done : index + 1], places)
+                done = index + 1
+                places.clear()
+                yield row + 1
+        _set_places(rows, found[done:], places)
 
     def _unpack_legacy(self, file: File, chunk: Rows, row: int) -> tuple[int, int]:
         """Give a batch of magic 0 or 1 the form that the map's kernel reads."""
@@ -600,14 +611,30 @@ class CompiledRound(_Round):
         if not chunk.together & fields.CODEC_MASK:
             return
         rows = chunk.rows
-        is_packed = (rows[fields.STEP, start:end] == rewrite_kernels.REBUILD) & (
-            rows[fields.ATTRIBUTES, start:end] & fields.CODEC_MASK != 0
+        buffer = self._unpacker.buffer
+        size = rewrite_kernels.encode_records(buffer, rows, start, end, self._kept_records, self._out)
+        if size < 0:
+            self._out = _with_room(self._out, -size)
+            size = rewrite_kernels.encode_records(buffer, rows, start, end, self._kept_records, self._out)
+        if not size:
+            return
+        found = np.flatnonzero(
+            (rows[fields.STEP, start:end] == rewrite_kernels.REBUILD)
+            & (rows[fields.ATTRIBUTES, start:end] & fields.CODEC_MASK != 0)
         )
-        for row in (np.flatnonzero(is_packed) + start).tolist():
-            self._out = _with_room(self._out, rewrite_kernels.room_for_records(rows, row))
-            size = rewrite_kernels.encode_records(self._unpacker.buffer, rows, row, self._kept_records, self._out)
-            packed = self._unpacker.pack(int(rows[fields.ATTRIBUTES, row]) & fields.CODEC_MASK, self._out.data[:size])
-            rows[fields.EXTRA_START, row], rows[fields.EXTRA_END, row] = self._extra.append(packed)
+        found += start
+        pack, append, plain = self._unpacker.pack, self._extra.append, self._out.data
+        rows[_EXTRA, found] = np.array(
+            [
+                append(pack(codec, plain[first:last]))
+                for codec, first, last in zip(
+                    (rows[fields.ATTRIBUTES, found] & fields.CODEC_MASK).tolist(),
+                    rows[fields.EXTRA_START, found].tolist(),
+                    rows[fields.EXTRA_END, found].tolist(),
+                    strict=True,
+                )
+            ]
+        ).T
 
     def _write_rows(self, chunk: Rows, start: int, end: int, writer: CompiledWriter) -> None:
         rows = chunk.rows
@@ -698,6 +725,13 @@ class _Told:
         raise AssertionError("control batches are not judged twice")
 
 
+def _set_places(rows: NDArray[np.int64], found: NDArray[np.int64], places: list[tuple[int, int]]) -> None:
+    """Note where the records of rows were unpacked to."""
+    if places:
+        rows[fields.IS_UNPACKED, found] = 1
+        rows[_PAYLOAD, found] = np.array(places).T
+
+
 def _with_room(buffer: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """Return `buffer` or a larger one."""
     return buffer if len(buffer) >= size else np.empty(max(2 * len(buffer), size), np.uint8)
@@ -723,8 +757,7 @@ def call_every_kernel() -> None:
     map_kernels.take_missing(table, tuples, 0, numbers)
     rewrite_kernels.decide(rows, 0, 0, numbers, rows, numbers, 0, numbers)
     rewrite_kernels.judge(data, data, rows, 0, 0, numbers, table, key, key, numbers, kept, numbers)
-    rewrite_kernels.encode_records(data, rows, 0, kept, data)
-    rewrite_kernels.room_for_records(rows, 0)
+    rewrite_kernels.encode_records(data, rows, 0, 0, kept, data)
     rewrite_kernels.room_for_output(rows, 0, 0)
     rewrite_kernels.assemble(data, rows, 0, 0, kept, data, data, rows)
     rewrite_kernels.index_batches(rows, 0, numbers, data, data)

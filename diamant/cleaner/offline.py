@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from diamant.cleaner import rewrite
 from diamant.cleaner.eligibility import CleanableRange, cleanable_range, is_candidate
+from diamant.cleaner.output_sync import SYNC_THREADS
 from diamant.cleaner.plan import CleanerSettings, CleanPlan, make_plan
 from diamant.cleaner.result import CleanResult, OutputSegment
 from diamant.cleaner.retention import deletable_segments
@@ -82,7 +83,13 @@ def compiled_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegmen
     """Clean in this thread, by the compiled engine, which takes some ten seconds to be compiled for the first time."""
     from diamant.cleaner import compiled_rewrite
 
-    return compiled_rewrite.clean(env, plan, on_output=on_output, throttle=Throttle(plan.io_max_bytes_per_second))
+    return compiled_rewrite.clean(
+        env,
+        plan,
+        on_output=on_output,
+        throttle=Throttle(plan.io_max_bytes_per_second),
+        sync_threads=SYNC_THREADS,
+    )
 
 
 def process_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 
 from diamant.cleaner import policy
+from diamant.cleaner.output_sync import OutputSync
 from diamant.cleaner.plan import (
     CleanPlan,
     SegmentPlan,
@@ -64,12 +65,14 @@ def clean(
     on_output: OnOutput = no_output,
     check_done: CheckDone = never_done,
     throttle: Throttle = no_throttle,
+    sync_threads: int = 0,
 ) -> CleanResult:
     """Carry out `plan`; blocks, so not for the loop thread.
 
-    `on_output` is called for each group of segments as its files are complete. CorruptLog for bytes that are no batch;
-    if an output cannot take what belongs into it OutputOverflow, in mode prompt CorruptLog of the source; and whatever
-    `check_done` raises. The files of the group at hand are removed then, groups handed over before stay as they are.
+    `on_output` is called for each group of segments as its files are durable (`sync_threads`: see `output_sync`).
+    CorruptLog for bytes that are no batch; if an output cannot take what belongs into it OutputOverflow, in mode prompt
+    CorruptLog of the source; and whatever `check_done` raises. The files of the group at hand are removed then, groups
+    handed over before stay as they are.
     """
     round_ = _Round(env, plan, check_done, throttle)
     stats = round_.stats
@@ -78,10 +81,11 @@ def clean(
     stats.map_complete_s = time.monotonic()
     end_offset = round_.map_end_offset + 1
     outputs: list[OutputSegment] = []
-    for group in group_segments(plan, segments_to_clean(plan, end_offset)):
-        for output in round_.rewrite_group(group):
-            on_output(output)
-            outputs.append(output)
+    with OutputSync(env, plan.directory, on_output, sync_threads) as sync:
+        for group in group_segments(plan, segments_to_clean(plan, end_offset)):
+            for output in round_.rewrite_group(group):
+                sync.add(output)
+                outputs.append(output)
     stats.end_s = time.monotonic()
     return CleanResult(end_offset, tuple(outputs), stats, RUNNER)
 

@@ -371,22 +371,41 @@ def encode_at(
     return at
 
 
+@inlined
+def room_for_records(rows: NDArray[np.int64], row: int) -> int:
+    """Return how many bytes `encode_at` writes at most."""
+    return rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row] + MAX_GROWTH_BYTES * rows[KEPT, row]  # type: ignore[no-any-return]
+
+
 @compiled
 def encode_records(
     payload: NDArray[np.uint8],
     rows: NDArray[np.int64],
-    row: int,
+    first: int,
+    end: int,
     kept_records: NDArray[np.int32],
     out: NDArray[np.uint8],
 ) -> int:
-    """Write the records of a row that stay to the front of `out`; return their size."""
-    return encode_at(address_of(payload), rows, row, kept_records, address_of(out), 0)
+    """Write the records that stay of the compressed batches that are rebuilt, row after row; return their size.
 
-
-@compiled
-def room_for_records(rows: NDArray[np.int64], row: int) -> int:
-    """Return how many bytes `encode_records` writes at most."""
-    return rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row] + MAX_GROWTH_BYTES * rows[KEPT, row]  # type: ignore[no-any-return]
+    Where those of a row are is left in EXTRA_START and EXTRA_END. Without enough room in `out`, writes nothing and returns
+    how much is needed, less than 0.
+    """
+    room = 0
+    for row in range(first, end):
+        if rows[STEP, row] == REBUILD and rows[ATTRIBUTES, row] & CODEC_MASK != 0:
+            room += room_for_records(rows, row)
+    if room > out.shape[0]:
+        return -room
+    source = address_of(payload)
+    target = address_of(out)
+    at = 0
+    for row in range(first, end):
+        if rows[STEP, row] == REBUILD and rows[ATTRIBUTES, row] & CODEC_MASK != 0:
+            rows[EXTRA_START, row] = at
+            at = encode_at(source, rows, row, kept_records, target, at)
+            rows[EXTRA_END, row] = at
+    return at
 
 
 @compiled

@@ -108,7 +108,7 @@ class SegmentWriter:
             self._pending_bytes = 0
 
     def finish(self, modified_ms: int, source_base_offsets: tuple[int, ...]) -> OutputSegment:
-        """Complete the files, give them the time of the last source, and sync them; blocks for the disk."""
+        """Complete the files and give them the time of the last source. They are not durable yet: see `output_sync`."""
         self.flush()
         if self._max_timestamp > self._last_indexed_timestamp:
             self._add_time_entry()
@@ -123,8 +123,6 @@ class SegmentWriter:
             self._write_file(path, content)
         for path in (log, index, time_index):
             self._env.set_mtime_ms(path, modified_ms)
-        for path in (log, *(path for path, _ in contents)):
-            self._env.sync_file(path)
         return OutputSegment(
             base_offset=self.base_offset,
             source_base_offsets=source_base_offsets,

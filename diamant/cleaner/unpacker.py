@@ -6,8 +6,10 @@ hostile bytes can do, because their output cannot be large; whatever does not fi
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING
 
+import cramjam
 import numpy as np
 
 from diamant.cleaner.rebuilt_batch import compress_like_kafka
@@ -22,7 +24,10 @@ MAX_ZSTD_ROOM = 1024 * 1024
 """The greatest output of the short way for zstd, once there were larger ones than `SMALL_BYTES`."""
 
 _LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
-_LZ4_BLOCK = len(_LZ4_HEADER) + 4
+_LZ4_PREFIX = Struct("<7sI")
+_LZ4_BLOCK = _LZ4_PREFIX.size
+_LZ4_LEAST = _LZ4_BLOCK + 4
+_INT32 = Struct("<i")
 
 
 class Unpacker:
@@ -35,6 +40,8 @@ class Unpacker:
         """Bytes in use."""
         self._view = self.buffer.data
         self._zstd_room = SMALL_BYTES
+        self._decompress_block_into = cramjam.lz4.decompress_block_into
+        self._compress_block = cramjam.lz4.compress_block
         self._zstd_decompressor: ZstdDecompressor | None = None
         self._zstd_compressor: ZstdCompressor | None = None
 
@@ -79,16 +86,19 @@ class Unpacker:
 
     def _unpack_lz4(self, data: memoryview) -> int:
         """Decompress a frame of one compressed block, as Kafka's clients write it; return the size, -1 if it is another."""
-        size = int.from_bytes(data[7:_LZ4_BLOCK], "little")
-        if bytes(data[:7]) != _LZ4_HEADER or size + _LZ4_BLOCK + 4 != len(data) or bytes(data[-4:]) != bytes(4):
+        count = len(data)
+        if count < _LZ4_LEAST:
             return -1
-        import cramjam
-
+        header, size = _LZ4_PREFIX.unpack_from(data)
+        if header != _LZ4_HEADER or size + _LZ4_LEAST != count or _INT32.unpack_from(data, count - 4)[0]:
+            return -1
         self.reserve(SMALL_BYTES)
         try:
             return int(
-                cramjam.lz4.decompress_block_into(
-                    data[_LZ4_BLOCK:-4], self._view[self.at : self.at + SMALL_BYTES], output_len=SMALL_BYTES
+                self._decompress_block_into(
+                    data[_LZ4_BLOCK : count - 4],
+                    self._view[self.at : self.at + SMALL_BYTES],
+                    output_len=SMALL_BYTES,
                 )
             )
         except cramjam.DecompressionError:
@@ -109,6 +119,10 @@ class Unpacker:
 
     def pack(self, codec: int, data: memoryview) -> bytes:
         """Return records compressed as `compress_like_kafka` does."""
+        if codec == compression.LZ4 and len(data) <= SMALL_BYTES:
+            block = self._compress_block(data, store_size=False)
+            if len(block) < len(data):
+                return b"".join((_LZ4_PREFIX.pack(_LZ4_HEADER, len(block)), block, bytes(4)))
         if codec != compression.ZSTD:
             return compress_like_kafka(codec, data)
         import zstandard

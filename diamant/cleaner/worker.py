@@ -29,6 +29,7 @@ from dataclasses import asdict, replace
 from typing import Protocol
 
 from diamant.cleaner import rewrite
+from diamant.cleaner.output_sync import SYNC_THREADS
 from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.result import CheckDone, CleaningAborted, CleanResult, OnOutput, OutputSegment
 from diamant.cleaner.result import Throttle as CountBytes
@@ -56,7 +57,14 @@ class Engine(Protocol):
     """Carries out a plan; see `result`."""
 
     def __call__(
-        self, env: Env, plan: CleanPlan, *, on_output: OnOutput, check_done: CheckDone, throttle: CountBytes
+        self,
+        env: Env,
+        plan: CleanPlan,
+        *,
+        on_output: OnOutput,
+        check_done: CheckDone,
+        throttle: CountBytes,
+        sync_threads: int,
     ) -> CleanResult: ...
 
 
@@ -158,7 +166,14 @@ class Worker:
             plan = CleanPlan.from_json(command["plan"])
             self._throttle.bytes_per_second = plan.io_max_bytes_per_second
             engine = self._engines.choose(plan)
-            result = engine(self._env, plan, on_output=on_output, check_done=check_done, throttle=throttle)
+            result = engine(
+                self._env,
+                plan,
+                on_output=on_output,
+                check_done=check_done,
+                throttle=throttle,
+                sync_threads=SYNC_THREADS,
+            )
             fields = asdict(replace(result, outputs=(), runner=NAME))
             message: Message = {"type": "result", "round": number, "result": fields}
         except Exception as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diamant.cleaner.plan import PROMPT, ActiveProducer, CleanPlan, SegmentPlan
-from diamant.protocol.batch import iter_headers, parse_header
+from diamant.protocol.batch import iter_headers
 from diamant.protocol.control import build_marker
 from diamant.protocol.records import Header, Record, build_batch
 from diamant.storage import names
@@ -23,7 +23,7 @@ from diamant.storage.clock import SettableClock
 from diamant.storage.memory_env import MemoryEnv
 from diamant.storage.offset_index import OffsetIndex
 from diamant.storage.txn_index import AbortedTxn
-from tests.builder import make_message, make_wrapper
+from tests.builder import make_message, make_wrapper, with_payload
 
 DIRECTORY = "/data/t-0"
 NOW_MS = 1_700_000_000_000
@@ -186,11 +186,13 @@ def odd_varint(value: int, size: int) -> bytes:
     return bytes((raw >> 7 * index & 0x7F) | (0x80 if index < size - 1 else 0) for index in range(size))
 
 
-def with_odd_records(batch: bytes | bytearray, key: bytes, value: bytes) -> bytearray:
-    """The uncompressed batch of one record with other bytes for the same kind of record: each integer is longer than need be."""
-    from tests.builder import with_payload
-
-    body = b"\x05" + odd_varint(3, 3) + odd_varint(0, 2)
-    body += odd_varint(len(key), 2) + key + odd_varint(len(value), 3) + value + odd_varint(0, 2)
-    assert parse_header(batch).record_count == 1
-    return with_payload(batch, odd_varint(len(body), 3) + body)
+def odd_batch(pairs: list[tuple[bytes, bytes | None]], base_offset: int) -> bytearray:
+    """An uncompressed batch whose records have all their integers in more bytes than need be, and -2 for null."""
+    payload = bytearray()
+    for index, (key, value) in enumerate(pairs):
+        body = b"\x05" + odd_varint(3, 3) + odd_varint(index, 2) + odd_varint(len(key), 2) + key
+        body += odd_varint(-2, 1) if value is None else odd_varint(len(value), 3) + value
+        body += odd_varint(0, 2)
+        payload += odd_varint(len(body), 3) + body
+    batch = build_batch([Record(base_offset + index, NOW_MS, key, value) for index, (key, value) in enumerate(pairs)])
+    return with_payload(batch, bytes(payload))

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from diamant.cleaner.result import OutputOverflow
+from diamant.cleaner.output_sync import OutputSync
+from diamant.cleaner.result import OutputOverflow, no_output
 from diamant.cleaner.segment_writer import SegmentWriter
 from diamant.storage.clock import SettableClock
 from diamant.storage.memory_env import MemoryEnv
@@ -178,7 +179,8 @@ def test_a_finished_output_survives_a_crash(env: MemoryEnv) -> None:
     writer = make_writer(env)
     writer.append(b"x" * 20, 101, 1)
     writer.append(b"y" * 20, 102, 2)
-    writer.finish(0, (100,))
+    with OutputSync(env, "/log", no_output, 0) as sync:
+        sync.add(writer.finish(0, (100,)))
     env.sync_dir("/log")
     env.crash()
     assert env.read_bytes(PREFIX + "log.cleaned") == b"x" * 20 + b"y" * 20
