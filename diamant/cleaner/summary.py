@@ -116,8 +116,12 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:,.1f} s" if seconds >= 1 else f"{seconds * 1000:,.1f} ms"
 
 
+_CLOCK_S = 1e-9
+"""What clocks can tell apart: a rate over less has no meaning."""
+
+
 def _rate(count: int, seconds: float) -> str:
-    return f" ({_size(round(count / seconds))}/s)" if count > 0 and seconds > 0 else ""
+    return f" ({_size(round(count / seconds))}/s)" if count > 0 and seconds > _CLOCK_S else ""
 
 
 def _share(part_s: float, total_s: float) -> str:
