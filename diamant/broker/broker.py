@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from diamant.broker.cleaning import cleaner_settings, make_cleaner
+from diamant.broker.cleaning import Cleaning
 from diamant.broker.compiled_walk import CompiledWalk
 from diamant.broker.config import BrokerConfig
 from diamant.broker.dispatch import Dispatcher, frame_header
@@ -36,7 +36,6 @@ from diamant.broker.server import Server, ServerLimits
 from diamant.broker.topic_metrics import BrokerTopicMetrics
 from diamant.broker.topics import Topics
 from diamant.cleaner.retention import deletable_segments
-from diamant.cleaner.service import CleanerService
 from diamant.protocol.metadata_records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
 from diamant.storage.env import Env, RealEnv
 from diamant.storage.log import Log
@@ -75,7 +74,7 @@ class Broker:
     purgatory: Purgatory
     flusher: Flusher
     scheduler: Scheduler
-    cleaner: CleanerService
+    cleaning: Cleaning
     producer_ids: ProducerIds
     server: Server
     topic_metrics: BrokerTopicMetrics
@@ -136,13 +135,13 @@ class Broker:
             self.producer_ids = ProducerIds(lambda: self.metadata.image.next_producer_id, self._commit_producer_ids)
             self.topics = Topics(self.metadata, self.directory, self.config, self.log_changed)
             self.topic_metrics = BrokerTopicMetrics(self.topics.by_name.__contains__)
-            self.cleaner = make_cleaner(self)
+            self.cleaning = Cleaning(self)
             await self._load()
             self._schedule_jobs()
             self.server = Server(Dispatcher(self, APIS), frame_header, self._limits())
             for (listener, sock), advertised in zip(sockets, self._advertised(), strict=True):
                 self.server.listen(sock, listener.name, advertised.host, advertised.port)
-            await self.cleaner.start()
+            await self.cleaning.start()
             self.scheduler.start()
             self._is_started = True
             undo.pop_all()
@@ -166,7 +165,7 @@ class Broker:
         if http is not None:
             await http.close()
         await self.scheduler.stop()
-        await self.cleaner.stop()
+        await self.cleaning.stop()
         await self.flusher.stop()
         self.batch_checkers.shutdown(wait=False)
         try:
@@ -280,7 +279,7 @@ class Broker:
         self.config = self._dynamic_config()
         self.server.limits = self._limits()
         self.topics.apply_configs(broker_config=self.config)
-        self.cleaner.reconfigure(cleaner_settings(self.config))
+        self.cleaning.reconfigure()
 
     def log_changed(self, log: Log) -> None:
         """After every append and whatever else a fetch may wait for."""
@@ -289,12 +288,12 @@ class Broker:
             self.scheduler.poke()
         self.purgatory.wake(log)
         if log.config.is_compacted:
-            self.cleaner.saw_append(log)
+            self.cleaning.saw_append(log)
 
     def _flush_due(self, log: Log) -> None:
         """A segment was rolled, or `flush.messages` is reached."""
         self.flusher.request(log)
-        self.cleaner.rolled(log)
+        self.cleaning.rolled(log)
 
     async def _commit_producer_ids(self, next_producer_id: int) -> None:
         self.metadata.append(

@@ -43,7 +43,7 @@ from diamant.broker.listeners import (
 )
 from diamant.broker.properties import parse_properties
 from diamant.broker.topic_config import TOPIC_CONFIGS
-from diamant.cleaner.plan import KAFKA, PROMPT
+from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("diamant.config")

@@ -99,7 +99,7 @@ async def take(broker: Broker) -> Snapshot:
         all_topics=_figures(counts.all_topics()),
         no_key_compacted_topic_records=counts.no_key_compacted_topic_records,
         logs=tuple(sorted(logs)),
-        cleaner=broker.cleaner.status() if broker.config.log_cleaner_enable else None,
+        cleaner=broker.cleaning.status() if broker.config.log_cleaner_enable else None,
     )
 
 

@@ -27,8 +27,7 @@ from diamant.broker.config_key import (
     format_value,
     list_of,
 )
-from diamant.cleaner.background_roll import with_clamped_jitter
-from diamant.cleaner.plan import KAFKA
+from diamant.cleaner.modes import KAFKA
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.log_config import LogConfig
 
@@ -397,7 +396,7 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     if internal_bytes is not None:
         fields["segment_bytes"] = internal_bytes
     config = LogConfig(**fields)
-    return config if broker.diamant_cleaner_mode == KAFKA else with_clamped_jitter(config)
+    return config if broker.diamant_cleaner_mode == KAFKA else config.with_clamped_jitter()
 
 
 def describe_topic_configs(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedConfig]:

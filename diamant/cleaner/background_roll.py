@@ -24,7 +24,7 @@ records for `file.delete.delay.ms` more.
 
 For the loop of the service, in the thread that owns the logs; nothing here is called in mode kafka:
 
-    config = with_clamped_jitter(config)                       whenever a log is given its configuration
+    config = config.with_clamped_jitter()                      whenever a log is given its configuration
     for log in logs: if should_roll(log, now_ms): log.roll()   at the start of each loop, before the scan
     found = with_append_lag(cleanable_range(...), log, now_ms) in the scan
     due_ms(log, found.first_dirty_offset, now_ms)              when to look again at the latest
@@ -41,7 +41,7 @@ from dataclasses import replace
 from diamant.cleaner.eligibility import CleanableRange
 from diamant.storage import names
 from diamant.storage.log import Log
-from diamant.storage.log_config import LONG_MAX, LogConfig
+from diamant.storage.log_config import LONG_MAX
 from diamant.storage.segment import Segment
 
 
@@ -62,12 +62,6 @@ def should_roll(log: Log, now_ms: int) -> bool:
     """Tell whether the active segment is to be closed now, by `log.roll()`."""
     due = roll_due_ms(log, now_ms)
     return due is not None and now_ms >= due
-
-
-def with_clamped_jitter(config: LogConfig) -> LogConfig:
-    """Return the configuration with a jitter that leaves every segment some time."""
-    limit_ms = config.max_segment_ms
-    return config if config.segment_jitter_ms <= limit_ms else replace(config, segment_jitter_ms=limit_ms)
 
 
 def with_append_lag(found: CleanableRange, log: Log, now_ms: int) -> CleanableRange:

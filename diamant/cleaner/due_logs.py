@@ -17,7 +17,7 @@ from diamant.cleaner.cleaning_round import look_at_first_timestamps
 from diamant.cleaner.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
 from diamant.cleaner.figures import CleanerFigures
 from diamant.cleaner.manager import CleanerManager
-from diamant.cleaner.plan import KAFKA, PROMPT
+from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.cleaner.prompt_logs import PromptLog, PromptLogs
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env

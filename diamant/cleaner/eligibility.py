@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from diamant.cleaner.plan import KAFKA
+from diamant.cleaner.modes import KAFKA
 from diamant.storage.log_config import LogConfig
 
 T = TypeVar("T")

@@ -16,17 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from diamant.cleaner.modes import KAFKA, MODES, PROMPT
 from diamant.storage.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
     from diamant.storage.log import Log
     from diamant.storage.log_config import LogConfig
-
-KAFKA = "kafka"
-"""The mode that decides and writes as Kafka 4.3 does, to the byte."""
-PROMPT = "prompt"
-"""The mode that keeps Kafka's promises to consumers and removes sooner what may go."""
-MODES = (KAFKA, PROMPT)
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SEGMENT_BYTES = 2**31 - 1

@@ -29,7 +29,8 @@ from diamant.cleaner.due_logs import DueLogs, why_not
 from diamant.cleaner.eligibility import CleanableRange
 from diamant.cleaner.figures import CleanerFigures
 from diamant.cleaner.manager import CleanerManager
-from diamant.cleaner.plan import KAFKA, CleanPlan, make_plan
+from diamant.cleaner.modes import KAFKA
+from diamant.cleaner.plan import CleanPlan, make_plan
 from diamant.cleaner.prompt_logs import PromptLog, PromptLogs
 from diamant.cleaner.result import CleaningAborted, CleanResult
 from diamant.cleaner.retention import deletable_segments

@@ -6,7 +6,8 @@ import math
 import os
 from dataclasses import dataclass
 
-from diamant.cleaner.plan import PROMPT, CleanerSettings, kafka_map_entries
+from diamant.cleaner.modes import PROMPT
+from diamant.cleaner.plan import CleanerSettings, kafka_map_entries
 from diamant.storage.env import Env
 
 HASH_KEY_FILE = "diamant-hash-key"

@@ -52,8 +52,9 @@ from diamant.cleaner.forecast import (
     Forecast,
     Scenario,
 )
+from diamant.cleaner.modes import KAFKA
 from diamant.cleaner.partition_states import PartitionStates, State, next_key
-from diamant.cleaner.plan import KAFKA, CleanPlan, make_plan
+from diamant.cleaner.plan import CleanPlan, make_plan
 from diamant.cleaner.result import CleanResult, OutputOverflow, OutputSegment
 from diamant.cleaner.retention import deletable_segments
 from diamant.cleaner.segment_facts import PartitionFacts, horizon_round_end, read_facts

@@ -6,7 +6,7 @@ Kafka calls this ``org.apache.kafka.storage.internals.log.LogConfig``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LONG_MAX = (1 << 63) - 1
 
@@ -75,6 +75,11 @@ class LogConfig:
     def max_segment_ms(self) -> int:
         """Age at which a segment rolls: on compacted topics `max.compaction.lag.ms` may be what is shorter (KIP-354)."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
+    def with_clamped_jitter(self) -> LogConfig:
+        """The configuration with a jitter that leaves every segment some time; Kafka's may exceed the age of a roll."""
+        limit_ms = self.max_segment_ms
+        return self if self.segment_jitter_ms <= limit_ms else replace(self, segment_jitter_ms=limit_ms)
 
     def target_codec(self, source_codec: int) -> int:
         """Number of the codec that a batch is stored with which arrived with `source_codec`."""

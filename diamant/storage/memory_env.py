@@ -35,6 +35,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from diamant.storage.clock import Clock, SettableClock
@@ -102,8 +103,20 @@ class _Content:
         self.data = bytearray(self.synced)
         self.clean_bytes = len(self.data)
 
+    def copy(self, copied: _Copied) -> _Content:
+        again = copied.get(id(self))
+        if again is None:
+            again = copied[id(self)] = _Content(
+                bytearray(self.data), bytearray(self.synced), self.clean_bytes, self.mtime_ms, self.birth_ms,
+                self.is_read_only,
+            )  # fmt: skip
+        assert isinstance(again, _Content)
+        return again
+
 
 _Change: TypeAlias = "list[tuple[str, _Content | _Directory | None]]"
+_Copied: TypeAlias = "dict[int, _Content | _Directory]"
+"""Copies by the id of what they are copies of: a file that several names or changes lead to stays one file."""
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +144,16 @@ class _Directory:
         self.entries = dict(self.synced)
         for node in self.entries.values():
             node.crash(chance)
+
+    def copy(self, copied: _Copied) -> _Directory:
+        again = copied.get(id(self))
+        if again is None:
+            again = copied[id(self)] = _Directory()
+            again.entries = {name: node.copy(copied) for name, node in self.entries.items()}
+            again.synced = {name: node.copy(copied) for name, node in self.synced.items()}
+            again.unsynced = [[(name, node and node.copy(copied)) for name, node in change] for change in self.unsynced]
+        assert isinstance(again, _Directory)
+        return again
 
 
 def _apply(entries: dict[str, _Content | _Directory], change: _Change) -> None:
@@ -254,6 +277,14 @@ class MemoryEnv:
         self._is_off = False
         self._changes_left: int | None = None
         self._syncs_left: int | None = None
+
+    def copy(self, clock: Clock | None = None) -> MemoryEnv:
+        """Another machine with the same files, durable or not as here; nothing is open, locked or about to fail there."""
+        env = MemoryEnv(clock, capacity_bytes=self.capacity_bytes)
+        env.knows_births = self.knows_births
+        with self._lock:
+            env._root = self._root.copy({})
+        return env
 
     # -- what goes wrong -------------------------------------------------------------------------------------------
 
@@ -562,5 +593,6 @@ class _MemoryReadLock:
         self._path = ""
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part and part != "."]
+@lru_cache(maxsize=1024)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part and part != ".")

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from diamant.broker.cli import main
 from diamant.broker.commands.log_clean import BROKER_SETTINGS, parse_settings
 from diamant.broker.config_key import ConfigError
-from diamant.cleaner.plan import KAFKA
+from diamant.cleaner.modes import KAFKA
 from diamant.storage.env import RealEnv
 from tests.cleaner.cleaner_log import CleanerLog
 

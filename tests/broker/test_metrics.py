@@ -75,7 +75,7 @@ class WithCleaner:
 
     def __init__(self, broker: Broker, status: CleanerStatus = STATUS) -> None:
         self._broker = broker
-        self.cleaner = SimpleNamespace(status=lambda: status)
+        self.cleaning = SimpleNamespace(status=lambda: status)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._broker, name)
@@ -186,7 +186,7 @@ async def test_a_round_of_the_cleaner_is_shown(wire: WireClient, broker: Broker)
         records = [Record(offset, 0, b"k%d" % offset, b"v%d" % number) for offset in range(4)]
         await wire.call(PRODUCE, 9, produce_fields("c", 0, bytes(build_batch(records, base_offset=0))))
     broker.directory.logs["c", 0].roll()
-    await broker.cleaner.settled()
+    await (await broker.cleaning.service()).settled()
     found = await scrape(broker)
     one = {"topic": "c", "partition": "0"}
     assert value(found, "diamant_cleaner_removed_records_total", reason="superseded", **one) == 8

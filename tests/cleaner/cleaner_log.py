@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from diamant.cleaner import rewrite
-from diamant.cleaner.plan import KAFKA, CleanerSettings, CleanPlan, make_plan
+from diamant.cleaner.modes import KAFKA
+from diamant.cleaner.plan import CleanerSettings, CleanPlan, make_plan
 from diamant.cleaner.result import CleanResult, OutputSegment
 from diamant.protocol.batch import BatchHeader, iter_headers
 from diamant.protocol.control import build_marker

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from diamant.broker.commands.log_clean import parse_settings
+from diamant.cleaner.modes import KAFKA
 from diamant.cleaner.offline import Engine, OfflineReport, clean_partition, inline_engine
-from diamant.cleaner.plan import KAFKA
 from diamant.protocol.batch import iter_headers
 from diamant.protocol.compression import CODEC_NAMES
 from diamant.protocol.control import parse_control_type

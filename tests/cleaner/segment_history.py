@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from diamant.cleaner.plan import PROMPT, ActiveProducer, CleanPlan, SegmentPlan
+from diamant.cleaner.modes import PROMPT
+from diamant.cleaner.plan import ActiveProducer, CleanPlan, SegmentPlan
 from diamant.protocol.batch import iter_headers
 from diamant.protocol.control import build_marker
 from diamant.protocol.records import Header, Record, build_batch

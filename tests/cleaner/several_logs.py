@@ -15,7 +15,7 @@ from uuid import UUID
 from diamant.cleaner.due_logs import DueLogs
 from diamant.cleaner.figures import CleanerFigures
 from diamant.cleaner.manager import CleanerManager
-from diamant.cleaner.plan import KAFKA
+from diamant.cleaner.modes import KAFKA
 from diamant.cleaner.prompt_logs import PromptLogs
 from diamant.cleaner.service import CleanerService
 from diamant.cleaner.service_settings import ServiceSettings

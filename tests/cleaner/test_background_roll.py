@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from diamant.cleaner import background_roll
 from diamant.cleaner.background_roll import due_ms, overdue_ms, roll_due_ms, should_roll, with_append_lag
 from diamant.cleaner.eligibility import cleanable_range
-from diamant.cleaner.plan import PROMPT
+from diamant.cleaner.modes import PROMPT
 from diamant.storage.log_config import LogConfig
 from tests.cleaner.cleaner_log import DAY_MS, START_MS, CleanerLog
 
@@ -105,9 +104,9 @@ def test_jitter_takes_less_than_the_limit() -> None:
     log.log.active.jitter_ms = HOUR_MS
     assert roll_due_ms(log.log, log.now_ms) == START_MS + HOUR_MS + 1
     config = LogConfig(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=HOUR_MS, segment_jitter_ms=WEEK_MS)
-    clamped = background_roll.with_clamped_jitter(config)
+    clamped = config.with_clamped_jitter()
     assert clamped == replace(config, segment_jitter_ms=HOUR_MS)
-    assert background_roll.with_clamped_jitter(clamped) is clamped
+    assert clamped.with_clamped_jitter() is clamped
 
 
 # -- restarts --------------------------------------------------------------------------------------------------------

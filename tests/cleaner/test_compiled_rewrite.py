@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner import compiled_rewrite, kernel_cache, rewrite, unpacker
-from diamant.cleaner.plan import KAFKA, MODES, PROMPT, CleanPlan
+from diamant.cleaner.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.rebuilt_batch import compress_like_kafka
 from diamant.cleaner.result import CleaningAborted, CleanResult, OutputOverflow
 from diamant.cleaner.transactions import TransactionTracker
@@ -28,7 +29,8 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.memory_env import MemoryEnv
 from diamant.storage.txn_index import AbortedTxn
 from tests.builder import make_batch, with_header, with_payload
-from tests.cleaner.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_batch
+from tests.cleaner.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_batch, odd_varint
+from tests.effort import examples
 
 compiled_round = pytest.importorskip("diamant.cleaner.compiled_round")
 
@@ -137,7 +139,7 @@ def check(env: MemoryEnv, plan: CleanPlan, *, with_figures: bool = True) -> dict
     return plain
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(histories, st.sampled_from(MODES), st.data())
 def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
     steps: list[Any], mode: str, data: st.DataObject
@@ -208,6 +210,31 @@ def test_batches_that_stay_whole_are_not_compressed_again(monkeypatch: pytest.Mo
     result = compiled_rewrite.clean(env, plan)
     assert calls == ["unpack"] * 30
     assert result.stats.messages_written == 120
+
+
+@pytest.mark.parametrize(
+    "place", ["length", "timestamp", "offset", "key", "value", "null", "count", "header", "header null"]
+)
+def test_a_single_odd_integer_is_written_anew(place: str) -> None:
+    """As Kafka writes it; the copied bytes of the record would keep it as it is."""
+
+    def integer(name: str, value: int) -> bytes:
+        return odd_varint(value, 2 + (name == place)) if value > 40 else odd_varint(value, 1 + (name == place))
+
+    body = b"\0" + integer("timestamp", 5) + integer("offset", 0) + integer("key", 3) + b"key"
+    if place == "null":
+        body += odd_varint(-2, 1)
+    else:
+        body += integer("value", 2) + b"vv"
+    body += integer("count", 1) + integer("header", 1) + b"h" + odd_varint(-1 - (place == "header null"), 1)
+    plain = b"\0" + b"".join(odd_varint(value, 1) for value in (0, 1, 1)) + b"k" + odd_varint(1, 1) + b"v\0"
+    payload = integer("length", len(body)) + body + odd_varint(len(plain), 1) + plain
+    batch = with_payload(make_batch((b"key", b"v"), (b"k", b"v")), payload)
+    history = SegmentHistory()
+    history.append(batch)
+    history.batch([(b"k", b"2")])
+    env, plan = history.stored()
+    check(env, plan, with_figures=False)
 
 
 def test_nothing_dirty_is_a_round_too() -> None:
@@ -371,7 +398,7 @@ def damaged(position: int, batch: bytes) -> tuple[MemoryEnv, CleanPlan]:
     return history.stored()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(st.tuples(keys, values), min_size=1, max_size=3),
     st.integers(0, 4),
@@ -404,7 +431,7 @@ def test_records_that_are_damaged_under_a_right_crc_are_refused(
     refused_or_equal(env, plan)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data(), st.integers(0, 4))
 def test_a_file_that_is_damaged_anywhere_is_refused(data: st.DataObject, codec: int) -> None:
     """Strategy: any byte of any segment changed, or a file cut short. Invariant: as above."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from diamant.cleaner import compiled_rewrite, rewrite
-from diamant.cleaner.plan import MODES
+from diamant.cleaner.modes import MODES
 from diamant.cleaner.result import CleanResult, OutputSegment
 from diamant.cleaner.retention import deletable_segments
 from tests.cleaner.cleaner_log import CleanerLog

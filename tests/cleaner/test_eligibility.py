@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diamant.cleaner.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
-from diamant.cleaner.plan import KAFKA, PROMPT
+from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.storage.log_config import LogConfig
 from tests.cleaner.cleaner_log import CleanerLog
 

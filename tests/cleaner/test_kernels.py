@@ -19,6 +19,7 @@ from diamant.storage.leader_batch import Validation
 from diamant.storage.memory_env import MemoryEnv
 from tests import naive
 from tests.builder import make_batch, make_message, with_payload
+from tests.effort import examples
 
 kernels = pytest.importorskip("diamant.cleaner.kernels")
 native = pytest.importorskip("diamant.cleaner.native")
@@ -49,7 +50,7 @@ def payload_of(records: list[Record]) -> bytes:
     return bytes(build_batch(numbered)[HEADER_SIZE:])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(record, min_size=1, max_size=8), st.integers(0, 9))
 def test_walk_of_valid_records_equals_the_plain_walk(records: list[Record], extra: int) -> None:
     """Whatever valid records are in a batch, both walks find the same; also when the count is wrong."""
@@ -61,7 +62,7 @@ def test_walk_of_valid_records_equals_the_plain_walk(records: list[Record], extr
         )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(record, min_size=1, max_size=3), st.data())
 def test_walk_of_damaged_records_equals_the_plain_walk(records: list[Record], data: st.DataObject) -> None:
     """Strategy: overwrite or cut bytes. Invariant: same fault or same result as the plain walk, never a read beyond the end."""
@@ -138,7 +139,7 @@ batch_headers = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(batch_headers | st.just(make_message(1, 3, b"k", b"v")), max_size=4), st.integers(0, 70))
 def test_rows_are_the_headers(batches: list[bytes], cut: int) -> None:
     """Every field of every whole batch; a torn one at the end is left out."""
@@ -164,7 +165,7 @@ def test_rows_are_the_headers(batches: list[bytes], cut: int) -> None:
     assert together == expected_together
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_rows_of_damaged_headers_end_where_the_plain_reader_fails(data: st.DataObject) -> None:
     """Strategy: bytes of three batches changed. Invariant: a fault at the same place, or the same batches."""
@@ -232,7 +233,7 @@ def hashed(payload: bytes, count: int, room: int = 100) -> tuple[int, list[tuple
             return fault, found, int(rows[fields.NOTE, 0])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(record, min_size=1, max_size=6), st.sampled_from([1, 2, 100]))
 def test_records_are_hashed_by_their_keys(records: list[Record], room: int) -> None:
     """Each record with a key, in any portions; the note tells the size if all have key and value."""
@@ -246,7 +247,7 @@ def test_records_are_hashed_by_their_keys(records: list[Record], room: int) -> N
     assert note == (len(payload) + 1 if is_plain else 0)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(record, min_size=1, max_size=3), st.data())
 def test_damaged_records_are_refused_where_the_plain_reader_refuses(records: list[Record], data: st.DataObject) -> None:
     """Strategy: overwrite or cut bytes. Invariant: read or refused as by the plain twin; never read beyond the end."""
@@ -291,7 +292,7 @@ def test_odd_integers_are_noted(odd: bytes, plain: bytes) -> None:
         assert (fault, len(found), note > 0) == (fields.NO_FAULT, not is_null, is_noted)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(record, min_size=1, max_size=6),
     st.data(),
@@ -354,7 +355,7 @@ def naive_max_timestamp(batch: bytes) -> int:
     return naive.parse_batch(batch).max_timestamp
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(61, 300), st.integers(1, 9), st.integers(-1, 50)), min_size=1, max_size=40),
     st.sampled_from([0, 100, 10_000]),

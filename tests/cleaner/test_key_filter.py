@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from diamant.cleaner import compiled_rewrite, key_filter, rewrite, segment_keys
 from diamant.cleaner.key_filter import KeyFilter, hash_id, leave_alone, segments_to_leave_alone
-from diamant.cleaner.plan import KAFKA, PROMPT, CleanPlan
+from diamant.cleaner.modes import KAFKA, PROMPT
+from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.result import OutputSegment, never_done, no_throttle
 from diamant.cleaner.segment_facts import facts_path, file_facts, load_facts
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
 from tests.cleaner.test_rewrite_properties import histories, play
+from tests.effort import examples
 
 HASH_KEY = bytes(range(16))
 SIPHASH = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
@@ -48,7 +50,7 @@ sparse_histories = st.lists(
     max_size=30,
 )
 quickly = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -38,6 +38,7 @@ from diamant.storage.uuid_text import METADATA_TOPIC_ID
 from tests import naive
 from tests.builder import TIMESTAMP, make_batch, with_header, with_payload
 from tests.cleaner.log_history import History, histories, write_file
+from tests.effort import examples
 
 LOG = f"/data/t-0/{0:020d}.log"
 KAFKA_METADATA = Path(__file__).resolve().parents[1] / "golden" / "metadata-kafka-4.3.1"
@@ -60,7 +61,7 @@ def of_type(items: Sequence[Item], kind: type) -> list[Item]:
     return [item for item in items if isinstance(item, kind)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(histories())
 def test_a_dump_holds_what_was_written(history: History) -> None:
     """Strategy: any partition. Invariant: all segments, records and markers, in order; batches follow each other."""
@@ -91,7 +92,7 @@ def test_a_dump_holds_what_was_written(history: History) -> None:
     assert of_type(items, Problem) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(histories())
 def test_a_batch_is_as_a_naive_parser_reads_it(history: History) -> None:
     """Strategy: any partition. Invariant: the fields of every batch of magic 2."""
@@ -178,7 +179,7 @@ def test_records_that_do_not_parse_are_a_problem_of_their_batch() -> None:
         assert len(of_type(items, BatchItem)) == 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(histories(), st.data())
 def test_no_damage_ends_a_tool(history: History, data: st.DataObject) -> None:
     """Strategy: overwrite bytes of any file, with the checksums of batches made right again or not; ask all three tools.

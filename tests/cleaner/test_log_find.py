@@ -15,6 +15,7 @@ from diamant.storage.checkpoints import write_offset_checkpoint
 from diamant.storage.memory_env import MemoryEnv
 from tests.builder import with_payload
 from tests.cleaner.log_history import History, histories
+from tests.effort import examples
 
 
 def find(history: History, query: Query, *, max_keys: int = 100) -> tuple[list[Match], list[Problem]]:
@@ -28,7 +29,7 @@ def find(history: History, query: Query, *, max_keys: int = 100) -> tuple[list[M
         return list(find_records(env, partition, query, problems.append, max_keys=max_keys)), problems
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(histories(), st.sampled_from([b"", b"a", b"key-1", b"\xff\x00", b"not there"]))
 def test_every_record_of_a_key_is_found(history: History, key: bytes) -> None:
     """Strategy: any partition. Invariant: the offsets with that key, each with the status that the slow way finds."""
@@ -40,7 +41,7 @@ def test_every_record_of_a_key_is_found(history: History, key: bytes) -> None:
     assert problems == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(histories(), st.sampled_from([b"needle", b"key", b"^a$", b"", b"(?i)VALUE", b"[\\x00\\xff]"]), st.integers(1, 3))
 def test_every_match_of_a_pattern_is_found(history: History, text: bytes, max_keys: int) -> None:
     """Strategy: any partition, patterns that match nothing to all, room for few keys. Invariant: as a search through all

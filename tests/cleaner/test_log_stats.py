@@ -19,6 +19,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.memory_env import MemoryEnv
 from tests.builder import make_batch, with_payload
 from tests.cleaner.log_history import History, histories, write_file
+from tests.effort import examples
 
 STATUSES = ("live", "superseded", "tombstones", "aborted", "undecided", "keyless", "below_log_start")
 
@@ -44,7 +45,7 @@ def written(*partitions: History) -> MemoryEnv:
     return env
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.tuples(histories(0), histories(1)))
 def test_counts_are_those_of_a_naive_count(pair: tuple[History, History]) -> None:
     """Strategy: two partitions of any batches. Invariant: each status has the number that the slow way finds, they add up to
@@ -308,7 +309,7 @@ def test_a_directory_that_a_broker_holds_is_refused() -> None:
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 3000), st.booleans()), max_size=3000), min_size=1, max_size=3),
     st.sampled_from([1, 1 << 20]),

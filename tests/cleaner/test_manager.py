@@ -11,7 +11,7 @@ import pytest
 
 from diamant.cleaner.due_logs import DueLogs
 from diamant.cleaner.manager import RETRY_FIRST_MS, RETRY_MAX_MS, CleanerManager
-from diamant.cleaner.plan import KAFKA, PROMPT
+from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.cleaner.result import CleaningAborted
 from tests.cleaner.several_logs import START_MS, SeveralLogs
 

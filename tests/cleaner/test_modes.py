@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from diamant.cleaner import compiled_rewrite, rewrite, segment_keys
-from diamant.cleaner.background_roll import should_roll, with_append_lag, with_clamped_jitter
+from diamant.cleaner.background_roll import should_roll, with_append_lag
 from diamant.cleaner.eligibility import CleanableRange, by_urgency, cleanable_range
 from diamant.cleaner.manager import CleanerManager
-from diamant.cleaner.plan import KAFKA, MODES, PROMPT, expiry_slice_ms
+from diamant.cleaner.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.plan import expiry_slice_ms
 from diamant.cleaner.quarantine import Quarantine
 from diamant.cleaner.result import OutputOverflow
 from diamant.cleaner.retention import deletable_segments
@@ -130,7 +131,7 @@ def test_jitter_leaves_each_segment_some_time(mode: str) -> None:
     """With a jitter beyond max.compaction.lag.ms Kafka may close a segment at each append."""
     log = CleanerLog(max_compaction_lag_ms=1000, segment_jitter_ms=DAY_MS)
     if mode == PROMPT:
-        log.log.update_config(with_clamped_jitter(log.log.config))
+        log.log.update_config(log.log.config.with_clamped_jitter())
     limits = []
     for number in range(30):
         log.data(f"k{number}")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from diamant.cleaner.modes import KAFKA
 from diamant.cleaner.offline import Engine, OfflineReport, clean_partition, inline_engine
-from diamant.cleaner.plan import KAFKA, CleanerSettings
+from diamant.cleaner.plan import CleanerSettings
 from diamant.cleaner.result import OutputOverflow
 from diamant.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from diamant.storage.errors import StorageError

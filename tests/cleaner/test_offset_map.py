@@ -17,6 +17,7 @@ from diamant.storage.clock import SettableClock
 from diamant.storage.env import RealEnv
 from diamant.storage.memory_env import MemoryEnv
 from tests import naive
+from tests.effort import examples
 
 map_kernels = pytest.importorskip("diamant.cleaner.map_kernels")
 offset_map = pytest.importorskip("diamant.cleaner.offset_map")
@@ -80,7 +81,7 @@ def test_the_hash_is_siphash_2_4_128(size: int, expected: str) -> None:
     assert hash_of(message).hex() == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=300), st.binary(min_size=16, max_size=16))
 def test_the_hash_of_any_key_is_that_of_the_plain_twin(key: bytes, hash_key: bytes) -> None:
     """Any length, any secret."""
@@ -136,7 +137,7 @@ def pairs_of(keys: list[int], start: int, gaps: list[int]) -> list[Pair]:
     return pairs
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.integers(0, 60), max_size=120),
     st.lists(st.integers(0, 90), max_size=120),
@@ -169,7 +170,7 @@ def test_the_map_keeps_the_last_offset_of_each_key(
         under_test.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 20), st.integers(1, 9))
 def test_a_map_with_a_greatest_size_stops_as_kafkas_does(keys: list[int], limit: int, at_once: int) -> None:
     """Before the first tuple that comes when it is full, even if its key is in the map."""

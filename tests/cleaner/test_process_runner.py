@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from diamant.cleaner import process_runner
-from diamant.cleaner.plan import KAFKA, CleanPlan
+from diamant.cleaner.modes import KAFKA
+from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.process_runner import ProcessRunner, memory_limit_bytes
 from diamant.cleaner.result import CleaningAborted, OutputSegment
 from diamant.cleaner.runner import InlineRunner

@@ -15,7 +15,7 @@ import pytest
 from diamant.broker.config import BrokerConfig
 from diamant.broker.topic_config import validate_topic_configs
 from diamant.cleaner.eligibility import CleanableRange, cleanable_range
-from diamant.cleaner.plan import KAFKA, MODES, PROMPT
+from diamant.cleaner.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.result import CleanResult
 from diamant.cleaner.retention import deletable_segments
 from diamant.protocol.errors import KafkaError

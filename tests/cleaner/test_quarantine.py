@@ -10,15 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner import compiled_rewrite, rewrite
-from diamant.cleaner.plan import KAFKA, PROMPT, CleanPlan
+from diamant.cleaner.modes import KAFKA, PROMPT
+from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.quarantine import MAX_SEGMENTS, Quarantine, corrupt_base, plan_around
 from diamant.cleaner.result import CleanResult
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
 from tests.cleaner.test_rewrite_properties import RETENTION_MS, committed_values, histories, play
+from tests.effort import examples
 
-quickly = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quickly = settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Damaged:

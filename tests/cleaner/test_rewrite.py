@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from diamant.cleaner import rewrite
-from diamant.cleaner.plan import KAFKA, PROMPT
+from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.cleaner.rebuilt_batch import compress_like_kafka
 from diamant.cleaner.result import CleaningAborted, CleanResult, OutputOverflow, OutputSegment
 from diamant.protocol import compression

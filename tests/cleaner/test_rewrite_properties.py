@@ -12,9 +12,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.plan import KAFKA, MODES, PROMPT
+from diamant.cleaner.modes import KAFKA, MODES, PROMPT
 from diamant.protocol.records import Record
 from tests.cleaner.cleaner_log import CleanerLog, StoredBatch
+from tests.effort import examples
 from tests.naive_cleaner import NaiveBatch, NaiveRecord, Protected, naive_round
 
 RETENTION_MS = 50
@@ -39,7 +40,7 @@ histories = st.lists(st.one_of(batches, batches, batches, markers, markers, roll
 plain_histories = st.lists(st.one_of(plain_batches, plain_batches, rolls, rounds), max_size=20)
 limits = st.sampled_from([1 << 30, 400, 150])
 
-quickly = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quickly = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def play(

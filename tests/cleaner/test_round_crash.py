@@ -10,11 +10,14 @@ is done again (which may change more than the first one did: markers whose trans
 
 from __future__ import annotations
 
+import copy
 from contextlib import suppress
+from functools import cache
 from typing import NamedTuple
 
 import pytest
 
+from diamant.storage.clock import SettableClock
 from diamant.storage.leader_batch import Validation
 from diamant.storage.loader import load_log
 from diamant.storage.memory_env import MemoryEnv, PowerOff
@@ -24,7 +27,8 @@ from tests.storage.test_replace_crash import MODES
 SEGMENT_BYTES = 700
 
 
-def build() -> CleanerLog:
+@cache
+def filled() -> CleanerLog:
     """Eight segments and an active one; everything is on disk."""
     log = CleanerLog(index_interval_bytes=100)
     log.env.sync_dir("/")
@@ -42,6 +46,15 @@ def build() -> CleanerLog:
         log.roll()
     log.data("a", "b", "c")
     log.log.flush()
+    return log
+
+
+def start() -> CleanerLog:
+    """The log of `filled` in another machine."""
+    log = copy.copy(filled())
+    log.clock = SettableClock(log.now_ms)
+    log.env = log.env.copy(log.clock)
+    reopen(log, 1 << 40)
     return log
 
 
@@ -84,10 +97,10 @@ class Undisturbed(NamedTuple):
 
 
 def undisturbed() -> Undisturbed:
-    log = build()
+    log = start()
     before = newest(log)
     changes, syncs = log.env.change_count, log.env.sync_count
-    old = build()
+    old = start()
     clean(log)
     bases = [segment.base_offset for segment in log.log.segments]
     groups = [
@@ -108,7 +121,7 @@ def test_a_round_stopped_at_any_point(mode: str) -> None:
     seen = set()
     for kind, total in (("changes", expected.changes), ("syncs", expected.syncs)):
         for number in range(0, total + 1):
-            log = build()
+            log = start()
             log.env.power_off_after(**{kind: number})
             with suppress(PowerOff):
                 clean(log)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from diamant.cleaner import rewrite, segment_facts
-from diamant.cleaner.plan import PROMPT
+from diamant.cleaner.modes import PROMPT
 from diamant.cleaner.segment_facts import (
     DATA,
     MARKER,
@@ -29,8 +29,9 @@ from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog
 from tests.cleaner.test_rewrite_properties import RETENTION_MS, committed_values, histories, play
+from tests.effort import examples
 
-quickly = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quickly = settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Watched:

@@ -12,7 +12,8 @@ import pytest
 
 from diamant.cleaner import rewrite
 from diamant.cleaner.manager import RETRY_FIRST_MS
-from diamant.cleaner.plan import KAFKA, PROMPT, CleanPlan
+from diamant.cleaner.modes import KAFKA, PROMPT
+from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.result import CheckDone, CleaningAborted, CleanResult, never_done
 from diamant.cleaner.runner import MAX_INLINE_BYTES, InlineRunner, SwapOutput
 from diamant.cleaner.runner_errors import RunnerFailed

@@ -5,7 +5,7 @@ The rounds are scenarios that Kafka's LogCleanerTest pins down, in our words; ke
 
 from __future__ import annotations
 
-from diamant.cleaner.plan import KAFKA, PROMPT
+from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.cleaner.transactions import TransactionTracker
 from diamant.protocol.control import ControlType
 from diamant.storage.txn_index import AbortedTxn

@@ -34,9 +34,10 @@ from diamant.cleaner.forecast import (
 )
 from diamant.cleaner.log_reader import Problem, open_log_directory
 from diamant.cleaner.log_stats import read_stats
+from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.cleaner.offline import clean_partition
 from diamant.cleaner.partition_states import PartitionStates
-from diamant.cleaner.plan import KAFKA, PROMPT, CleanerSettings
+from diamant.cleaner.plan import CleanerSettings
 from diamant.cleaner.service import CleanerService, ServiceSettings
 from diamant.cleaner.whatif import forecast
 from diamant.protocol.batch import iter_headers
@@ -51,6 +52,7 @@ from diamant.storage.memory_env import MemoryEnv
 from tests.builder import TIMESTAMP, with_header
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.log_history import History, histories, write_file
+from tests.effort import examples
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -197,7 +199,7 @@ def test_a_forecast_is_what_cleaning_does(settings: str, seed: int) -> None:
 
 
 @given(histories(), st.sampled_from([0, 3, 1000]), st.booleans())
-@limits(max_examples=60, deadline=None)
+@limits(max_examples=examples(60), deadline=None)
 def test_a_forecast_of_anything(history: History, max_keys: int, has_both_policies: bool) -> None:
     """Old formats, records without keys, gaps, a log start within a segment, a map that soon is full."""
     policies = {"compact", "delete"} if has_both_policies else {"compact"}

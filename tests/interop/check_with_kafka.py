@@ -11,6 +11,9 @@ that runs Apache Kafka 4 (a script of a dozen lines around its distribution). `-
 3. Kafka fills a new directory (with transactions as well). Diamant takes it, appends, and Kafka takes it back.
 4. Diamant is killed (SIGKILL) under load. Kafka starts on what it left: every acknowledged record is there, once, in order. It
    appends and stops, and Diamant takes the directory back. Then the same with Kafka killed and Diamant starting.
+5. Diamant is killed ten times while it cleans compacted topics under load. After each start the last update of every key and all
+   that must not have been cleaned is there. Kafka starts on what is left, has the same, goes on cleaning, and is killed as well;
+   Diamant takes the directory back and cleans on, dump-log reads every file, and Kafka has the same once more.
 
 Every check prints one line, `ok` or `FAILED` with what differs. The exit code is 1 when one failed.
 """
@@ -29,11 +32,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from compaction_load import History, Topic, Updates
 from confluent_kafka import (
     Consumer,
     KafkaError,
@@ -55,9 +60,10 @@ from confluent_kafka.admin import (
 
 LAUNCHER = """\
 The launcher is a command with these subcommands:
-  broker DIR PORT        format DIR if it is new, then run a combined broker and controller (node id 1) on it in the
-                         foreground, listening on 127.0.0.1:PORT, its controller on PORT+1; SIGTERM has to stop it cleanly
-                         and SIGKILL at once, so `exec` the JVM
+  broker DIR PORT [NAME=VALUE...]
+                         format DIR if it is new, then run a combined broker and controller (node id 1) on it in the
+                         foreground, listening on 127.0.0.1:PORT, its controller on PORT+1, with further properties;
+                         SIGTERM has to stop it cleanly and SIGKILL at once, so `exec` the JVM
   ready PORT             return when something listens on 127.0.0.1:PORT
   topics ARGS...         kafka-topics
   dump-log ARGS...       kafka-dump-log
@@ -107,6 +113,29 @@ LOAD_TOPICS: dict[str, tuple[dict[str, str], dict[str, Any], int]] = {
 }
 LOAD_ACKNOWLEDGED = 5000  # per topic, before the kill
 LOAD_QUEUED = 2000  # per topic, kept waiting in the producer
+
+# For the crashes during cleaning: configs of the topic, and its load.
+COMPACTION = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "1048576",
+    "index.interval.bytes": "1024",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "5000",  # longer than a start, so that no tombstone goes before it was seen
+    "file.delete.delay.ms": "500",
+}
+COMPACTION_TOPICS: dict[str, tuple[dict[str, str], Topic]] = {
+    "updates-plain": (COMPACTION, Topic(500, 200, False, {})),
+    "updates-lz4": (COMPACTION, Topic(500, 200, False, {"enable.idempotence": True, "compression.type": "lz4"})),
+    "updates-zstd": (COMPACTION, Topic(2000, 400, False, {"compression.type": "zstd"})),
+    # Large and mostly clean, so that Diamant keeps filters of keys beside its segments.
+    "updates-wide": (
+        COMPACTION | {"segment.bytes": "4194304", "min.cleanable.dirty.ratio": "0.1"},
+        Topic(40_000, 600, True, {"enable.idempotence": True}),
+    ),
+}
+CLEANER = ("log.cleaner.backoff.ms=100",)
+CLEANER_KILLS = 10
+UPDATES_ACKNOWLEDGED = 3000  # per topic, before each kill
 
 
 class Row(NamedTuple):
@@ -167,13 +196,14 @@ class Programs:
         return self.work / f"{self.runs:02d}-{name}.log"
 
     @contextmanager
-    def diamant_broker(self, directory: Path, *, is_killed: bool = False) -> Iterator[str]:
+    def diamant_broker(self, directory: Path, *, is_killed: bool = False, configs: Sequence[str] = ()) -> Iterator[str]:
         """Diamant on a directory; stopped with SIGTERM, which has to end well and leave the mark of a clean shutdown, or
         with SIGKILL.
         """
         log = self._log("diamant")
         port = free_port(self.port)
         command = [*self.diamant, "start", "--listen", f"127.0.0.1:{port}", "--data", str(directory)]
+        command += [word for config in configs for word in ("--set", config)]
         with (
             log.open("w") as errors,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
@@ -193,13 +223,13 @@ class Programs:
         self.checks.report(f"Diamant has no warnings or errors on {directory.name}", noise)
 
     @contextmanager
-    def kafka_broker(self, directory: Path, *, is_killed: bool = False) -> Iterator[str]:
+    def kafka_broker(self, directory: Path, *, is_killed: bool = False, configs: Sequence[str] = ()) -> Iterator[str]:
         """Kafka on a directory, stopped with SIGTERM or SIGKILL."""
         log = self._log("kafka")
         port = free_port(self.port)
         with log.open("w") as output:
             process = subprocess.Popen(
-                [*self.kafka, "broker", str(directory), str(port)], stdout=output, stderr=subprocess.STDOUT
+                [*self.kafka, "broker", str(directory), str(port), *configs], stdout=output, stderr=subprocess.STDOUT
             )
             try:
                 subprocess.run([*self.kafka, "ready", str(port)], check=True, timeout=120)
@@ -752,6 +782,117 @@ def check_unclean(programs: Programs, seed: int) -> None:
             programs.checks.report(f"the crash of {who} ran to its end", [f"{type(error).__name__}: {error}"])
 
 
+def check_compaction(programs: Programs, seed: int) -> None:
+    """Diamant and Kafka are killed while they clean; each goes on where the other left off."""
+    checks = programs.checks
+    directory = programs.work / "compaction"
+    histories = [History(name, row[1], seed) for name, row in COMPACTION_TOPICS.items()]
+    found: Counter[str] = Counter()
+    for kill_number in range(CLEANER_KILLS):
+        with programs.diamant_broker(directory, is_killed=True, configs=CLEANER) as servers:
+            if kill_number == 0:
+                new = [NewTopic(name, 1, 1, config=row[0]) for name, row in COMPACTION_TOPICS.items()]
+                admin = AdminClient({"bootstrap.servers": servers})
+                wait_for_all(admin.create_topics(new))
+            else:
+                check_histories(checks, f"Diamant after kill {kill_number}", directory, servers, histories)
+            updates = Updates(servers, histories)
+            wait_for_cleaning(directory, histories)
+        found.update(path.suffix for path in staged(directory))
+        updates.end(is_answered=False)
+    checks.report(
+        f"{CLEANER_KILLS} kills hit the cleaner at work",
+        [] if found else ["no .cleaned and no .swap file was there after any of them"],
+        ", ".join(f"{count} {suffix}" for suffix, count in sorted(found.items())),
+    )
+    facts = sorted(directory.glob("*/diamant-*.facts"))
+    faults = [] if facts else ["there is no diamant-*.facts file in any partition"]
+    faults += [] if (directory / "diamant-hash-key").exists() else ["there is no diamant-hash-key"]
+    checks.report("Diamant keeps filters of keys", faults, f"{len(facts)} segments")
+
+    with programs.kafka_broker(directory, is_killed=True, configs=CLEANER) as servers:
+        check_histories(checks, "Kafka after Diamant's crashes", directory, servers, histories)
+        before = cleaner_checkpoint(directory)
+        updates = Updates(servers, histories)
+        wait_until(
+            lambda: all(cleaner_checkpoint(directory)[name] > before.get(name, 0) for name in COMPACTION_TOPICS),
+            "Kafka has cleaned each topic",
+            120,
+        )
+        checks.report("Kafka cleans what Diamant cleaned before", [], f"{sum(before.values())} offsets clean before")
+        wait_for_cleaning(directory, histories)
+    updates.end(is_answered=False)
+    with programs.diamant_broker(directory, configs=CLEANER) as servers:
+        check_histories(checks, "Diamant after Kafka's crash", directory, servers, histories)
+        before = cleaner_checkpoint(directory)
+        updates = Updates(servers, histories)
+        wait_until(
+            lambda: all(cleaner_checkpoint(directory)[name] > before.get(name, 0) for name in COMPACTION_TOPICS),
+            "Diamant has cleaned each topic",
+            120,
+        )
+        updates.end(is_answered=True)
+        check_histories(checks, "Diamant, having cleaned on", directory, servers, histories)
+    check_cleaned_files(programs, directory)
+    with programs.kafka_broker(directory, configs=CLEANER) as servers:
+        check_histories(checks, "Kafka, once more", directory, servers, histories)
+
+
+def check_histories(checks: Checks, what: str, directory: Path, servers: str, histories: Sequence[History]) -> None:
+    """Judge what a broker serves of all topics, while it may be cleaning them."""
+    seen = contents(servers, set(COMPACTION_TOPICS))
+    for history in histories:
+        logs = [path.stem for path in (directory / f"{history.topic}-0").glob("*.log")]
+        checks.report(f"{what} has what it must", *history.check(seen.records[history.topic, 0], int(max(logs))))
+
+
+def wait_for_cleaning(directory: Path, histories: Sequence[History]) -> None:
+    """Return when all topics had updates and files show that the cleaner is at work this very moment."""
+    before = [len(history.stored) for history in histories]
+    wait_until(
+        lambda: all(
+            len(history.stored) >= old + UPDATES_ACKNOWLEDGED for history, old in zip(histories, before, strict=True)
+        ),
+        "the updates are acknowledged",
+        120,
+    )
+    time.sleep(random.random() / 2)
+    end = time.monotonic() + 10
+    while not staged(directory) and time.monotonic() < end:
+        pass  # Some of these files are there for a few milliseconds.
+
+
+def staged(directory: Path) -> list[Path]:
+    """Return the files that a cleaner has not put in their place yet."""
+    return [path for suffix in ("cleaned", "swap") for path in directory.glob(f"updates-*/*.{suffix}")]
+
+
+def cleaner_checkpoint(directory: Path) -> Counter[str]:
+    """Return up to where each topic is clean."""
+    path = directory / "cleaner-offset-checkpoint"
+    lines = path.read_text().splitlines()[2:] if path.exists() else []
+    return Counter({line.split()[0]: int(line.split()[2]) for line in lines})
+
+
+def check_cleaned_files(programs: Programs, directory: Path) -> None:
+    """Let dump-log read the logs and indexes of the cleaned topics of a stopped broker's directory."""
+    paths = sorted(directory.glob("updates-*/*"))
+    logs = [str(path) for path in paths if path.suffix == ".log"]
+    output = programs.tool("dump-log", "--files", ",".join(logs), "--print-data-log", "--skip-record-metadata")
+    # Gaps are what cleaning makes.
+    output = re.sub(r"Non-consecutive offsets in .*\n(\s+\d+ is followed by \d+\n?)+", "", output)
+    programs.checks.report("dump-log on cleaned .log", complaints(output), f"{len(logs)} segments")
+    indexes = [str(path) for path in paths if path.suffix in (".index", ".timeindex")]
+    output = programs.tool("dump-log", "--files", ",".join(indexes), "--index-sanity-check")
+    programs.checks.report(
+        "dump-log on cleaned indexes: --index-sanity-check", complaints(output), f"{len(indexes)} files"
+    )
+    output = programs.tool("dump-log", "--files", ",".join(indexes), "--verify-index-only")
+    programs.checks.report(
+        "dump-log on cleaned indexes: --verify-index-only", complaints(output), f"{len(indexes)} files"
+    )
+
+
 def free_port(first: int) -> int:
     """The first port from `first` on that is free now together with the next one."""
     for port in range(first, first + 90, 2):
@@ -765,6 +906,14 @@ def free_port(first: int) -> int:
             else:
                 return port
     raise RuntimeError(f"no two free ports from {first} on")
+
+
+PARTS: dict[str, Callable[[Programs, int], None]] = {
+    "diamant-first": check_diamant_first,
+    "kafka-first": check_kafka_first,
+    "unclean": check_unclean,
+    "compaction": check_compaction,
+}
 
 
 def main() -> int:
@@ -794,7 +943,7 @@ def main() -> int:
         help="where to look for two free ports (default: 19092); better none that the system gives to clients",
     )
     parser.add_argument("--seed", type=int, default=None, help="seed of the records (default: a new one, printed)")
-    parser.add_argument("--only", choices=("diamant-first", "kafka-first", "unclean"), help="one part of the checks")
+    parser.add_argument("--only", choices=tuple(PARTS), help="one part of the checks")
     options = parser.parse_args()
     seed = random.randrange(1 << 30) if options.seed is None else options.seed
     print(f"seed {seed}")
@@ -803,12 +952,7 @@ def main() -> int:
         work = options.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
         programs = Programs(options.kafka, options.diamant, work.resolve(), options.port, checks)
-        parts = (
-            ("diamant-first", check_diamant_first),
-            ("kafka-first", check_kafka_first),
-            ("unclean", check_unclean),
-        )
-        for name, run in parts:
+        for name, run in PARTS.items():
             if options.only not in (None, name):
                 continue
             try:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from diamant.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb
+from tests.effort import examples
 
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
 SAMPLE = b"".join(b"key-%d value-%d " % (i % 50, i) for i in range(12_000))  # more than two LZ4 blocks
@@ -73,7 +74,7 @@ def test_every_truncation_is_corrupt(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(damage=st.data())
 def test_damage_raises_corrupt_batch_or_nothing(codec: int, damage: st.DataObject) -> None:
     """Flipped, cut, doubled and inserted bytes never raise anything but CorruptBatch, and the bound holds."""

@@ -28,10 +28,11 @@ from diamant.protocol.errors import ProtocolError
 from diamant.protocol.fetch import decode_fetch_request
 from diamant.protocol.produce import decode_produce_request
 from diamant.protocol.schemas import decode_request, request_class
+from tests.effort import examples
 from tests.protocol.random_messages import entity, kio_bytes, random_fields
 
 PRODUCE, FETCH = 0, 1
-BODIES_PER_VERSION = 150
+BODIES_PER_VERSION = examples(150)
 HOSTILE_LENGTHS = [
     b"\xff\xff\xff\xff\x7f",
     b"\xff\xff\xff\xff\x0f",

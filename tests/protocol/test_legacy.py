@@ -14,6 +14,7 @@ from diamant.protocol.errors import CorruptBatch, DecompressionBomb
 from diamant.protocol.legacy import parse_entry, parse_legacy_header
 from diamant.protocol.records import Record, iter_records
 from tests.builder import TIMESTAMP, make_message, make_records, make_wrapper
+from tests.effort import examples
 
 CODECS = [compression.GZIP, compression.SNAPPY, compression.LZ4]
 
@@ -140,7 +141,7 @@ def test_wrapper_bombs_are_bounded() -> None:
         iter_records(wrapper, max_bytes=50_000)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from([0, 1]), st.sampled_from([0, *CODECS]), st.data())
 def test_damage_raises_corrupt_batch_or_nothing(magic: int, codec: int, data: st.DataObject) -> None:
     """Flipped bytes in messages and wrappers never raise anything but CorruptBatch."""

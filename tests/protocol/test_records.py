@@ -16,6 +16,7 @@ from diamant.protocol.varint import read_unsigned_varint, read_varint, read_varl
 from diamant.protocol.varint import write_unsigned_varint as write_unsigned
 from tests import naive
 from tests.builder import TIMESTAMP, make_batch, make_record, make_records, with_header, with_payload
+from tests.effort import examples
 from tests.protocol.test_batch import GOLDEN_EMPTY, GOLDEN_PLAIN
 
 CODECS = range(5)
@@ -78,7 +79,7 @@ def test_golden_batches_are_written() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(records=RECORDS, base_offset=st.integers(0, 2**60))
 def test_round_trip(codec: int, records: list[Record], base_offset: int) -> None:
     """Any records come back as they were, in every codec, with a right CRC; the naive reader sees the same."""
@@ -236,7 +237,7 @@ def test_bombs_are_bounded(codec: int) -> None:
     assert len(records_payload(batch, 0, parse_header(batch), max_bytes=1_000_100)) > 1_000_000
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(codec=st.sampled_from(CODECS), data=st.data())
 def test_damage_raises_corrupt_batch_or_nothing(codec: int, data: st.DataObject) -> None:
     """Random damage to header or payload never raises anything but CorruptBatch."""
@@ -253,7 +254,7 @@ def test_damage_raises_corrupt_batch_or_nothing(codec: int, data: st.DataObject)
         assert len(records) == parse_header(batch).record_count
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(payload=st.binary(max_size=40), count=st.integers(-1, 4), data=st.data())
 def test_reads_and_refuses_what_the_naive_reader_does(payload: bytes, count: int, data: st.DataObject) -> None:
     """For any bytes, and for slightly damaged records, the reader agrees with the naive one."""

@@ -20,6 +20,7 @@ from diamant.protocol.validation import (
 )
 from tests import naive
 from tests.builder import TIMESTAMP, Words, make_batch, make_records, with_header, with_payload
+from tests.effort import examples
 
 LONG_MAX = 2**63 - 1
 CODECS = range(5)
@@ -268,7 +269,7 @@ def expected_walk(payload: bytes, count: int, base_timestamp: int) -> tuple[int,
     )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(payload=st.binary(max_size=40), count=st.integers(1, 4), data=st.data())
 def test_walk_agrees_with_the_naive_reader(payload: bytes, count: int, data: st.DataObject) -> None:
     """For any bytes, and for slightly damaged records, the walk takes and refuses what the naive reader does."""
@@ -287,7 +288,7 @@ def test_walk_agrees_with_the_naive_reader(payload: bytes, count: int, data: st.
     assert walk_records(memoryview(payload), count, TIMESTAMP, COMPACTED) == outcome
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(codec=st.sampled_from(CODECS), data=st.data())
 def test_damage_raises_kafka_error_or_nothing(codec: int, data: st.DataObject) -> None:
     """Random damage to header or payload never raises anything but KafkaError."""

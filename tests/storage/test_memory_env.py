@@ -269,3 +269,27 @@ def test_kinds_are_told_apart() -> None:
         env.rename("/f", "/d")
     with pytest.raises(IsADirectoryError):
         env.open("/", create=True)
+
+
+def test_a_copy_is_another_machine() -> None:
+    """What is durable in the original is durable in the copy, and neither sees what happens to the other."""
+    env = MemoryEnv()
+    env.make_dirs("/d")
+    file = env.open("/d/f", create=True)
+    file.append(b"kept")
+    file.sync()
+    env.sync_dir("/")
+    env.sync_dir("/d")
+    file.append(b" lost")
+    env.rename("/d/f", "/d/g")
+    copied = env.copy(env.clock)
+    assert copied.read_bytes("/d/g") == b"kept lost"
+    copied.open("/d/g").append(b" in the copy")
+    assert env.read_bytes("/d/g") == b"kept lost"
+    copied.crash()
+    assert copied.list_dir("/d") == ["f"]
+    assert copied.read_bytes("/d/f") == b"kept"
+    assert env.list_dir("/d") == ["g"]
+    env.sync_dir("/d")
+    env.crash()
+    assert env.read_bytes("/d/g") == b"kept"

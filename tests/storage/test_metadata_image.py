@@ -40,6 +40,7 @@ from diamant.protocol.metadata_records import (
     ZkMigrationStateRecord,
 )
 from diamant.storage.metadata_image import InconsistentMetadata, MetadataImage, PartitionImage, Undo, undo_changes
+from tests.effort import examples
 
 FOO = UUID(int=0xF00)
 BAR = UUID(int=0xBA8)
@@ -310,7 +311,7 @@ CHANGES: list[MetadataRecord] = [
 ]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.sampled_from(CHANGES), max_size=12))
 def test_any_changes_can_be_taken_back(records: list[MetadataRecord]) -> None:
     """Applied and undone, in whole or up to the record that is refused, any sequence leaves the image as it was."""
@@ -327,7 +328,7 @@ def test_any_changes_can_be_taken_back(records: list[MetadataRecord]) -> None:
     assert image.topics["foo"] is image.topics_by_id[FOO]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.sampled_from(CHANGES), max_size=20))
 def test_any_image_survives_its_own_records(records: list[MetadataRecord]) -> None:
     """Whatever has happened to an image, its snapshot makes the same again."""

@@ -12,7 +12,6 @@ takes appends and reads them back.
 
 from __future__ import annotations
 
-import copy
 import errno
 import random
 from collections.abc import Callable
@@ -107,10 +106,14 @@ def filled() -> MemoryEnv:
     return env
 
 
-def start(env: MemoryEnv) -> Log:
+def start() -> Log:
     """The log of `filled` in another machine."""
-    env._root = copy.deepcopy(filled()._root)
-    return recover(env, 1 << 40)
+    return recover(copy_of(filled()), 1 << 40)
+
+
+def machine(log: Log) -> MemoryEnv:
+    assert isinstance(log.env, MemoryEnv)
+    return log.env
 
 
 def append(log: Log, **fields: object) -> None:
@@ -169,8 +172,8 @@ class Expected(NamedTuple):
 
 def expect(groups: list[Group]) -> tuple[Expected, int, int]:
     """The contents before and after an undisturbed run, and how many changes and syncs it makes."""
-    env = MemoryEnv(SettableClock(START_MS))
-    log = start(env)
+    log = start()
+    env = machine(log)
     bounds = [segment.base_offset for segment in log.segments]
     ranges: list[tuple[int, int, list[Content]]] = []
     number = 0
@@ -192,8 +195,8 @@ def expect(groups: list[Group]) -> tuple[Expected, int, int]:
 
 def stopped(groups: list[Group], **stop: int) -> MemoryEnv:
     """The machine as it was stopped in the middle of the round."""
-    env = MemoryEnv(SettableClock(START_MS))
-    log = start(env)
+    log = start()
+    env = machine(log)
     env.power_off_after(**stop)
     with suppress(PowerOff):
         clean(log, groups)
@@ -202,9 +205,7 @@ def stopped(groups: list[Group], **stop: int) -> MemoryEnv:
 
 def copy_of(env: MemoryEnv) -> MemoryEnv:
     """Another machine with the same files."""
-    copied = MemoryEnv(SettableClock(START_MS))
-    copied._root = copy.deepcopy(env._root)
-    return copied
+    return env.copy(SettableClock(START_MS))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -250,8 +251,8 @@ def test_stopped_again_while_recovering(scenario: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_flush_does_not_vouch_for_what_was_replaced_before_its_fsync(mode: str) -> None:
     """The recovery point moves past a segment whose fsync was skipped, as it was replaced: the old bytes are safe too."""
-    env = MemoryEnv(SettableClock(START_MS))
-    log = start(env)
+    log = start()
+    env = machine(log)
     end = log.segments[1].base_offset
     log.segments[0].close()
     _forget_sync(env, log.segments[0].path)
@@ -286,8 +287,8 @@ def test_a_rename_that_fails_leaves_a_log_that_works(scenario: str) -> None:
     expected, _, _ = expect(groups)
     outcomes = set()
     for number in range(100):
-        env = MemoryEnv(SettableClock(START_MS))
-        log = start(env)
+        log = start()
+        env = machine(log)
         fault = env.fail("rename", f"{PATH}/*", errno.EIO, after=number, times=1)
         with suppress(OSError):
             clean(log, groups)

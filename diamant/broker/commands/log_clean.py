@@ -20,8 +20,9 @@ import click
 from diamant.broker.config import BROKER_CONFIGS, BrokerConfig
 from diamant.broker.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.broker.topic_config import TOPIC_CONFIGS, log_config
+from diamant.cleaner.modes import MODES, PROMPT
 from diamant.cleaner.offline import ENGINES, OfflineReport, clean_partition, preview_partition
-from diamant.cleaner.plan import KAFKA_MAP_ENTRY_BYTES, MODES, PROMPT, CleanerSettings, kafka_map_entries
+from diamant.cleaner.plan import KAFKA_MAP_ENTRY_BYTES, CleanerSettings, kafka_map_entries
 from diamant.storage import names
 from diamant.storage.clock import SettableClock, SystemClock
 from diamant.storage.env import RealEnv, parent

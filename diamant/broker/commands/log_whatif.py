@@ -33,7 +33,7 @@ from diamant.cleaner.forecast import (
     Scenario,
 )
 from diamant.cleaner.log_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
-from diamant.cleaner.plan import MODES, PROMPT
+from diamant.cleaner.modes import MODES, PROMPT
 from diamant.protocol.metadata_records import TOPIC_RESOURCE
 from diamant.storage.clock import SystemClock
 from diamant.storage.env import RealEnv

@@ -1,0 +1,36 @@
+"""How much tests do that could go on for ever: all of it, or a share in `make quick`.
+
+`make quick` (`-m "not slow"`) is for before every commit and takes a quarter of the random examples, and of the points at which
+something is stopped or damaged every second or third. `make test`, and pytest without options, take all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+Point = TypeVar("Point")
+QUICK_SHARE = 4
+
+
+class _Effort:
+    """What this run was asked for; conftest.py sets it before any test module is read."""
+
+    is_quick = False
+
+
+def set_quick(is_quick: bool) -> None:
+    """Say whether this run is a quick one."""
+    _Effort.is_quick = is_quick
+
+
+def examples(full: int) -> int:
+    """How many random examples to take: `full`, or a quarter in a quick run, but not fewer than 20."""
+    return max(20, full // QUICK_SHARE) if _Effort.is_quick and full > 20 else full
+
+
+def some(points: Sequence[Point], *, every: int, seed: int = 0) -> Sequence[Point]:
+    """Points to try: all, or in a quick run each `every`-th, from one that `seed` chooses, and the last."""
+    if not _Effort.is_quick or not points:
+        return points
+    return [*points[seed % every : -1 : every], points[-1]]
