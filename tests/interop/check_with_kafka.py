@@ -203,7 +203,7 @@ class Programs:
         log = self._log("diamant")
         port = free_port(self.port)
         command = [*self.diamant, "start", "--listen", f"127.0.0.1:{port}", "--data", str(directory)]
-        command += [word for config in configs for word in ("--set", config)]
+        command += [word for config in ("diamant.http.listen=", *configs) for word in ("--set", config)]
         with (
             log.open("w") as errors,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
@@ -607,7 +607,7 @@ def complaints(output: str) -> list[str]:
     dump-log finds the first record of every segment but the first non-consecutive ("-1 is followed by 1080"): it compares with
     a start of -1, whoever wrote the file.
     """
-    output = re.sub(r"Non-consecutive offsets in .*\n\s+-1 is followed by \d+(?!\n\s+\d+ is followed)", "", output)
+    output = re.sub(r"Non-consecutive offsets in .*\n\s+-1 is followed by \d++(?!\n\s+\d+ is followed)", "", output)
     return [line[:300] for line in output.splitlines() if COMPLAINT.search(line)]
 
 
@@ -718,10 +718,10 @@ def check_kafka_first(programs: Programs, seed: int) -> None:
         compare(checks, "Kafka, back from Diamant", written, contents(servers, set(written.topics)))
 
 
-def create_load_topics(servers: str) -> None:
-    """The topics of the load."""
+def create_topics(servers: str, topics: dict[str, dict[str, str]]) -> None:
+    """Create topics with one partition and these configs."""
     admin = AdminClient({"bootstrap.servers": servers})
-    wait_for_all(admin.create_topics([NewTopic(name, 1, 1, config=row[0]) for name, row in LOAD_TOPICS.items()]))
+    wait_for_all(admin.create_topics([NewTopic(name, 1, 1, config=config) for name, config in topics.items()]))
 
 
 def check_killed(programs: Programs, seed: int, who: str) -> None:
@@ -731,7 +731,7 @@ def check_killed(programs: Programs, seed: int, who: str) -> None:
     brokers = {"Diamant": programs.diamant_broker, "Kafka": programs.kafka_broker}
     other = "Kafka" if who == "Diamant" else "Diamant"
     with brokers[who](directory, is_killed=True) as servers:
-        create_load_topics(servers)
+        create_topics(servers, {name: row[0] for name, row in LOAD_TOPICS.items()})
         fill(servers, seed)
         if who == "Kafka":
             transact(servers)
@@ -791,19 +791,18 @@ def check_compaction(programs: Programs, seed: int) -> None:
     for kill_number in range(CLEANER_KILLS):
         with programs.diamant_broker(directory, is_killed=True, configs=CLEANER) as servers:
             if kill_number == 0:
-                new = [NewTopic(name, 1, 1, config=row[0]) for name, row in COMPACTION_TOPICS.items()]
-                admin = AdminClient({"bootstrap.servers": servers})
-                wait_for_all(admin.create_topics(new))
+                create_topics(servers, {name: row[0] for name, row in COMPACTION_TOPICS.items()})
             else:
                 check_histories(checks, f"Diamant after kill {kill_number}", directory, servers, histories)
             updates = Updates(servers, histories)
             wait_for_cleaning(directory, histories)
-        found.update(path.suffix for path in staged(directory))
+        suffixes = {path.suffix for path in staged(directory)}
+        found.update(suffixes or {"neither"})
         updates.end(is_answered=False)
     checks.report(
-        f"{CLEANER_KILLS} kills hit the cleaner at work",
-        [] if found else ["no .cleaned and no .swap file was there after any of them"],
-        ", ".join(f"{count} {suffix}" for suffix, count in sorted(found.items())),
+        "Kills hit the cleaner at work",
+        [f"{found['neither']} of {CLEANER_KILLS} did not"] if found["neither"] > CLEANER_KILLS // 2 else [],
+        ", ".join(f"{count} left {suffix}" for suffix, count in sorted(found.items())),
     )
     facts = sorted(directory.glob("*/diamant-*.facts"))
     faults = [] if facts else ["there is no diamant-*.facts file in any partition"]
@@ -880,7 +879,7 @@ def check_cleaned_files(programs: Programs, directory: Path) -> None:
     logs = [str(path) for path in paths if path.suffix == ".log"]
     output = programs.tool("dump-log", "--files", ",".join(logs), "--print-data-log", "--skip-record-metadata")
     # Gaps are what cleaning makes.
-    output = re.sub(r"Non-consecutive offsets in .*\n(\s+\d+ is followed by \d+\n?)+", "", output)
+    output = re.sub(r"Non-consecutive offsets in .*\n(\s+-?\d+ is followed by \d+\n?)+", "", output)
     programs.checks.report("dump-log on cleaned .log", complaints(output), f"{len(logs)} segments")
     indexes = [str(path) for path in paths if path.suffix in (".index", ".timeindex")]
     output = programs.tool("dump-log", "--files", ",".join(indexes), "--index-sanity-check")
@@ -888,6 +887,8 @@ def check_cleaned_files(programs: Programs, directory: Path) -> None:
         "dump-log on cleaned indexes: --index-sanity-check", complaints(output), f"{len(indexes)} files"
     )
     output = programs.tool("dump-log", "--files", ",".join(indexes), "--verify-index-only")
+    # It takes a batch whose records are all gone for one without a timestamp, also in logs that Kafka has cleaned.
+    output = re.sub(r"Found timestamp mismatch in .*\n(\s+Index timestamp: \d+, log timestamp: -1\n?)+", "", output)
     programs.checks.report(
         "dump-log on cleaned indexes: --verify-index-only", complaints(output), f"{len(indexes)} files"
     )

@@ -182,7 +182,7 @@ class Updates(threading.Thread):
                     )
                 producer.poll(0)
             if is_idle:
-                time.sleep(0.001)
+                _wait_for_room()
 
     def end(self, *, is_answered: bool) -> None:
         """Stop sending; wait for the answers, or take what came before the broker was gone."""
@@ -193,6 +193,11 @@ class Updates(threading.Thread):
                 producer.purge()
             if producer.flush(60):
                 history.faults.append(f"{history.topic}: not all updates were answered")
+
+
+def _wait_for_room() -> None:
+    """Give the producers a moment to send what they hold."""
+    time.sleep(0.001)
 
 
 def _note(history: History, number: int, error: KafkaError | None, message: Any) -> None:
