@@ -25,6 +25,9 @@ from diamant.broker.listeners import Listener, listener_text
 from diamant.broker.properties import parse_properties
 from diamant.storage.errors import StorageError
 
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may keep the interpreter from the loop thread. Only of `diamant start`: embedded, it is the host's matter."""
+
 COMMANDS = {
     "log": LazyCommand("diamant.broker.commands.log:log", "Look at log files, and clean them, without a broker."),
 }
@@ -84,6 +87,8 @@ def start(
     except OSError as error:
         _fail(explain_os_error(error, []))
     raise_file_limit()
+    # A thread that reads segments or checks a batch would otherwise keep the loop waiting for 5 ms.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         asyncio.run(_run(config))
     except StorageError as error:
