@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import settings
 
 from tests import effort
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leaving out what is slow, do less of what goes on for long."""
-    effort.set_quick(config.option.markexpr == "not slow")
+    """Leaving out what is slow, do less of what goes on for long, and do not wait for the disk."""
+    is_quick = config.option.markexpr == "not slow"
+    effort.set_quick(is_quick)
+    if is_quick:
+        settings.register_profile("quick", max_examples=effort.examples(100))
+        settings.load_profile("quick")
+        # No test can see whether its own process's bytes reached the platters; those about that lose power in memory.
+        os.fsync = os.fdatasync = lambda fd: None

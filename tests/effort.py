@@ -24,13 +24,18 @@ def set_quick(is_quick: bool) -> None:
     _Effort.is_quick = is_quick
 
 
+def is_quick() -> bool:
+    """Whether this run is a quick one."""
+    return _Effort.is_quick
+
+
 def examples(full: int) -> int:
     """How many random examples to take: `full`, or a quarter in a quick run, but not fewer than 20."""
-    return max(20, full // QUICK_SHARE) if _Effort.is_quick and full > 20 else full
+    return max(20, full // QUICK_SHARE) if is_quick() and full > 20 else full
 
 
 def some(points: Sequence[Point], *, every: int, seed: int = 0) -> Sequence[Point]:
     """Points to try: all, or in a quick run each `every`-th, from one that `seed` chooses, and the last."""
-    if not _Effort.is_quick or not points:
+    if not is_quick() or not points:
         return points
     return [*points[seed % every : -1 : every], points[-1]]

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from concurrent.futures import Executor
 
-from diamant.cleaner.manager import CleanerManager
+from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from diamant.storage.env import Env
 from diamant.storage.errors import CorruptLog
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointFile:
-    """The checkpoints of `manager` at `path`; belongs to the loop thread, `blocking` waits for the disk."""
+    """The checkpoints of `states` at `path`; belongs to the loop thread, `blocking` waits for the disk."""
 
-    def __init__(self, env: Env, path: str, manager: CleanerManager, blocking: Executor) -> None:
+    def __init__(self, env: Env, path: str, states: CleaningStates, blocking: Executor) -> None:
         self._env = env
         self._path = path
-        self._manager = manager
+        self._states = states
         self._blocking = blocking
         self._turn = asyncio.Lock()
         self._written = 0
@@ -32,7 +32,7 @@ class CheckpointFile:
         self._task: asyncio.Task[None] | None = None
 
     async def read(self) -> None:
-        """Give the manager what the file says; one that cannot be read counts as empty."""
+        """Take what the file says; one that cannot be read counts as empty."""
         loop = asyncio.get_running_loop()
         try:
             offsets = await loop.run_in_executor(self._blocking, read_offset_checkpoint, self._env, self._path)
@@ -40,15 +40,15 @@ class CheckpointFile:
             logger.warning("%s; treated as empty", error)
             return
         for partition, offset in offsets.items():
-            self._manager.set_checkpoint(partition, offset)
-        self._written = self._manager.generation
+            self._states.set_checkpoint(partition, offset)
+        self._written = self._states.generation
 
     async def write(self) -> None:
-        """Return when what the manager says now is on disk. Failing that, the next call tries again."""
+        """Return when what is said now is on disk. Failing that, the next call tries again."""
         loop = asyncio.get_running_loop()
         async with self._turn:
-            while (generation := self._manager.generation) != self._written:
-                offsets = self._manager.checkpoints()
+            while (generation := self._states.generation) != self._written:
+                offsets = self._states.checkpoints()
                 try:
                     await loop.run_in_executor(self._blocking, write_offset_checkpoint, self._env, self._path, offsets)
                 except OSError as error:
@@ -58,7 +58,7 @@ class CheckpointFile:
 
     def write_soon(self) -> None:
         """Write without anybody waiting for it."""
-        if self._manager.generation != self._written and (self._task is None or self._task.done()):
+        if self._states.generation != self._written and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self.write())
 
     async def close(self) -> None:

@@ -14,9 +14,9 @@ from concurrent.futures import Executor
 
 from diamant.cleaner import background_roll, summary
 from diamant.cleaner.cleaning_round import look_at_first_timestamps
+from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
 from diamant.cleaner.figures import CleanerFigures
-from diamant.cleaner.manager import CleanerManager
 from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.cleaner.prompt_logs import PromptLog, PromptLogs
 from diamant.storage.checkpoints import TopicPartition
@@ -40,14 +40,14 @@ class DueLogs:
         self,
         env: Env,
         logs: Mapping[TopicPartition, Log],
-        manager: CleanerManager,
+        states: CleaningStates,
         figures: CleanerFigures,
         prompt: PromptLogs | None,
         blocking: Executor,
     ) -> None:
         self._env = env
         self._logs = logs
-        self._manager = manager
+        self._states = states
         self._figures = figures
         self._prompt = prompt
         self._blocking = blocking
@@ -73,7 +73,7 @@ class DueLogs:
 
     def is_open(self, log: Log) -> bool:
         """Tell whether a round may begin at a log, if there is anything to clean."""
-        return why_not(log) is None and self._manager.is_free(_name(log))
+        return why_not(log) is None and self._states.is_free(_name(log))
 
     def look(self, log: Log, now_ms: int) -> CleanableRange | None:
         """Return what there is to clean at a log; None if that cannot be told, and then the log is uncleanable.
@@ -85,7 +85,7 @@ class DueLogs:
             found = self._range(log, now_ms)
         except (StorageError, OSError) as error:
             # Kafka gives up the whole scan and goes on without this log after a pause.
-            marked = self._manager.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)
+            marked = self._states.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)
             retry_in_ms = marked.retry_in_ms(now_ms)
             logger.warning("%s", summary.partition_uncleanable(*partition, error, retry_in_ms=retry_in_ms))
             return None
@@ -95,16 +95,16 @@ class DueLogs:
                 logging.DEBUG if log.config.is_deleted else logging.WARNING,
                 "%s-%d: cleaned up to offset %s, but the log has the offsets %d to %d: cleaning begins at %d",
                 *partition,
-                self._manager.checkpoint(partition),
+                self._states.checkpoint(partition),
                 log.log_start_offset,
                 log.log_end_offset,
                 found.first_dirty_offset,
             )
-            self._manager.set_checkpoint(partition, found.first_dirty_offset)
+            self._states.set_checkpoint(partition, found.first_dirty_offset)
         return found
 
     def _range(self, log: Log, now_ms: int) -> CleanableRange:
-        checkpoint = self._manager.checkpoint(_name(log))
+        checkpoint = self._states.checkpoint(_name(log))
         if self._prompt is None:
             return cleanable_range(log, checkpoint, now_ms)
         known = self._prompt.of(log)
@@ -150,7 +150,7 @@ class DueLogs:
         return None
 
     def _look_if_open(self, log: Log, now_ms: int) -> CleanableRange | None:
-        if not self.is_open(log) or self._manager.is_uncleanable(_name(log), now_ms):
+        if not self.is_open(log) or self._states.is_uncleanable(_name(log), now_ms):
             return None
         return self.look(log, now_ms)
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.eligibility import CleanableRange
-from diamant.cleaner.manager import CleanerManager
 from diamant.cleaner.result import CleanStats
 from diamant.cleaner.round_report import RoundReport
 from diamant.cleaner.status import CleanerStatus, PartitionStatus, recopy_percent
@@ -65,7 +65,7 @@ class CleanerFigures:
     def status(
         self,
         compacted: Iterable[TopicPartition],
-        manager: CleanerManager,
+        states: CleaningStates,
         now_ms: int,
         *,
         dead_threads: int,
@@ -74,7 +74,7 @@ class CleanerFigures:
     ) -> CleanerStatus:
         """Return the status with these partitions."""
         rounds = self._last_rounds.values()
-        uncleanable = manager.uncleanable
+        uncleanable = states.uncleanable
         return CleanerStatus(
             max_buffer_utilization_percent=max((stats.map_utilization * 100 for stats in rounds), default=0.0),
             cleaner_recopy_percent=recopy_percent(
@@ -91,13 +91,13 @@ class CleanerFigures:
             time_since_last_run_ms=0 if self.scan_started_ms is None else max(0, now_ms - self.scan_started_ms),
             io_bytes_total=self._io_bytes + io_bytes_under_way,
             partitions=tuple(
-                self._partition_status(partition, manager, now_ms, quarantined(partition))
+                self._partition_status(partition, states, now_ms, quarantined(partition))
                 for partition in sorted(compacted)
             ),
         )
 
     def _partition_status(
-        self, partition: TopicPartition, manager: CleanerManager, now_ms: int, quarantined: tuple[str, ...]
+        self, partition: TopicPartition, states: CleaningStates, now_ms: int, quarantined: tuple[str, ...]
     ) -> PartitionStatus:
         figures = self._partitions.get(partition) or _PartitionFigures()
         seen = self._ranges.get(partition)
@@ -108,7 +108,7 @@ class CleanerFigures:
                 delay_ms = overdue_ms = range_.delay_ms + max(0, now_ms - seen_ms)
             if due_ms is not None:
                 overdue_ms = max(overdue_ms, now_ms - due_ms)
-        found = manager.uncleanable.get(partition)
+        found = states.uncleanable.get(partition)
         return PartitionStatus(
             topic=partition[0],
             partition=partition[1],

@@ -20,7 +20,7 @@ from diamant.cleaner import rewrite
 from diamant.cleaner.eligibility import CleanableRange, cleanable_range, is_candidate
 from diamant.cleaner.output_sync import SYNC_THREADS
 from diamant.cleaner.plan import CleanerSettings, CleanPlan, make_plan
-from diamant.cleaner.result import CleanResult, OutputSegment
+from diamant.cleaner.result import CleanResult, OnOutput, OutputSegment
 from diamant.cleaner.retention import deletable_segments
 from diamant.cleaner.throttle import Throttle
 from diamant.storage import checkpoints, names
@@ -35,7 +35,7 @@ from diamant.storage.replace import replace_segments
 from diamant.storage.txn_index import TransactionIndex
 from diamant.storage.uuid_text import ZERO_ID
 
-Engine: TypeAlias = Callable[[Env, CleanPlan, Callable[[OutputSegment], None]], CleanResult]
+Engine: TypeAlias = Callable[[Env, CleanPlan, OnOutput], CleanResult]
 """Carries out a plan and hands over each output."""
 
 
@@ -238,6 +238,11 @@ def _clean(
     env: Env, log: Log, found: CleanableRange, now_ms: int, settings: CleanerSettings, engine: Engine
 ) -> CleanResult:
     plan = make_plan(log, found.first_dirty_offset, found.first_uncleanable_offset, now_ms, settings)
+    return engine(env, plan, swap_into(log, plan))
+
+
+def swap_into(log: Log, plan: CleanPlan) -> OnOutput:
+    """Return what puts each output of `plan` into the place of its sources in `log`, which nobody else uses."""
     sizes = {segment.base_offset: segment.size for segment in plan.segments}
 
     def swap(output: OutputSegment) -> None:
@@ -249,7 +254,7 @@ def _clean(
             size=output.size,
         )
 
-    return engine(env, plan, swap)
+    return swap
 
 
 def _read_offsets(env: Env, log_directory: str, name: str) -> dict[TopicPartition, int]:

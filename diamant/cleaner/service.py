@@ -25,10 +25,10 @@ from diamant.cleaner.alarm import Alarm
 from diamant.cleaner.checkpoint_file import CheckpointFile
 from diamant.cleaner.cleaner_thread import CleanerThread, WorkerRunner
 from diamant.cleaner.cleaning_round import holds, look_at_indexes, run_plan
+from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.due_logs import DueLogs, why_not
 from diamant.cleaner.eligibility import CleanableRange
 from diamant.cleaner.figures import CleanerFigures
-from diamant.cleaner.manager import CleanerManager
 from diamant.cleaner.modes import KAFKA
 from diamant.cleaner.plan import CleanPlan, make_plan
 from diamant.cleaner.prompt_logs import PromptLog, PromptLogs
@@ -95,8 +95,8 @@ class CleanerService:
         on_cleaned: Callable[[Log], object] = nothing,
         on_retained: Callable[[Log], object] = nothing,
     ) -> None:
-        self.manager = CleanerManager()
-        self.manager.on_paused = self._tell_paused
+        self.states = CleaningStates()
+        self.states.on_paused = self._tell_paused
         self._env = env
         self._directory = directory
         self._logs = logs
@@ -106,10 +106,10 @@ class CleanerService:
         self._on_retained = on_retained
         self._hash_key = new_hash_key()
         self._blocking: Executor = ThreadPoolExecutor(2, "cleaner")
-        self._checkpoints = CheckpointFile(env, f"{directory}/{names.CLEANER_CHECKPOINT}", self.manager, self._blocking)
+        self._checkpoints = CheckpointFile(env, f"{directory}/{names.CLEANER_CHECKPOINT}", self.states, self._blocking)
         self._figures = CleanerFigures()
         self._prompt = None if settings.mode == KAFKA else PromptLogs(env, self._blocking)
-        self._due = DueLogs(env, logs, self.manager, self._figures, self._prompt, self._blocking)
+        self._due = DueLogs(env, logs, self.states, self._figures, self._prompt, self._blocking)
         self._alarm = Alarm(env.clock)
         self._next_ms = 0
         self._retained_ms = 0
@@ -137,7 +137,7 @@ class CleanerService:
                 self._hash_key = await self._in_thread(kept_hash_key, self._env, self._directory)
             except OSError as error:
                 logger.warning("the key of hashes cannot be kept, another one serves until the next start: %s", error)
-        self.manager.keep_only(self._logs)
+        self.states.keep_only(self._logs)
         self._alarm.start()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -198,21 +198,21 @@ class CleanerService:
 
     async def abort_and_pause(self, partition: TopicPartition) -> None:
         """Stop cleaning a partition until `resume`; returns when no round is under way there."""
-        if not self.manager.abort_and_pause(partition):
+        if not self.states.abort_and_pause(partition):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._pausing.setdefault(partition, []).append(future)
             await future
 
     def resume(self, partition: TopicPartition) -> None:
         """Take back one `abort_and_pause`."""
-        self.manager.resume(partition)
+        self.states.resume(partition)
         self._alarm.poke()
 
     def status(self) -> CleanerStatus:
         """Return what metrics show. Looks at no log."""
         return self._figures.status(
             (partition for partition, log in self._logs.items() if log.config.is_compacted),
-            self.manager,
+            self.states,
             self._env.clock.now_ms(),
             dead_threads=int(self._task is not None and self._task.done() and not self._is_stopping),
             io_bytes_under_way=sum(thread.progress_bytes for thread in self._threads),
@@ -254,10 +254,10 @@ class CleanerService:
             return
         partition = _name(log)
         if before.is_compacted and not log.config.is_compacted:
-            self.manager.abort(partition)
+            self.states.abort(partition)
         if not self._is_kafka and (before.is_compacted or log.config.is_compacted):
             self._restarts.pop(partition, None)
-            self.manager.retry_now(partition, self._env.clock.now_ms())
+            self.states.retry_now(partition, self._env.clock.now_ms())
             self._release(log)
             self._look_now()
 
@@ -270,7 +270,7 @@ class CleanerService:
     def forget(self, log: Log) -> None:
         """Take note that a log is new, or being deleted: a round under way at one of its name ends without effect."""
         partition = _name(log)
-        self.manager.forget(partition)
+        self.states.forget(partition)
         if self._task is not None and not self._is_stopping:
             # Soon: what the file says of a log must not be taken for another one's of its name.
             self._checkpoints.write_soon()
@@ -339,7 +339,7 @@ class CleanerService:
                     continue
             if log is None:
                 break
-            self.manager.grab(_name(log))
+            self.states.grab(_name(log))
             thread.begin(self._clean(thread, log))
         if self._is_retention_due(is_settling=is_settling):
             await self._retain()
@@ -384,7 +384,7 @@ class CleanerService:
         return self._threads[index]
 
     def _next_requested(self) -> Log | None:
-        return next((self._logs[one] for one in self._requests if self.manager.is_free(one)), None)
+        return next((self._logs[one] for one in self._requests if self.states.is_free(one)), None)
 
     # -- a round -------------------------------------------------------------------------------------------------
 
@@ -395,14 +395,14 @@ class CleanerService:
         try:
             report = await self._round(thread, log, is_requested=bool(waiting))
         except BaseException:
-            self.manager.done_cleaning(partition, None)
+            self.states.done_cleaning(partition, None)
             self._cancel(waiting)
             raise
         else:
-            self.manager.done_cleaning(partition, report.checkpoint)
+            self.states.done_cleaning(partition, report.checkpoint)
             if report.is_cleaned and not log.is_deleted:
                 self._restarts.pop(partition, None)
-                self.manager.mark_cleanable(partition)
+                self.states.mark_cleanable(partition)
                 self._figures.count(partition, report, thread.index)
                 self._on_cleaned(log)
             await self._checkpoints.write()
@@ -425,7 +425,7 @@ class CleanerService:
         def check_done() -> None:
             if self._is_stopping:
                 raise CleaningAborted(f"{log.topic}-{log.partition}: the cleaner stops")
-            self.manager.check_done(partition)
+            self.states.check_done(partition)
 
         try:
             await self._in_thread(look_at_indexes, log.segments[:-1])
@@ -493,7 +493,7 @@ class CleanerService:
                 return reason
         # Kafka takes the whole log directory offline for an OSError. A worker that died is not the log's fault.
         is_retried = not self._is_kafka or isinstance(failure, OSError | RunnerFailed)
-        found = self.manager.mark_uncleanable(partition, reason, now_ms, is_retried=is_retried)
+        found = self.states.mark_uncleanable(partition, reason, now_ms, is_retried=is_retried)
         when = "not tried again" if found.retry_ms is None else f"next try in {(found.retry_ms - now_ms) // 1000} s"
         is_expected = isinstance(failure, OSError | StorageError)
         logger.warning(
@@ -527,13 +527,13 @@ class CleanerService:
         now_ms = self._retained_ms = self._env.clock.now_ms()
         async for log in self._due.compacted():
             partition = _name(log)
-            if not self.manager.is_free(partition):
+            if not self.states.is_free(partition):
                 continue
-            if self._is_kafka and self.manager.is_uncleanable(partition, now_ms):
+            if self._is_kafka and self.states.is_uncleanable(partition, now_ms):
                 continue
             count = deletable_segments(log, now_ms)
             if count:
-                self.manager.grab(partition)
+                self.states.grab(partition)
                 try:
                     freed = log.delete_oldest(count)
                     logger.info("%s-%d: %d bytes deleted by retention", *partition, freed)
@@ -541,7 +541,7 @@ class CleanerService:
                 except OSError as error:
                     logger.error("%s-%d: retention failed: %s", *partition, error)
                 finally:
-                    self.manager.done_deleting(partition)
+                    self.states.done_deleting(partition)
 
     async def _in_thread(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._blocking, call, *arguments)

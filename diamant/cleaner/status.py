@@ -1,6 +1,6 @@
 """What the cleaner tells about itself: the gauges of Kafka's LogCleaner, and the same per partition.
 
-The manager fills it when asked; nothing is kept up to date for it in between. Names are those of Kafka's MBeans, unit last.
+The cleaner fills it when asked; nothing is kept up to date for it in between. Names are those of Kafka's MBeans, unit last.
 Counts (`…_removed`, `rounds`, `io_bytes_total`) begin at zero with the process and only grow; all else is as of now.
 """
 

@@ -14,10 +14,10 @@ estimate: it is what happens if what it assumes is so.
 
 Each round is the plain engine's, or above `MAX_PLAIN_BYTES` the compiled one's, which writes the same bytes.
 
-    states = PartitionStates(env, partition, checkpoint, now_ms, scratch_env, scratch_directory)
+    states = TrialStates(env, partition, checkpoint, now_ms, scratch_env, scratch_directory)
     for scenario in scenarios: forecast(states, scenario)
 
-What two scenarios have in common is done once, as far as it is kept (`partition_states.MAX_KEPT_BYTES`).
+What two scenarios have in common is done once, as far as it is kept (`trial_states.MAX_KEPT_BYTES`).
 
 Memory: one engine's (rewrite.py with `MAX_PLAIN_BYTES` of log, or compiled_round.py with the scenario's map), and
 `max_key_bytes` for counting keys. Disk, in the scratch directory: what a round writes and what it is made from, that is at
@@ -53,18 +53,18 @@ from diamant.cleaner.forecast import (
     Scenario,
 )
 from diamant.cleaner.modes import KAFKA
-from diamant.cleaner.partition_states import PartitionStates, State, next_key
+from diamant.cleaner.offline import swap_into
 from diamant.cleaner.plan import CleanPlan, make_plan
-from diamant.cleaner.result import CleanResult, OutputOverflow, OutputSegment
+from diamant.cleaner.result import CleanResult, OutputOverflow
 from diamant.cleaner.retention import deletable_segments
 from diamant.cleaner.segment_facts import PartitionFacts, horizon_round_end, read_facts
+from diamant.cleaner.trial_states import State, TrialStates, next_key
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.records import iter_records
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log import Log
 from diamant.storage.log_config import LONG_MAX
 from diamant.storage.overlay_env import OverlayEnv
-from diamant.storage.replace import replace_segments
 from diamant.storage.segment import scan_headers
 
 MAX_PLAIN_BYTES = 16 * 1024 * 1024
@@ -75,7 +75,7 @@ _FAR_MS = 1 << 60
 """What is due after this is due never: some 36 million years from 1970."""
 
 
-def forecast(states: PartitionStates, scenario: Scenario, until_ms: int | None = None) -> Forecast:
+def forecast(states: TrialStates, scenario: Scenario, until_ms: int | None = None) -> Forecast:
     """Return what happens from `states.now_ms` on, up to `until_ms`. A round that fails ends the forecast, and is told in it.
     Groups of segments that it had finished before are left out.
 
@@ -87,7 +87,7 @@ def forecast(states: PartitionStates, scenario: Scenario, until_ms: int | None =
 class _Course:
     """One scenario, from `now_ms` on."""
 
-    def __init__(self, states: PartitionStates, scenario: Scenario, until_ms: int | None) -> None:
+    def __init__(self, states: TrialStates, scenario: Scenario, until_ms: int | None) -> None:
         self.states = states
         self.scenario = scenario
         self.until_ms = _FAR_MS if until_ms is None else until_ms
@@ -264,19 +264,8 @@ class _Course:
             return kept[0], kept[1]
         size = sum(segment.size for segment in plan.segments)
         states.demand_space(env, size)
-        sizes = {segment.base_offset: segment.size for segment in plan.segments}
-
-        def swap(output: OutputSegment) -> None:
-            replace_segments(
-                log,
-                output.base_offset,
-                output.source_base_offsets,
-                source_sizes=[sizes[base_offset] for base_offset in output.source_base_offsets],
-                size=output.size,
-            )
-
         engine = rewrite.clean if size <= MAX_PLAIN_BYTES else compiled_rewrite.clean
-        result = engine(env, plan, on_output=swap, throttle=states.advance)
+        result = engine(env, plan, on_output=swap_into(log, plan), throttle=states.advance)
         following = replace(state, env=env, key=key)
         states.keep(key, following, result, sum(output.size for output in result.outputs))
         return following, result

@@ -180,11 +180,6 @@ class LeaderEpochs:
         count = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         return self.entries[count - 1][0] if count else UNDEFINED_EPOCH
 
-    @property
-    def earliest_entry(self) -> tuple[int, int] | None:
-        """First epoch and where it begins; None if there is none."""
-        return self.entries[0] if self.entries else None
-
     def sync(self) -> None:
         """Write the file atomically and durably if anything changed since it was written; blocks for the disk.
 

@@ -48,7 +48,6 @@ METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
-TMP_SUFFIX = ".tmp"
 
 DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"

@@ -492,11 +492,6 @@ class ProducerStateManager:
         for offset in strays:
             self._remove_snapshot(offset)
 
-    def delete_snapshots_before(self, offset: int) -> None:
-        """Remove the snapshots below `offset`."""
-        for snapshot in [snapshot for snapshot in self.snapshot_offsets if snapshot < offset]:
-            self._remove_snapshot(snapshot)
-
     def forget_snapshot(self, offset: int) -> None:
         """Take note that the owner removes the snapshot at `offset`, if there is one."""
         if self._snapshots is not None and offset in self._snapshots:

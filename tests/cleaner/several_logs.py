@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
+from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.due_logs import DueLogs
 from diamant.cleaner.figures import CleanerFigures
-from diamant.cleaner.manager import CleanerManager
 from diamant.cleaner.modes import KAFKA
 from diamant.cleaner.prompt_logs import PromptLogs
 from diamant.cleaner.service import CleanerService
@@ -123,11 +123,11 @@ class SeveralLogs:
 
     # -- the cleaner -------------------------------------------------------------------------------------------------
 
-    def due(self, manager: CleanerManager, mode: str = KAFKA) -> DueLogs:
-        """Which log is next, with the states and checkpoints of `manager`."""
+    def due(self, states: CleaningStates, mode: str = KAFKA) -> DueLogs:
+        """Which log is next, with the states and checkpoints of `states`."""
         blocking = ThreadPoolExecutor(1)
         prompt = None if mode == KAFKA else PromptLogs(self.env, blocking)
-        return DueLogs(self.env, self.logs, manager, CleanerFigures(), prompt, blocking)
+        return DueLogs(self.env, self.logs, states, CleanerFigures(), prompt, blocking)
 
     async def start(self, **settings: Any) -> CleanerService:
         """Start a cleaner with these settings; stop it with `stop`."""

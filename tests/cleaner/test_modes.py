@@ -11,8 +11,8 @@ import pytest
 
 from diamant.cleaner import compiled_rewrite, rewrite, segment_keys
 from diamant.cleaner.background_roll import should_roll, with_append_lag
+from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.eligibility import CleanableRange, by_urgency, cleanable_range
-from diamant.cleaner.manager import CleanerManager
 from diamant.cleaner.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.plan import expiry_slice_ms
 from diamant.cleaner.quarantine import Quarantine
@@ -115,15 +115,15 @@ def test_a_round_comes_for_a_horizon(mode: str) -> None:
 @in_both_modes
 def test_a_failed_log_is_tried_again(mode: str) -> None:
     """Kafka waits for a restart; prompt a minute, and then twice as long each time, or until the configuration changes."""
-    manager = CleanerManager()
+    states = CleaningStates()
     partition = ("topic", 0)
-    manager.mark_uncleanable(partition, "broken", START_MS, is_retried=mode == PROMPT)
-    assert manager.is_uncleanable(partition, START_MS + 59_999)
-    assert manager.is_uncleanable(partition, START_MS + 60_000) == (mode == KAFKA)
-    manager.mark_uncleanable(partition, "broken", START_MS + 60_000, is_retried=mode == PROMPT)
-    assert manager.is_uncleanable(partition, START_MS + 179_999)
-    assert manager.is_uncleanable(partition, START_MS + 180_000) == (mode == KAFKA)
-    assert manager.is_uncleanable(partition, START_MS + 1000 * DAY_MS) == (mode == KAFKA)
+    states.mark_uncleanable(partition, "broken", START_MS, is_retried=mode == PROMPT)
+    assert states.is_uncleanable(partition, START_MS + 59_999)
+    assert states.is_uncleanable(partition, START_MS + 60_000) == (mode == KAFKA)
+    states.mark_uncleanable(partition, "broken", START_MS + 60_000, is_retried=mode == PROMPT)
+    assert states.is_uncleanable(partition, START_MS + 179_999)
+    assert states.is_uncleanable(partition, START_MS + 180_000) == (mode == KAFKA)
+    assert states.is_uncleanable(partition, START_MS + 1000 * DAY_MS) == (mode == KAFKA)
 
 
 @in_both_modes

@@ -202,6 +202,9 @@ def test_a_restart_finds_producers_and_the_end_as_before(history: list[Any]) -> 
             for entry in log.log.producers.active_producers
         }
 
+    def with_data(found: tuple[int, dict[int, tuple[int, int, int]]]) -> tuple[int, dict[int, tuple[int, int, int]]]:
+        return found[0], {producer: entry for producer, entry in found[1].items() if entry[1] >= 0}
+
     before = state()
     log.reload()
     assert state() == before
@@ -210,7 +213,8 @@ def test_a_restart_finds_producers_and_the_end_as_before(history: list[Any]) -> 
         if name.endswith(".snapshot"):
             log.env.remove(f"{log.log.path}/{name}")
     log.reload()
-    assert state() == before
+    # Of a producer without data a marker without its record may be left, which tells nothing (Kafka's ProducerAppendInfo).
+    assert with_data(state()) == with_data(before)
 
 
 @quickly

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.cleaner import rewrite
-from diamant.cleaner.manager import RETRY_FIRST_MS
+from diamant.cleaner.cleaning_states import RETRY_FIRST_MS
 from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.result import CheckDone, CleaningAborted, CleanResult, never_done
@@ -123,7 +123,7 @@ async def test_what_is_due_is_cleaned_and_the_checkpoint_written(logs: SeveralLo
     await service.settled()
     assert [key for _, key in logs.values(log)] == ["k2", "k0", "k1"]
     assert logs.checkpoints == {("t", 0): log.active.base_offset}
-    assert service.manager.state(("t", 0)) == "none"
+    assert service.states.state(("t", 0)) == "none"
 
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
@@ -344,7 +344,7 @@ async def test_a_request_for_a_log_that_is_not_compacted(logs: SeveralLogs) -> N
     report = await service.request(("t", 0))
     assert (report.result, report.error) == (None, "cleanup.policy is delete, not compact")
     assert logs.values(log) == before
-    assert not service.manager.uncleanable
+    assert not service.states.uncleanable
 
 
 async def test_a_request_waits_for_a_round_that_began_before_it(logs: SeveralLogs, held: HeldRunner) -> None:
@@ -391,12 +391,12 @@ async def test_a_topic_deleted_while_it_is_cleaned(logs: SeveralLogs, held: Held
     logs.delete(log)
     new = logs.filthy("t", 10)
     service.forget(new)
-    assert service.manager.state(("t", 0)) == "aborted"
+    assert service.states.state(("t", 0)) == "aborted"
     held.go_on.set()
     await service.settled()
     assert is_clean(logs, new)
     assert [plan.first_dirty_offset for plan in held.plans] == [1, 0]
-    assert not service.manager.uncleanable
+    assert not service.states.uncleanable
     assert not [name for name in logs.env.list_dir(new.path) if name.endswith((".cleaned", ".swap"))]
 
 
@@ -407,9 +407,9 @@ async def test_a_policy_without_compact_ends_the_round(logs: SeveralLogs, held: 
     service = await logs.start(new_process_runner=lambda: held)
     await until(lambda: len(held.plans) == 1)
     logs.change(log, cleanup_policy=frozenset({"delete"}))
-    await until(lambda: service.manager.state(("t", 0)) == "none")
+    await until(lambda: service.states.state(("t", 0)) == "none")
     await service.settled()
-    assert (logs.values(log), logs.cleaned, service.manager.checkpoints()) == (before, [], {})
+    assert (logs.values(log), logs.cleaned, service.states.checkpoints()) == (before, [], {})
     held.go_on.set()
     logs.change(log, cleanup_policy=frozenset({"compact"}))
     await until(lambda: logs.cleaned == ["t"])
@@ -436,9 +436,9 @@ async def test_a_policy_without_compact_during_the_swaps(logs: SeveralLogs, monk
     loop = type("Loop", (), {"call_soon_threadsafe": staticmethod(call_soon_threadsafe)})()
     monkeypatch.setattr("diamant.cleaner.rewrite.clean", clean)
     service = await logs.start()
-    await until(lambda: not log.config.is_compacted and service.manager.is_free(("t", 0)))
+    await until(lambda: not log.config.is_compacted and service.states.is_free(("t", 0)))
     assert logs.cleaned == []
-    assert service.manager.checkpoint(("t", 0)) is None
+    assert service.states.checkpoint(("t", 0)) is None
     found = dict(reversed([(key, offset) for offset, key in reversed(logs.values(log))]))
     assert found == lasts
     assert not [name for name in logs.env.list_dir(log.path) if name.endswith((".cleaned", ".swap"))]
@@ -450,7 +450,7 @@ async def test_a_pause_waits_for_the_round_to_end(logs: SeveralLogs, held: HeldR
     service = await logs.start(new_process_runner=lambda: held)
     await until(lambda: len(held.plans) == 1)
     await service.abort_and_pause(("t", 0))
-    assert service.manager.state(("t", 0)) == "paused(1)"
+    assert service.states.state(("t", 0)) == "paused(1)"
     held.go_on.set()
     await service.settled()
     assert len(held.plans) == 1
@@ -466,7 +466,7 @@ async def test_retention_removes_the_sources_of_a_round(logs: SeveralLogs, held:
     log.delete_oldest(2)
     held.go_on.set()
     await service.settled()
-    assert not service.manager.uncleanable
+    assert not service.states.uncleanable
     assert is_clean(logs, log)
 
 
@@ -486,7 +486,7 @@ async def test_a_log_that_changes_all_the_time_is_not_tried_for_ever(logs: Sever
         service = await logs.start(new_process_runner=lambda: runner)
         await service.settled()
     assert len(runner.plans) == 6
-    assert "somewhere.log" in service.manager.uncleanable["t", 0].reason
+    assert "somewhere.log" in service.states.uncleanable["t", 0].reason
 
 
 async def test_a_worker_that_was_killed_is_replaced_at_once(logs: SeveralLogs, held: HeldRunner) -> None:
@@ -505,13 +505,13 @@ async def test_a_worker_that_was_killed_is_replaced_at_once(logs: SeveralLogs, h
     service = await logs.start(mode=KAFKA, new_process_runner=lambda: held)
     await service.settled()
     assert len(deaths) == 1
-    assert "signal 9" in service.manager.uncleanable["t", 0].reason
+    assert "signal 9" in service.states.uncleanable["t", 0].reason
     logs.clock.advance_ms(RETRY_FIRST_MS)
     await service.settled()
     logs.clock.advance_ms(2 * RETRY_FIRST_MS)
     await service.settled()
     assert is_clean(logs, log)
-    assert not service.manager.uncleanable
+    assert not service.states.uncleanable
 
 
 async def test_a_map_that_takes_no_key_is_a_failure(logs: SeveralLogs) -> None:
@@ -519,7 +519,7 @@ async def test_a_map_that_takes_no_key_is_a_failure(logs: SeveralLogs) -> None:
     logs.filthy("t", 20)
     service = await logs.start(mode=KAFKA, dedupe_buffer_bytes=24)
     await service.settled()
-    assert "offset map is too small" in service.manager.uncleanable["t", 0].reason
+    assert "offset map is too small" in service.states.uncleanable["t", 0].reason
     assert not (await service.request(("t", 0))).is_cleaned
 
 
@@ -563,7 +563,7 @@ async def test_in_mode_prompt_a_corrupt_segment_is_left_out(logs: SeveralLogs) -
     last = {key: offset for offset, key in [(offset, f"k{offset % 10 % 3}") for offset in range(30)]}
     service = await logs.start()
     await service.settled()
-    assert not service.manager.uncleanable
+    assert not service.states.uncleanable
     (shown,) = service.status().partitions[0].quarantined
     assert shown.startswith(f"segment {bad.base_offset}, position")
     assert logs.env.read_bytes(path)[: len(good)] == good[:middle] + b"\xff" * 4 + good[middle + 4 :]
@@ -588,7 +588,7 @@ async def test_a_segment_without_a_readable_beginning_is_left_out(logs: SeveralL
         segment._first_timestamp = None
     service = await logs.start()
     await service.settled()
-    assert not service.manager.uncleanable
+    assert not service.states.uncleanable
     assert len(service.status().partitions[0].quarantined) == 1
     assert logs.cleaned
 
@@ -647,14 +647,14 @@ async def test_a_full_disk_is_tried_again(logs: SeveralLogs) -> None:
     service = await logs.start()
     await service.settled()
     assert logs.values(log) == before
-    assert "No space left" in service.manager.uncleanable["t", 0].reason
+    assert "No space left" in service.states.uncleanable["t", 0].reason
     assert not [name for name in logs.env.list_dir(log.path) if name.endswith(".cleaned")]
     fault.clear()
     await service.settled()
     assert logs.cleaned == []
     logs.clock.advance_ms(RETRY_FIRST_MS)
     await until(lambda: logs.cleaned == ["t"])
-    assert not service.manager.uncleanable
+    assert not service.states.uncleanable
     assert is_clean(logs, log)
 
 
@@ -678,7 +678,7 @@ async def test_retention_goes_on_where_cleaning_fails_in_mode_prompt(
     logs.env.fail("append", "*.cleaned", OSError(errno.EIO, "Input/output error"))
     service = await logs.start(mode=mode)
     await service.settled()
-    assert service.manager.uncleanable
+    assert service.states.uncleanable
     logs.clock.advance_ms(HOUR_MS + 1)
     # In mode kafka a failure of the disk is tried again after the wait as well, and fails again.
     await service.settled()
@@ -703,7 +703,7 @@ async def test_an_unexpected_error_is_a_failure_of_its_round_only(
         service = await logs.start()
         await service.settled()
     assert logs.cleaned == ["good"]
-    assert "a bug" in service.manager.uncleanable["bad", 0].reason
+    assert "a bug" in service.states.uncleanable["bad", 0].reason
     assert any(record.exc_info for record in caplog.records)
 
 
@@ -1006,11 +1006,11 @@ async def test_a_round_that_is_told_to_stop_is_no_failure(logs: SeveralLogs, hel
     service = await logs.start(new_process_runner=lambda: held)
     await until(lambda: len(held.plans) == 1)
     answer = service.request(("t", 0))
-    service.manager.abort(("t", 0))
+    service.states.abort(("t", 0))
     held.go_on.set()
     report = await answer
     assert report.error is None or "aborted" in report.error
-    assert not service.manager.uncleanable
+    assert not service.states.uncleanable
 
 
 async def test_many_logs_let_others_have_their_turn(logs: SeveralLogs) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from diamant.cleaner import partition_states, rewrite, whatif
+from diamant.cleaner import rewrite, trial_states, whatif
 from diamant.cleaner.forecast import (
     BY_HORIZON,
     BY_LAG,
@@ -36,9 +36,9 @@ from diamant.cleaner.log_reader import Problem, open_log_directory
 from diamant.cleaner.log_stats import read_stats
 from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.cleaner.offline import clean_partition
-from diamant.cleaner.partition_states import PartitionStates
 from diamant.cleaner.plan import CleanerSettings
 from diamant.cleaner.service import CleanerService, ServiceSettings
+from diamant.cleaner.trial_states import TrialStates
 from diamant.cleaner.whatif import forecast
 from diamant.protocol.batch import iter_headers
 from diamant.protocol.records import Record
@@ -105,14 +105,14 @@ def written(history: History, *, checkpoint: int | None = None) -> MemoryEnv:
     return env
 
 
-def states_of(env: MemoryEnv, now_ms: int, **fields: Any) -> PartitionStates:
+def states_of(env: MemoryEnv, now_ms: int, **fields: Any) -> TrialStates:
     """What forecasts begin with."""
     scratch = MemoryEnv(SettableClock(0))
     scratch.make_dirs("/scratch")
     with open_log_directory(env, PARTITION) as opened:
         (partition,) = opened.partitions
         checkpoint = opened.cleaner_checkpoint.get(("t", 0))
-    return PartitionStates(env, partition, checkpoint, now_ms, scratch, "/scratch", **fields)
+    return TrialStates(env, partition, checkpoint, now_ms, scratch, "/scratch", **fields)
 
 
 def scenario(mode: str = KAFKA, *, is_laid_out_anew: bool = False, max_keys: int = 1000, **config: Any) -> Scenario:
@@ -478,11 +478,11 @@ def test_nothing_is_kept_beyond_its_room(monkeypatch: pytest.MonkeyPatch) -> Non
     scratch = MemoryEnv(SettableClock(0))
     scratch.make_dirs("/scratch")
     with open_log_directory(env, PARTITION) as opened:
-        states = PartitionStates(env, opened.partitions[0], None, env.clock.now_ms(), scratch, "/scratch")
+        states = TrialStates(env, opened.partitions[0], None, env.clock.now_ms(), scratch, "/scratch")
     tried = scenario(min_cleanable_dirty_ratio=0.0)
     kept = forecast(states, tried)
     assert scratch.list_dir("/scratch") != []
-    monkeypatch.setattr(partition_states, "MAX_KEPT_BYTES", -1)
+    monkeypatch.setattr(trial_states, "MAX_KEPT_BYTES", -1)
     assert forecast(states, scenario(min_cleanable_dirty_ratio=0.0, delete_retention_ms=7)).events
     assert forecast(states, tried) == kept
     gc.collect()
@@ -537,12 +537,12 @@ def segments_of(log: CleanerLog, tried: Scenario, now_ms: int) -> dict[str, byte
     }
 
 
-def topic_states(log: CleanerLog, now_ms: int) -> PartitionStates:
+def topic_states(log: CleanerLog, now_ms: int) -> TrialStates:
     """What forecasts of a CleanerLog begin with."""
     scratch = MemoryEnv(SettableClock(0))
     scratch.make_dirs("/scratch")
     with open_log_directory(log.env, "/data/topic-0") as opened:
-        return PartitionStates(log.env, opened.partitions[0], None, now_ms, scratch, "/scratch")
+        return TrialStates(log.env, opened.partitions[0], None, now_ms, scratch, "/scratch")
 
 
 LAYOUTS: list[dict[str, Any]] = [

@@ -111,7 +111,6 @@ def test_assign_and_sync_write_kafkas_file() -> None:
     again = LeaderEpochs.load(env, "")
     assert again.entries == [(0, 0), (3, 50)]
     assert again.latest_epoch == 3
-    assert again.earliest_entry == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,14 @@ class Below:
 
 
 @pytest.fixture(params=["real", "memory"])
-def below(request: pytest.FixtureRequest, tmp_path: Path) -> Below:
+def below(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Below]:
+    # What was there before is nobody's garbage: so `scratch_files` has little to look through.
+    gc.freeze()
     if request.param == "real":
-        return Below(RealEnv(SettableClock(1000)), str(tmp_path))
-    return Below(MemoryEnv(SettableClock(1000)), "/root")
+        yield Below(RealEnv(SettableClock(1000)), str(tmp_path))
+    else:
+        yield Below(MemoryEnv(SettableClock(1000)), "/root")
+    gc.unfreeze()
 
 
 def write(env: Env, path: str, data: bytes) -> None:

@@ -447,7 +447,7 @@ def test_a_snapshot_that_is_gone_is_passed_over() -> None:
     env.rename("/t-0/00000000000000000002.snapshot", "/t-0/00000000000000000002.snapshot.deleted")
     state.load(NOW, 2, log_start_offset=0)
     assert state.map_end_offset == 1
-    state.delete_snapshots_before(2)
+    state.remove_stray_snapshots([2])
     assert env.list_dir(DIR) == ["00000000000000000002.snapshot.deleted"]
 
 

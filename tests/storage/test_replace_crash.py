@@ -33,6 +33,7 @@ from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
 from diamant.storage.memory_env import MemoryEnv, PowerOff
 from diamant.storage.replace import Replacement, replace_segments
+from tests.effort import some
 from tests.storage.test_replace import write_cleaned
 
 START_MS = 1_700_000_000_000
@@ -216,7 +217,7 @@ def test_stopped_at_any_point(scenario: str, mode: str) -> None:
     expected, changes, syncs = expect(groups)
     seen = set()
     for kind, total in (("changes", changes), ("syncs", syncs)):
-        for number in range(total + 1):
+        for number in some(range(total + 1), every=2, seed=list(MODES).index(mode)):
             env = stopped(groups, **{kind: number})
             env.crash(MODES[mode])
             seen.add(tuple(expected.check(recover(env, expected.recovery_point))))
@@ -230,7 +231,7 @@ def test_stopped_again_while_recovering(scenario: str) -> None:
     groups = SCENARIOS[scenario]
     expected, changes, _ = expect(groups)
     seen = set()
-    for number in range(changes):
+    for number in some(range(changes), every=3):
         found = stopped(groups, changes=number)
         found.crash(MODES["kill"])
         names_left = frozenset(found.list_dir(PATH))

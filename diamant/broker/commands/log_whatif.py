@@ -244,11 +244,11 @@ def _forecasts(
     bar: Bar,
     problems: list[Problem],
 ) -> list[Forecast]:
-    from diamant.cleaner.partition_states import PartitionStates
+    from diamant.cleaner.trial_states import TrialStates
     from diamant.cleaner.whatif import forecast
 
     share = _Share(bar)
-    states = PartitionStates(
+    states = TrialStates(
         env,
         partition,
         opened.cleaner_checkpoint.get((partition.topic, partition.partition)),

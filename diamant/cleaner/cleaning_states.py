@@ -55,7 +55,7 @@ class Uncleanable:
         return None if self.retry_ms is None else max(0, self.retry_ms - now_ms)
 
 
-class CleanerManager:
+class CleaningStates:
     """See the module. `checkpoints`: where the last round of each partition ended, as the file says."""
 
     def __init__(self, checkpoints: Mapping[TopicPartition, int] | None = None) -> None:
@@ -81,11 +81,6 @@ class CleanerManager:
     def is_free(self, partition: TopicPartition) -> bool:
         """Tell whether the partition is in no state, so that a round may begin."""
         return partition not in self._states
-
-    @property
-    def in_progress(self) -> list[TopicPartition]:
-        """Partitions at which work is going on, aborted ones included."""
-        return [partition for partition, state in self._states.items() if state.is_in_progress]
 
     def grab(self, partition: TopicPartition) -> None:
         """Begin a round, or retention, at a partition that is free."""
@@ -168,11 +163,6 @@ class CleanerManager:
         if self._checkpoints.get(partition) != offset:
             self._checkpoints[partition] = offset
             self.generation += 1
-
-    def truncate_checkpoint(self, partition: TopicPartition, offset: int) -> None:
-        """Lower a checkpoint to `offset` after the log was truncated: the base of what is the active segment then."""
-        if self._checkpoints.get(partition, offset) > offset:
-            self.set_checkpoint(partition, offset)
 
     # -- partitions that cannot be cleaned ---------------------------------------------------------------------------
 
