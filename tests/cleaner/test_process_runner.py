@@ -133,7 +133,8 @@ async def test_a_worker_killed_at_any_moment_loses_nothing(
         kill(runner)
     with pytest.raises(RunnerFailed, match=r"t-0: the cleaner's worker \d+ was killed by signal 9"):
         await task
-    assert len(swap.outputs) == outputs_before
+    # What it had handed over before it died is still taken.
+    assert len(swap.outputs) >= outputs_before
     assert not leftovers(log)
     assert latest(log) == latest(load(log)) == before
     result = await runner.run(plan_of(log), on_output=Swapper(log))
