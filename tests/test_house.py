@@ -75,6 +75,13 @@ def test_no_test_sleeps(module: Path) -> None:
     assert sleepers == []
 
 
+@pytest.mark.parametrize("module", TEST_MODULES, ids=shown)
+def test_no_test_goes_missing_with_what_it_tests(module: Path) -> None:
+    """No `importorskip`: a module that cannot be imported any more must fail its tests, not leave them out."""
+    calls = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call)]
+    assert [call.lineno for call in calls if ast.unparse(call.func).endswith("importorskip")] == []
+
+
 def test_no_file_names_the_machine_it_was_written_on() -> None:
     """Neither the path of this checkout nor the home directory appears in any file."""
     places = {str(ROOT), str(Path.home())} - {"/", "/root"}

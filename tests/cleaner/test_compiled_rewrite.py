@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner import compiled_rewrite, kernel_cache, rewrite, unpacker
+from diamant.cleaner import compiled_rewrite, compiled_round, kernel_cache, rewrite, unpacker
 from diamant.cleaner.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.rebuilt_batch import compress_like_kafka
@@ -31,8 +31,6 @@ from diamant.storage.txn_index import AbortedTxn
 from tests.builder import make_batch, with_header, with_payload
 from tests.cleaner.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_batch, odd_varint
 from tests.effort import examples
-
-compiled_round = pytest.importorskip("diamant.cleaner.compiled_round")
 
 Engine = Callable[..., CleanResult]
 

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.broker.compiled_walk import CompiledWalk
+from diamant.cleaner import kernels, map_kernels, native, rewrite_kernels
+from diamant.cleaner import record_kernels as fields
 from diamant.protocol import validation
 from diamant.protocol.batch import HEADER_SIZE, iter_headers
 from diamant.protocol.errors import CorruptBatch
@@ -20,12 +22,6 @@ from diamant.storage.memory_env import MemoryEnv
 from tests import naive
 from tests.builder import make_batch, make_message, with_payload
 from tests.effort import examples
-
-kernels = pytest.importorskip("diamant.cleaner.kernels")
-native = pytest.importorskip("diamant.cleaner.native")
-fields = pytest.importorskip("diamant.cleaner.record_kernels")
-map_kernels = pytest.importorskip("diamant.cleaner.map_kernels")
-rewrite_kernels = pytest.importorskip("diamant.cleaner.rewrite_kernels")
 
 
 @pytest.fixture(autouse=True)

@@ -13,15 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diamant.cleaner import map_kernels, offset_map
 from diamant.storage.clock import SettableClock
 from diamant.storage.env import RealEnv
 from diamant.storage.memory_env import MemoryEnv
 from tests import naive
 from tests.effort import examples
-
-map_kernels = pytest.importorskip("diamant.cleaner.map_kernels")
-offset_map = pytest.importorskip("diamant.cleaner.offset_map")
-native = pytest.importorskip("diamant.cleaner.native")
 
 HASH_KEY = bytes(range(16))
 DIRECTORY = "/data/t-0"

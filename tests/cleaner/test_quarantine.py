@@ -371,7 +371,6 @@ def test_nothing_comes_back_from_a_corrupt_segment(
 @given(histories, st.integers(0, 5), st.integers(0, 5))
 def test_both_engines_clean_around_it_alike(history: list[Any], corrupt: int, untouched: int) -> None:
     """The same files from the same plan, with a segment in quarantine and another one left alone."""
-    pytest.importorskip("diamant.cleaner.compiled_round")
     log = play(history, mode=PROMPT, segment_bytes=200)
     log.now_ms += RETENTION_MS
     closed = [segment.base_offset for segment in log.log.segments[:-1]]
