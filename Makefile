@@ -53,7 +53,7 @@ $(VENV)/bin/python:
 
 $(RUN_STAMP): requirements.txt pyproject.toml | $(VENV)/bin/python
 	$(PIP) -r requirements.txt
-	$(PIP) --no-deps --editable .
+	$(PIP) --no-deps --config-settings editable_mode=compat --editable .
 	@touch $@
 
 $(DEV_STAMP): requirements-dev.txt $(RUN_STAMP)

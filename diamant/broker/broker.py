@@ -17,15 +17,16 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from diamant.broker.cleaning import Cleaning
 from diamant.broker.compiled_walk import CompiledWalk
 from diamant.broker.config import BrokerConfig
 from diamant.broker.dispatch import Dispatcher, frame_header
 from diamant.broker.flusher import Flusher
-from diamant.broker.handlers import APIS
+from diamant.broker.handlers import MODULES, load_api
 from diamant.broker.handlers.metadata import MetadataCache
 from diamant.broker.http import HttpServer
 from diamant.broker.listeners import META_ADDRESSES, Listener
@@ -34,13 +35,17 @@ from diamant.broker.purgatory import Purgatory
 from diamant.broker.scheduler import Job, Scheduler
 from diamant.broker.server import Server, ServerLimits
 from diamant.broker.topic_metrics import BrokerTopicMetrics
-from diamant.broker.topics import Topics
+from diamant.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Topics
 from diamant.cleaner.retention import deletable_segments
 from diamant.protocol.metadata_records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
 from diamant.storage.env import Env, RealEnv
 from diamant.storage.log import Log
 from diamant.storage.log_directory import LogDirectory
 from diamant.storage.metadata_log import MetadataLog
+
+if TYPE_CHECKING:
+    from diamant.broker.groups.coordinator import GroupCoordinator
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +91,7 @@ class Broker:
         self.env: Env = env if env is not None else RealEnv()
         self.metadata_cache = MetadataCache()
         self.api_versions_cache: dict[int, bytes] = {}
-        self.served_keys = frozenset(api.key for api in APIS)
+        self.served_keys = frozenset(MODULES)
         self.addresses: list[Listener] = []
         self.http_address: Listener | None = None
         self._http: HttpServer | None = None
@@ -109,6 +114,30 @@ class Broker:
     def cluster_id(self) -> str:
         """The id in meta.properties, the same for the directory's whole life."""
         return self.metadata.cluster_id
+
+    @cached_property
+    def groups(self) -> GroupCoordinator:
+        """The group coordinator, loaded with the first request that concerns a group."""
+        from diamant.broker.groups.coordinator import GroupCoordinator
+
+        return GroupCoordinator(self)
+
+    @cached_property
+    def transactions(self) -> TransactionCoordinator:
+        """The transaction coordinator, loaded with the first request that concerns a transaction."""
+        from diamant.broker.transactions.coordinator import TransactionCoordinator
+
+        return TransactionCoordinator(self)
+
+    @property
+    def has_groups(self) -> bool:
+        """True once `groups` is there."""
+        return "groups" in self.__dict__
+
+    @property
+    def has_transactions(self) -> bool:
+        """True once `transactions` is there."""
+        return "transactions" in self.__dict__
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -138,7 +167,7 @@ class Broker:
             self.cleaning = Cleaning(self)
             await self._load()
             self._schedule_jobs()
-            self.server = Server(Dispatcher(self, APIS), frame_header, self._limits())
+            self.server = Server(Dispatcher(self, self.served_keys, load_api), frame_header, self._limits())
             for (listener, sock), advertised in zip(sockets, self._advertised(), strict=True):
                 self.server.listen(sock, listener.name, advertised.host, advertised.port)
             await self.cleaning.start()
@@ -152,6 +181,7 @@ class Broker:
             self.config.data_dir,
         )
         self._start_http()
+        await self._start_coordinators()
 
     async def stop(self) -> None:
         """Answer what is under way, write everything down, let go of the directory. Stopping twice is harmless."""
@@ -160,6 +190,10 @@ class Broker:
         self._is_started = False
         self.server.stop_accepting()
         self.purgatory.close()
+        if self.has_groups:
+            await self.groups.stop()
+        if self.has_transactions:
+            await self.transactions.stop()
         await self.server.close(STOP_TIMEOUT_S)
         http, self._http, self.http_address = self._http, None, None
         if http is not None:
@@ -271,6 +305,13 @@ class Broker:
         self._http = http
         self.http_address = _reachable(listener, sock)
         logger.info("metrics at %s/metrics", self.http_url)
+
+    async def _start_coordinators(self) -> None:
+        """Load the state of groups and transactions that there is from before."""
+        if GROUP_OFFSETS_TOPIC in self.topics.by_name:
+            await self.groups.start()
+        if TRANSACTION_STATE_TOPIC in self.topics.by_name:
+            await self.transactions.start()
 
     # -- what happens while it runs ------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from diamant.broker.config_key import (
     format_value,
     list_of,
 )
+from diamant.broker.coordinators.configs import COORDINATOR_CONFIGS
 from diamant.broker.listeners import (
     META_ADDRESSES,
     PLAINTEXT,
@@ -389,7 +390,7 @@ def _topic_defaults(explained: Iterable[str]) -> list[ConfigKey]:
 
 
 BROKER_CONFIGS: Mapping[str, ConfigKey] = {
-    key.name: key for key in (*_KEYS, *_topic_defaults([key.name for key in _KEYS]))
+    key.name: key for key in (*_KEYS, *COORDINATOR_CONFIGS, *_topic_defaults([key.name for key in _KEYS]))
 }
 """The table, by name: first what is the broker's own, then the defaults of topics."""
 
@@ -444,6 +445,35 @@ class BrokerConfig:
     metadata_log_max_snapshot_interval_ms: int
     diamant_produce_validation: str
     diamant_cleaner_mode: str
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    group_coordinator_rebalance_protocols: list[str]
+    group_consumer_session_timeout_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_assignors: list[str]
+    group_consumer_migration_policy: str
+    group_consumer_regex_refresh_interval_ms: int
+    offset_metadata_max_bytes: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    offsets_topic_num_partitions: int
+    offsets_topic_segment_bytes: int
+    offsets_topic_compression_codec: int
+    transactional_id_expiration_ms: int
+    transaction_max_timeout_ms: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_segment_bytes: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_partition_verification_enable: bool
+    max_incremental_fetch_session_cache_slots: int
 
     # Not rows but what rows amount to.
     data_dir: str

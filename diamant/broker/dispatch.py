@@ -1,6 +1,6 @@
 """From a request to its handler: version check, decoding, one place for errors.
 
-A handler is a function `handle(broker, context, request)`; `handlers/__init__.py` lists them. It returns the response
+A handler is a function `handle(broker, context, request)`; `handlers/__init__.py` lists their modules. It returns the response
 body (bytes, or buffers and file slices in order), an awaitable of it, or None for "no answer" (Produce with acks=0).
 An asyncio Future is cancelled when the connection goes; a coroutine runs to its end.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from diamant.broker.server import Answer, CloseConnection, ConnectionInfo
@@ -60,16 +60,19 @@ class Dispatcher:
     Served versions are the intersection of what the table has and what `protocol.apis` serves.
     """
 
-    def __init__(self, broker: Broker, table: Iterable[Api]) -> None:
+    def __init__(self, broker: Broker, keys: Collection[int], load: Callable[[int], Api]) -> None:
+        """`load(key)` gives the row of one of `keys`; called when the first request for it comes."""
         self._broker = broker
-        self._rows = {api.key: (api.decode, api.handle, *apis.SERVED[api.key]) for api in table}
+        self._keys = keys
+        self._load = load
+        self._rows: dict[int, tuple[Decode, Handle, int, int]] = {}
 
     def __call__(self, connection: ConnectionInfo, request: Request) -> Answer:
         """Answer one request; raises CloseConnection or ProtocolError if its connection must be closed."""
         key, version = request.api_key, request.api_version
         row = self._rows.get(key)
         if row is None:
-            raise CloseConnection(f"API key {key} ({apis.API_NAMES.get(key, 'unknown')}) is not served")
+            row = self._first_use(key)
         decode, handle, min_version, max_version = row
         if not min_version <= version <= max_version:
             if key == API_VERSIONS_KEY:
@@ -79,6 +82,13 @@ class Dispatcher:
             )
         context = RequestContext(version, request.client_id, connection)
         return handle(self._broker, context, decode(version, request.body))
+
+    def _first_use(self, key: int) -> tuple[Decode, Handle, int, int]:
+        if key not in self._keys:
+            raise CloseConnection(f"API key {key} ({apis.API_NAMES.get(key, 'unknown')}) is not served")
+        api = self._load(key)
+        row = self._rows[key] = (api.decode, api.handle, *apis.SERVED[key])
+        return row
 
 
 def unsupported_api_versions(min_version: int, max_version: int) -> bytes:

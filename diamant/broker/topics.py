@@ -29,7 +29,9 @@ from diamant.storage.uuid_text import random_id
 
 logger = logging.getLogger(__name__)
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+GROUP_OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 METADATA_TOPIC = "__cluster_metadata"
 RESOURCE_TOPIC = 2
 """ResourceType of a topic in ConfigRecord."""

@@ -11,7 +11,7 @@ A record's value, in the log and in snapshots alike:
 The types are those of metadata_types.py. A tagged field at its default is left out.
 
 The classes are the tables: a field's annotation names its wire type, `Since` the first version that has it, `Tag` its
-tag; the dataclass default is Kafka's default. Layouts are those of Kafka 4.3.1 (metadata.version 7 to 30).
+tag; the default is Kafka's default. Layouts are those of Kafka 4.3.1 (metadata.version 7 to 30).
 
     TopicRecord(name="foo", topic_id=UUID(...))    01 02 00  04 66 6f 6f  <16 bytes>  00
 """
@@ -19,10 +19,10 @@ tag; the dataclass default is Kafka's default. Layouts are those of Kafka 4.3.1 
 # No postponed annotations here: the wire types are read from the classes' annotations as they stand.
 
 import struct
-from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeAlias, get_args, get_origin
 
+from diamant.protocol.frozen_record import NO_DEFAULT, FrozenRecord, fields
 from diamant.protocol.metadata_types import (
     Binary,
     Bool,
@@ -108,8 +108,7 @@ FeatureRanges: TypeAlias = Annotated[
 QuotaEntities: TypeAlias = Annotated[tuple[QuotaEntity, ...], array_type(struct_type(QuotaEntity, Text, NullableText))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBrokerRecord:
+class RegisterBrokerRecord(FrozenRecord):
     """A broker process has come up. `broker_epoch` is the record's own offset; it begins fenced."""
 
     broker_id: Int32
@@ -125,24 +124,21 @@ class RegisterBrokerRecord:
     cordoned_log_dirs: Annotated[NullableIds, Since(4), Tag(1)] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnregisterBrokerRecord:
+class UnregisterBrokerRecord(FrozenRecord):
     """A broker was removed for good."""
 
     broker_id: Int32
     broker_epoch: Int64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRecord:
+class TopicRecord(FrozenRecord):
     """A topic exists; its configs and partitions follow in the same batch."""
 
     name: Text
     topic_id: Id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionRecord:
+class PartitionRecord(FrozenRecord):
     """A partition exists. `directories` names the log directory of each replica, in the order of `replicas`."""
 
     partition_id: Int32 = -1
@@ -160,8 +156,7 @@ class PartitionRecord:
     last_known_elr: Annotated[NullableInt32s, Since(2), Tag(2)] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigRecord:
+class ConfigRecord(FrozenRecord):
     """One config of a topic, broker, ... is set, or with value None taken back to its default."""
 
     resource_type: Int8
@@ -170,8 +165,7 @@ class ConfigRecord:
     value: NullableText
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionChangeRecord:
+class PartitionChangeRecord(FrozenRecord):
     """A partition changed; None (-2 for the leader, -1 for the recovery state) leaves a field as it is.
 
     Every change adds 1 to the partition epoch; any leader but -2, be it the old one or -1, adds 1 to the leader epoch.
@@ -190,31 +184,27 @@ class PartitionChangeRecord:
     directories: Annotated[NullableIds, Since(1, is_ignorable=True), Tag(8)] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FenceBrokerRecord:
+class FenceBrokerRecord(FrozenRecord):
     """A broker is fenced; written before BrokerRegistrationChangeRecord existed."""
 
     id: Int32
     epoch: Int64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnfenceBrokerRecord:
+class UnfenceBrokerRecord(FrozenRecord):
     """A broker is unfenced; written before BrokerRegistrationChangeRecord existed."""
 
     id: Int32
     epoch: Int64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveTopicRecord:
+class RemoveTopicRecord(FrozenRecord):
     """A topic is gone, with its partitions and its configs."""
 
     topic_id: Id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DelegationTokenRecord:
+class DelegationTokenRecord(FrozenRecord):
     """A delegation token; times in ms."""
 
     owner: Text
@@ -226,8 +216,7 @@ class DelegationTokenRecord:
     token_id: Text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserScramCredentialRecord:
+class UserScramCredentialRecord(FrozenRecord):
     """A user's SCRAM credential. `mechanism`: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512; salt and keys are raw bytes."""
 
     name: Text
@@ -238,16 +227,14 @@ class UserScramCredentialRecord:
     iterations: Int32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureLevelRecord:
+class FeatureLevelRecord(FrozenRecord):
     """A feature is finalized at a level; 0 removes it."""
 
     name: Text
     feature_level: Int16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientQuotaRecord:
+class ClientQuotaRecord(FrozenRecord):
     """A quota is set or removed."""
 
     entity: QuotaEntities
@@ -256,8 +243,7 @@ class ClientQuotaRecord:
     remove: Bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerIdsRecord:
+class ProducerIdsRecord(FrozenRecord):
     """A block of producer ids was handed out: `next_producer_id` is the first one that was not."""
 
     broker_id: Int32
@@ -265,8 +251,7 @@ class ProducerIdsRecord:
     next_producer_id: Int64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRegistrationChangeRecord:
+class BrokerRegistrationChangeRecord(FrozenRecord):
     """A registered broker changed.
 
     `fenced`: -1 unfenced, 1 fenced, 0 as it was. `in_controlled_shutdown`: 1 yes, 0 as it was. No `log_dirs`: as they
@@ -281,8 +266,7 @@ class BrokerRegistrationChangeRecord:
     cordoned_log_dirs: Annotated[NullableIds, Since(3), Tag(3)] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessControlEntryRecord:
+class AccessControlEntryRecord(FrozenRecord):
     """An ACL, in the numbers of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType."""
 
     id: Id
@@ -295,61 +279,52 @@ class AccessControlEntryRecord:
     permission_type: Int8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveAccessControlEntryRecord:
+class RemoveAccessControlEntryRecord(FrozenRecord):
     """An ACL is gone."""
 
     id: Id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoOpRecord:
+class NoOpRecord(FrozenRecord):
     """Nothing; a real controller writes one every 500 ms."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZkMigrationStateRecord:
+class ZkMigrationStateRecord(FrozenRecord):
     """0 none, 1 migration, 2 pre-migration, 3 post-migration; gone in Kafka 4."""
 
     zk_migration_state: Int8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveUserScramCredentialRecord:
+class RemoveUserScramCredentialRecord(FrozenRecord):
     """A user's SCRAM credential is gone."""
 
     name: Text
     mechanism: Int8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeginTransactionRecord:
+class BeginTransactionRecord(FrozenRecord):
     """What follows counts only once an EndTransactionRecord does."""
 
     name: Annotated[NullableText, Tag(0)] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransactionRecord:
+class EndTransactionRecord(FrozenRecord):
     """The records since BeginTransactionRecord count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortTransactionRecord:
+class AbortTransactionRecord(FrozenRecord):
     """The records since BeginTransactionRecord do not count."""
 
     reason: Annotated[NullableText, Tag(0)] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveDelegationTokenRecord:
+class RemoveDelegationTokenRecord(FrozenRecord):
     """A delegation token is gone."""
 
     token_id: Text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterControllerRecord:
+class RegisterControllerRecord(FrozenRecord):
     """A controller process has come up."""
 
     controller_id: Int32
@@ -359,8 +334,7 @@ class RegisterControllerRecord:
     features: FeatureRanges
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClearElrRecord:
+class ClearElrRecord(FrozenRecord):
     """The eligible leader replicas of a topic (of all topics: `""`) are forgotten."""
 
     topic_name: Text
@@ -555,7 +529,7 @@ def _layout(api_key: int, version: int) -> _Layout:
     unwritten = []
     defaults = {}
     for field in fields(record_class):
-        annotation: Any = field.type
+        annotation = field.annotation
         if get_origin(annotation) is not Annotated:
             raise AssertionError(f"{record_class.__name__}.{field.name} names no wire type")
         parts = get_args(annotation)
@@ -576,7 +550,7 @@ def _layout(api_key: int, version: int) -> _Layout:
 
 
 def _default_of(name: str, default: Any) -> Any:
-    if default is MISSING:
+    if default is NO_DEFAULT:
         raise AssertionError(f"{name} is missing in some versions and needs a default")
     return default
 

@@ -1,0 +1,130 @@
+"""A topic in which a coordinator keeps its state: `__consumer_offsets` or `__transaction_state`.
+
+Everything that belongs to one group or transactional id is in one partition, found by the hash of its name. The topic comes
+into being when a client first asks for a coordinator.
+
+A record counts once it is in the partition's log. Appending is one write to the page cache in the turn of the loop that
+decided on the change, so that what is answered survives SIGKILL and memory never differs from the log.
+
+Source: GroupCoordinatorService.partitionFor, TransactionStateManager.partitionFor, DefaultAutoTopicCreationManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from diamant.protocol import compression
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.records import Record, build_batch
+from diamant.storage.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+
+
+class KeyValue(NamedTuple):
+    """A record of a coordinator; a value of None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+def string_hash(text: str) -> int:
+    """Java's `String.hashCode`: over UTF-16 code units, in 32 bits with a sign."""
+    result = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        result = (result * 31 + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return result - (1 << 32) if result >= 1 << 31 else result
+
+
+def partition_of(text: str, partition_count: int) -> int:
+    """The partition in which a group or transactional id is kept (`Utils.abs`: the smallest integer counts as 0)."""
+    value = string_hash(text)
+    return (0 if value == -(1 << 31) else abs(value)) % partition_count
+
+
+class InternalTopic:
+    """One coordinator's topic. The loop thread owns it."""
+
+    def __init__(
+        self, broker: Broker, name: str, partition_count: int, configs: Mapping[str, str], codec: int = compression.NONE
+    ) -> None:
+        """`partition_count` and `configs` are for its creation, `codec` for the batches written to it."""
+        self.name = name
+        self._broker = broker
+        self._new_partition_count = partition_count
+        self._configs = configs
+        self._codec = codec
+
+    @property
+    def exists(self) -> bool:
+        """True once all its partitions can be used."""
+        return self.name in self._broker.topics.by_name
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions it has, or would get."""
+        image = self._broker.topics.image.topics.get(self.name)
+        return self._new_partition_count if image is None else len(image.partitions)
+
+    def partition_of(self, text: str) -> int:
+        """The partition of a group or transactional id."""
+        return partition_of(text, self.partition_count)
+
+    def log(self, partition: int) -> Log:
+        """The log of a partition. KafkaError: COORDINATOR_NOT_AVAILABLE if there is none, or it cannot be used."""
+        topic = self._broker.topics.by_name.get(self.name)
+        log = None if topic is None else topic.logs.get(partition)
+        if log is None:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{self.name}-{partition} cannot be used: ask FindCoordinator first, it creates the topic"
+                if topic is None
+                else f"{self.name}-{partition} could not be opened, see the broker's log",
+            )
+        return log
+
+    async def ensure(self) -> None:
+        """Create the topic if it does not exist; returns when it can be used. Raises KafkaError."""
+        topics = self._broker.topics
+        if self.name in topics.by_name:
+            return
+        if not topics.is_in_creation(self.name):
+            await topics.create([topics.check_new(self.name, self._new_partition_count, 1, configs=self._configs)])
+        else:
+            await topics.settled([self.name])
+
+    def append(
+        self,
+        partition: int,
+        records: Sequence[KeyValue],
+        *,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Append `records` as one batch, transactional if it has a producer; returns its base offset.
+
+        `timestamp_ms` of the records, by default the clock's. KafkaError: COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE if
+        the batch is beyond the topic's `max.message.bytes`, KAFKA_STORAGE_ERROR; then nothing is in the log.
+        """
+        log = self.log(partition)
+        now_ms = self._broker.env.clock.now_ms() if timestamp_ms is None else timestamp_ms
+        batch = build_batch(
+            [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)],
+            codec=self._codec,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=producer_id != NO_PRODUCER_ID,
+        )
+        if len(batch) > log.config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"{len(batch)} bytes for {self.name}-{partition}, over max.message.bytes={log.config.max_message_bytes}",
+            )
+        return log.append_internal(batch).base_offset
