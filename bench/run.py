@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -19,6 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import coordinators
+from figure import Figure
 from kio.serial import entity_reader
 from rich.console import Console
 from rich.table import Table
@@ -33,14 +36,6 @@ VERSIONS = {PRODUCE: 9, FETCH: 12, CREATE_TOPICS: 5, INCREMENTAL_ALTER_CONFIGS: 
 IN_FLIGHT = 5
 BATCH_BYTES = 100_000
 DEFAULT_TARGET = "diamant=exec {python} -m diamant.broker.cli start --listen 127.0.0.1:{{port}} --data {{data}}"
-
-
-class Figure(NamedTuple):
-    """One measured number."""
-
-    name: str
-    value: float
-    unit: str
 
 
 class Client:
@@ -129,9 +124,7 @@ class RunningBroker(NamedTuple):
 def running(command: str) -> Iterator[RunningBroker]:
     """Start a broker on a fresh directory, wait until it accepts connections, stop it and remove the directory."""
     place = tempfile.mkdtemp(prefix="diamant-bench-")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port()
     started_s = time.perf_counter()
     with open(f"{place}/output", "wb") as output:
         process = subprocess.Popen(
@@ -155,6 +148,16 @@ def running(command: str) -> Iterator[RunningBroker]:
             os.killpg(process.pid, signal.SIGTERM)
         process.wait(30)
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _free_port() -> int:
+    """A port that is free, and the one above it (a Kafka controller's), outside of the range of outgoing connections."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError):
+            first.bind(("127.0.0.1", port))
+            second.bind(("127.0.0.1", port + 1))
+            return port
 
 
 def start(broker: RunningBroker) -> Iterator[Figure]:
@@ -250,6 +253,9 @@ CASES: dict[str, Callable[[RunningBroker], Iterator[Figure]]] = {
     "consume": lambda broker: produce_and_consume(broker, "consume"),
     "latency": latency,
     "compaction": compaction,
+    "groups": lambda broker: coordinators.groups(broker.port, broker.process.pid),
+    "commits": lambda broker: coordinators.commits(broker.port),
+    "transactions": lambda broker: coordinators.transactions(broker.port),
 }
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from itertools import pairwise
 
-from diamant.cleaner.plan import CleanPlan
+from diamant.cleaner.plan import CleanPlan, SegmentPlan, plan_segment
 from diamant.cleaner.result import CheckDone, CleanResult, OutputSegment
 from diamant.cleaner.runner import Runner
+from diamant.storage.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.log import Log
 from diamant.storage.replace import Replacement
@@ -47,7 +49,14 @@ async def _swap(
     except BaseException:
         await loop.run_in_executor(blocking, replacement.abandon)
         raise
-    replacement.swap()
+    turns = replacement.swap_in_turns()
+    try:
+        for _ in turns:
+            await asyncio.sleep(0)
+    finally:
+        # Cancelled or not: what has begun is ended.
+        for _ in turns:
+            pass
     await loop.run_in_executor(blocking, replacement.finish)
 
 
@@ -59,17 +68,19 @@ def holds(log: Log, plan: CleanPlan) -> bool:
     return all(present.get(segment.base_offset) == segment.size for segment in plan.segments)
 
 
-def look_at_indexes(segments: Sequence[Segment]) -> None:
-    """Have segments that take no appends note what their indexes hold, so that making a plan reads no file. Any thread.
+def look_at_segments(env: Env, segments: Sequence[Segment]) -> dict[Segment, SegmentPlan]:
+    """Return what a plan says of all these segments but the last one, so that making it reads no file. Any thread.
 
     A segment that is removed meanwhile is passed over.
     """
-    for segment in segments:
+    found = {}
+    for segment, following in pairwise(segments):
         try:
-            _ = segment.offset_index.entries, segment.time_index.entries, segment.txn_index.entries
+            found[segment] = plan_segment(env, segment, following.base_offset)
         except (StorageError, OSError):
             if not segment.is_deleted:
                 raise
+    return found
 
 
 def look_at_first_timestamps(segments: Sequence[Segment]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from diamant.cleaner.index_reader import (
@@ -36,6 +36,7 @@ from diamant.protocol import raft_control
 from diamant.protocol.compression import CODEC_NAMES
 from diamant.protocol.control import ControlType, parse_control_type, parse_marker
 from diamant.protocol.errors import CorruptBatch
+from diamant.protocol.frozen_record import fields
 from diamant.protocol.metadata_records import MalformedRecord, UnsupportedRecord, decode_record
 from diamant.protocol.records import Header, Record
 from diamant.storage import names, offset_index, time_index, txn_index
@@ -310,8 +311,7 @@ def _decode_metadata(value: bytes) -> tuple[str, dict[str, Any]]:
         record = decode_record(value)
     except (MalformedRecord, UnsupportedRecord) as error:
         return "cannot be decoded", {"reason": str(error)}
-    assert is_dataclass(record)
-    return type(record).__name__, {field.name: getattr(record, field.name) for field in fields(record)}
+    return type(record).__name__, {field.name: getattr(record, field.name) for field in fields(type(record))}
 
 
 def _is_metadata(path: str) -> bool:

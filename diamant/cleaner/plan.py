@@ -14,14 +14,17 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.modes import KAFKA, MODES, PROMPT
 from diamant.storage.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
+    from diamant.storage.env import Env
     from diamant.storage.log import Log
     from diamant.storage.log_config import LogConfig
+    from diamant.storage.segment import Segment
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SEGMENT_BYTES = 2**31 - 1
@@ -185,40 +188,63 @@ def group_segments(plan: CleanPlan, segments: Sequence[SegmentPlan]) -> list[tup
     by that much at most, so nothing stays longer than `retention.ms` and that, which Kafka does not promise.
     """
     groups: list[tuple[SegmentPlan, ...]] = []
-    group: list[SegmentPlan] = []
+    group = _Group()
     for segment in segments:
         if segment.base_offset in plan.untouched or segment.base_offset in plan.quarantined:
-            if group:
-                groups.append(tuple(group))
-                group = []
+            if group.segments:
+                groups.append(tuple(group.segments))
+                group = _Group()
             continue
-        if group and not _joins(plan, group, segment, is_last=segment is segments[-1]):
-            groups.append(tuple(group))
-            group = []
-        group.append(segment)
-    if group:
-        groups.append(tuple(group))
+        if group.segments and not group.takes(plan, segment, is_last=segment is segments[-1]):
+            groups.append(tuple(group.segments))
+            group = _Group()
+        group.add(segment)
+    if group.segments:
+        groups.append(tuple(group.segments))
     return groups
 
 
-def _joins(plan: CleanPlan, group: list[SegmentPlan], segment: SegmentPlan, *, is_last: bool) -> bool:
-    if sum(one.size for one in group) + segment.size > plan.segment_bytes:
-        return False
-    if sum(one.index_bytes for one in group) + segment.index_bytes > plan.segment_index_bytes:
-        return False
-    if sum(one.time_index_bytes for one in group) + segment.time_index_bytes > plan.segment_index_bytes:
-        return False
-    if plan.expiry_slice_ms is not None and not _is_of_an_age(group, segment, plan.expiry_slice_ms):
-        return False
-    # The last offset is not known without reading the segment, only that it lies below what follows (KAFKA-5413).
-    following = plan.first_uncleanable_offset if is_last else segment.next_base_offset
-    return not segment.size or following - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET
+class _Group:
+    """A group that is being made, and what its segments add up to: there may be thousands."""
 
+    __slots__ = ("_first_ms", "_index_bytes", "_last_ms", "_size", "_time_index_bytes", "segments")
 
-def _is_of_an_age(group: Sequence[SegmentPlan], segment: SegmentPlan, slice_ms: int) -> bool:
-    """Tell whether merging postpones the expiry of no record by more than `slice_ms`. Empty segments have none."""
-    times = [one.largest_timestamp for one in (*group, segment) if one.size]
-    return not times or max(times) - min(times) <= slice_ms
+    def __init__(self) -> None:
+        self.segments: list[SegmentPlan] = []
+        self._size = self._index_bytes = self._time_index_bytes = 0
+        self._first_ms: int | None = None
+        """Smallest of the segments' largest timestamps; empty segments have none."""
+        self._last_ms: int | None = None
+
+    def add(self, segment: SegmentPlan) -> None:
+        self.segments.append(segment)
+        self._size += segment.size
+        self._index_bytes += segment.index_bytes
+        self._time_index_bytes += segment.time_index_bytes
+        if segment.size:
+            self._first_ms, self._last_ms = self._span_with(segment)
+
+    def _span_with(self, segment: SegmentPlan) -> tuple[int, int]:
+        if self._first_ms is None or self._last_ms is None:
+            return segment.largest_timestamp, segment.largest_timestamp
+        return min(self._first_ms, segment.largest_timestamp), max(self._last_ms, segment.largest_timestamp)
+
+    def takes(self, plan: CleanPlan, segment: SegmentPlan, *, is_last: bool) -> bool:
+        """Tell whether `segment` may follow here."""
+        if self._size + segment.size > plan.segment_bytes:
+            return False
+        if self._index_bytes + segment.index_bytes > plan.segment_index_bytes:
+            return False
+        if self._time_index_bytes + segment.time_index_bytes > plan.segment_index_bytes:
+            return False
+        if plan.expiry_slice_ms is not None and segment.size:
+            # Merging may postpone the expiry of no record by more than this.
+            first_ms, last_ms = self._span_with(segment)
+            if last_ms - first_ms > plan.expiry_slice_ms:
+                return False
+        # The last offset is not known without reading the segment, only that it lies below what follows (KAFKA-5413).
+        following = plan.first_uncleanable_offset if is_last else segment.next_base_offset
+        return not segment.size or following - 1 - self.segments[0].base_offset <= MAX_RELATIVE_OFFSET
 
 
 EXPIRY_SLICES = 20
@@ -281,12 +307,31 @@ def kafka_map_entries(dedupe_buffer_bytes: int, load_factor: float, threads: int
     return int(slots * load_factor)
 
 
-def make_plan(
-    log: Log, first_dirty_offset: int, first_uncleanable_offset: int, now_ms: int, settings: CleanerSettings
-) -> CleanPlan:
-    """Return the plan of a round over `log`; belongs to the log's owner. Reads the indexes of aborted transactions.
+def plan_segment(env: Env, segment: Segment, next_base_offset: int) -> SegmentPlan:
+    """Return what a plan says of a segment that takes no appends. Any thread; reads its indexes and asks for its times."""
+    return SegmentPlan(
+        base_offset=segment.base_offset,
+        size=segment.size,
+        index_bytes=segment.offset_index.entries * INDEX_ENTRY_BYTES,
+        time_index_bytes=segment.time_index.entries * TIME_INDEX_ENTRY_BYTES,
+        modified_ms=env.mtime_ms(segment.path),
+        next_base_offset=next_base_offset,
+        aborted=tuple(segment.txn_index.all()),
+        largest_timestamp=segment.largest_timestamp,
+    )
 
-    The offsets come from `eligibility.cleanable_range`.
+
+def make_plan(
+    log: Log,
+    first_dirty_offset: int,
+    first_uncleanable_offset: int,
+    now_ms: int,
+    settings: CleanerSettings,
+    known: Mapping[Segment, SegmentPlan] = MappingProxyType({}),
+) -> CleanPlan:
+    """Return the plan of a round over `log`; belongs to the log's owner.
+
+    The offsets come from `eligibility.cleanable_range`. What is not `known` of a segment (`plan_segment`) is looked up now.
     """
     config = log.config
     sources = [segment for segment in log.segments[:-1] if segment.base_offset < first_uncleanable_offset]
@@ -299,16 +344,7 @@ def make_plan(
         topic=log.topic,
         partition=log.partition,
         segments=tuple(
-            SegmentPlan(
-                base_offset=segment.base_offset,
-                size=segment.size,
-                index_bytes=segment.offset_index.entries * INDEX_ENTRY_BYTES,
-                time_index_bytes=segment.time_index.entries * TIME_INDEX_ENTRY_BYTES,
-                modified_ms=log.env.mtime_ms(segment.path),
-                next_base_offset=next_base_offset,
-                aborted=tuple(segment.txn_index.all()),
-                largest_timestamp=segment.largest_timestamp,
-            )
+            known.get(segment) or plan_segment(log.env, segment, next_base_offset)
             for segment, next_base_offset in zip(sources, following, strict=False)
         ),
         log_start_offset=log.log_start_offset,

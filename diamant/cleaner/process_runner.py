@@ -51,6 +51,8 @@ CANCEL_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 5.0
 """How long a worker has to exit."""
 START_TIMEOUT_S = 60.0
+MANY_SEGMENTS = 100
+"""The plan of as many or more is made into text by a thread."""
 POLL_S = 0.1
 """How often `check_done` is asked."""
 
@@ -144,7 +146,9 @@ class ProcessRunner:
         outputs: list[OutputSegment] = []
         check_done()
         limit_bytes = memory_limit_bytes(plan, self._memory_overhead_bytes)
-        worker.send({"type": "clean", "round": self._round, "plan": plan.to_json(), "memory_limit_bytes": limit_bytes})
+        # A plan of thousands of segments takes many milliseconds.
+        text = plan.to_json() if len(plan.segments) < MANY_SEGMENTS else await asyncio.to_thread(plan.to_json)
+        worker.send({"type": "clean", "round": self._round, "plan": text, "memory_limit_bytes": limit_bytes})
         is_over = False
         try:
             while True:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 
 from diamant.cleaner.eligibility import CleanableRange
-from diamant.cleaner.plan import CleanerSettings, CleanPlan, make_plan
+from diamant.cleaner.plan import CleanerSettings, CleanPlan, SegmentPlan, make_plan
 from diamant.cleaner.quarantine import Quarantine
 from diamant.cleaner.segment_facts import PartitionFacts, horizon_round_end, prune, read_facts
 from diamant.storage.checkpoints import TopicPartition
@@ -97,16 +97,25 @@ class PromptLog:
     # -- rounds --------------------------------------------------------------------------------------------------
 
     def plan(
-        self, found: CleanableRange, now_ms: int, settings: CleanerSettings, *, is_for_horizons: bool
+        self,
+        found: CleanableRange,
+        now_ms: int,
+        settings: CleanerSettings,
+        known: Mapping[Segment, SegmentPlan],
+        *,
+        is_for_horizons: bool,
     ) -> CleanPlan:
-        """Return the plan of a round over what was found, or over the clean section, where something expires."""
+        """Return the plan of a round over what was found, or over the clean section, where something expires.
+
+        `known` is what `make_plan` need not look up.
+        """
         log, first_dirty = self.log, found.first_dirty_offset
         if is_for_horizons:
             end = horizon_round_end(log, first_dirty)
-            plan = self.quarantine.plan_around(make_plan(log, end, end, now_ms, settings))
+            plan = self.quarantine.plan_around(make_plan(log, end, end, now_ms, settings, known))
             plan = self.facts.without_untouched(plan)
         else:
-            plan = make_plan(log, first_dirty, found.first_uncleanable_offset, now_ms, settings)
+            plan = make_plan(log, first_dirty, found.first_uncleanable_offset, now_ms, settings, known)
             plan = self.quarantine.plan_around(plan)
         self.facts.note_round(log, first_dirty, now_ms)
         return plan
@@ -150,7 +159,8 @@ class PromptLogs:
         log = known.log
         for base_offset, size in known.unknown(first_dirty_offset):
             segment = known.segment_at(base_offset)
-            if log.is_deleted or segment is None:
+            # The file of a new segment has another name until its exchange is over.
+            if log.is_deleted or log.is_exchanging or segment is None:
                 continue
             start_s = loop.time()
             try:

@@ -24,13 +24,13 @@ from diamant.cleaner import summary
 from diamant.cleaner.alarm import Alarm
 from diamant.cleaner.checkpoint_file import CheckpointFile
 from diamant.cleaner.cleaner_thread import CleanerThread, WorkerRunner
-from diamant.cleaner.cleaning_round import holds, look_at_indexes, run_plan
+from diamant.cleaner.cleaning_round import holds, look_at_segments, run_plan
 from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.due_logs import DueLogs, why_not
 from diamant.cleaner.eligibility import CleanableRange
 from diamant.cleaner.figures import CleanerFigures
 from diamant.cleaner.modes import KAFKA
-from diamant.cleaner.plan import CleanPlan, make_plan
+from diamant.cleaner.plan import CleanPlan, SegmentPlan, make_plan
 from diamant.cleaner.prompt_logs import PromptLog, PromptLogs
 from diamant.cleaner.result import CleaningAborted, CleanResult
 from diamant.cleaner.retention import deletable_segments
@@ -46,6 +46,7 @@ from diamant.storage.env import Env
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
+from diamant.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 
@@ -428,13 +429,14 @@ class CleanerService:
             self.states.check_done(partition)
 
         try:
-            await self._in_thread(look_at_indexes, log.segments[:-1])
+            known = await self._in_thread(look_at_segments, self._env, list(log.segments))
             check_done()
             now_ms = self._env.clock.now_ms()
             if (error := why_not(log)) is None:
                 found = self._due.look(log, now_ms)
             if found is not None:
-                plan = self._plan(log, found, now_ms, is_requested=is_requested)
+                plan = self._plan(log, found, now_ms, known, is_requested=is_requested)
+            known.clear()  # else thousands of segments that the round replaces would be dropped, and their files closed, at once
             if plan is not None:
                 result = await self._run_plan(thread, log, plan, check_done)
                 checkpoint = result.end_offset
@@ -454,17 +456,25 @@ class CleanerService:
             checkpoint = None
         return RoundReport(*partition, found, result, checkpoint, started_ms, self._env.clock.now_ms(), error)
 
-    def _plan(self, log: Log, found: CleanableRange, now_ms: int, *, is_requested: bool) -> CleanPlan | None:
+    def _plan(
+        self,
+        log: Log,
+        found: CleanableRange,
+        now_ms: int,
+        known: Mapping[Segment, SegmentPlan],
+        *,
+        is_requested: bool,
+    ) -> CleanPlan | None:
         """Return the plan for what is due, or for all that there is to clean if somebody wants that; None for nothing."""
         settings = self.settings.for_rounds(self._hash_key)
         is_dirty = found.cleanable_bytes > 0 and (is_requested or found.is_eligible)
         if self._prompt is None:
             if not is_dirty:
                 return None
-            return make_plan(log, found.first_dirty_offset, found.first_uncleanable_offset, now_ms, settings)
+            return make_plan(log, found.first_dirty_offset, found.first_uncleanable_offset, now_ms, settings, known)
         if not is_dirty and not self._due.is_horizon_due(log, found, now_ms):
             return None
-        return self._prompt.of(log).plan(found, now_ms, settings, is_for_horizons=not is_dirty)
+        return self._prompt.of(log).plan(found, now_ms, settings, known, is_for_horizons=not is_dirty)
 
     async def _run_plan(
         self, thread: CleanerThread, log: Log, plan: CleanPlan, check_done: Callable[[], None]

@@ -92,6 +92,7 @@ def load_log(
     _complete_swaps(env, path)
     producers = ProducerStateManager(env, path, topic, partition, expiration_ms=producer_expiration_ms)
     segments, missing_index = _open_segments(env, path, config)
+    has_removed = False
     if not is_clean or missing_index:
         first = _floor(segments, recovery_point) if not is_clean else len(segments)
         for index, segment in enumerate(list(segments)):
@@ -111,6 +112,7 @@ def load_log(
             for later in segments[index + 1 :]:
                 said.append(f"{later.path}: removed, it lies behind the corruption")
                 _remove_segment(env, later, path)
+            has_removed = index + 1 < len(segments)
             del segments[index + 1 :]
             break
     log_end_offset = segments[-1].next_offset() if segments else log_start_offset
@@ -123,6 +125,11 @@ def load_log(
             _remove_segment(env, segment, path)
         segments.clear()
         epochs.clear()
+        epochs.sync()
+        has_removed = True
+    if has_removed:
+        # Segments that another loss of power brings back would overlap what is appended from here on.
+        env.sync_dir(path)
     if not segments:
         log_end_offset = log_start_offset
         segments.append(Segment(env, path, log_start_offset, config, create=True))

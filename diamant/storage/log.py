@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
@@ -74,12 +74,12 @@ class EpochEndOffset(NamedTuple):
 class FlushPlan:
     """Files to fsync so that everything below `offset` is durable; made by the owner, run in any thread."""
 
-    def __init__(self, log: Log, segments: list[Segment], snapshots: list[str], offset: int, is_new_file: bool) -> None:
+    def __init__(self, log: Log, segments: list[Segment], snapshots: list[str], offset: int, name_changes: int) -> None:
         self.offset = offset
+        self.name_changes = name_changes
         self._log = log
         self._segments = segments
         self._snapshots = snapshots
-        self._is_new_file = is_new_file
 
     def run(self) -> None:
         """Blocks for the fsyncs. Snapshots go first, as recovery trusts them once the recovery point has passed."""
@@ -91,7 +91,7 @@ class FlushPlan:
         self._log.epochs.sync()
         for segment in self._segments:
             segment.sync()
-        if self._is_new_file:
+        if self.name_changes > self._log.synced_name_changes:
             env.sync_dir(self._log.path)
 
 
@@ -137,7 +137,15 @@ class Log:
         self._bases = [segment.base_offset for segment in segments]
         self._read_positions: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
         self._pending_snapshots: list[str] = []
+        self._rolled: list[Segment] = []
+        """Segments that were rolled since the last flush began; what rolling added to their indexes is not synced."""
+        self._name_changes = 1
+        """How often segments came or went; opening counts, whose recovery may have removed files."""
+        self.synced_name_changes = 0
+        """How many of these a flush has made durable."""
         self.is_deleted = False
+        self.is_exchanging = False
+        """Whether a `replace.Replacement` has begun to rename files and is not at its end: no segment is removed meanwhile."""
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
@@ -172,6 +180,13 @@ class Log:
         """Stamp appends with `leader_epoch` from now on (Partition.makeLeader); never lower than what the log holds."""
         self.leader_epoch = max(leader_epoch, self.epochs.latest_epoch)
         self.epochs.assign(self.leader_epoch, self.log_end_offset)
+
+    @property
+    def needs_start_checkpoint(self) -> bool:
+        """Whether the names of the segments do not tell the log start, or might not after a loss of power."""
+        return self.log_start_offset > self.segments[0].base_offset or (
+            self.log_start_offset > 0 and self.synced_name_changes < self._name_changes
+        )
 
     # -- append --------------------------------------------------------------------------------------------------
 
@@ -264,24 +279,7 @@ class Log:
         producers = self.producers
         interval = self.config.index_interval_bytes
         if header.is_control:
-            marker = next(iter_records(batch), None)
-            if marker is not None:
-                producers.check_marker(header, _coordinator_epoch(marker.value))
-            segment.append(batch, last_offset, header.max_timestamp, interval)
-            self.log_end_offset = last_offset + 1
-            completed = None
-            if marker is not None and marker.key is not None:
-                completed = producers.append_marker(
-                    header, parse_control_type(marker.key), _coordinator_epoch(marker.value), header.base_offset
-                )
-            if completed is not None:
-                stable = producers.last_stable_offset_after(completed)
-                if completed.is_aborted:
-                    segment.txn_index.append(
-                        AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-                    )
-                producers.complete_txn(completed)
-            producers.on_high_watermark(self.log_end_offset)
+            self._append_control(batch, header, segment, last_offset)
             return None
         checked = producers.check(header, is_client=is_client)
         if isinstance(checked, DuplicateBatch):
@@ -296,6 +294,49 @@ class Log:
         self.log_end_offset = last_offset + 1
         producers.apply(checked, header.base_offset)
         return None
+
+    def _append_control(
+        self, batch: memoryview | bytearray, header: BatchHeader, segment: Segment, last_offset: int
+    ) -> None:
+        """Append a control batch; if it aborts a transaction that wrote here, with an entry in the index of those.
+
+        The entry comes first. A log whose marker is there and whose entry is not would show aborted records as committed,
+        and nobody would ever look. An entry without its marker is taken out again, and after a crash the recovery of the
+        segment makes the whole index anew.
+        """
+        producers = self.producers
+        interval = self.config.index_interval_bytes
+        marker = next(iter_records(batch), None)
+        if marker is None or marker.key is None:
+            segment.append(batch, last_offset, header.max_timestamp, interval)
+            self.log_end_offset = last_offset + 1
+            producers.on_high_watermark(self.log_end_offset)
+            return
+        control_type, coordinator_epoch = parse_control_type(marker.key), _coordinator_epoch(marker.value)
+        producers.check_marker(header, coordinator_epoch)
+        aborted = producers.transaction_ended_by(header, control_type, header.base_offset)
+        is_indexed = aborted is not None and aborted.is_aborted
+        if aborted is not None and aborted.is_aborted:
+            stable = producers.last_stable_offset_after(aborted)
+            segment.txn_index.append(AbortedTxn(aborted.producer_id, aborted.first_offset, aborted.last_offset, stable))
+        try:
+            segment.append(batch, last_offset, header.max_timestamp, interval)
+        except OSError:
+            if is_indexed:
+                self._take_back_index_entry(segment, header.base_offset)
+            raise
+        self.log_end_offset = last_offset + 1
+        completed = producers.append_marker(header, control_type, coordinator_epoch, header.base_offset)
+        if completed is not None:
+            producers.complete_txn(completed)
+        producers.on_high_watermark(self.log_end_offset)
+
+    def _take_back_index_entry(self, segment: Segment, offset: int) -> None:
+        try:
+            segment.txn_index.truncate_to(offset)
+        except OSError as error:
+            # No append from now on, and no clean stop: the next start makes the index anew.
+            self.write_failure = error
 
     def _cut_half_written(self) -> None:
         """After a failed write: what it left beyond the log's end must not be taken for a batch by the next start."""
@@ -320,6 +361,8 @@ class Log:
             return active
         active.on_inactive()
         segment = self._new_segment(base_offset)
+        self._name_changes += 1
+        self._rolled.append(active)
         self.segments.append(segment)
         self._bases.append(base_offset)
         path = self.producers.take_snapshot(base_offset)
@@ -350,8 +393,9 @@ class Log:
         """Remove the `count` oldest segments (rolling first if that is all of them); bytes freed.
 
         Files are renamed to `.deleted` and removed after `file.delete.delay.ms`. The log start moves up with them.
+        Nothing happens while segments are being exchanged: the next look of retention finds them again.
         """
-        if count <= 0:
+        if count <= 0 or self.is_exchanging:
             return 0
         if count >= len(self.segments):
             self.roll()
@@ -364,7 +408,7 @@ class Log:
         if first > self.log_start_offset:
             self._move_log_start(first)
         self.remove_segment_files(removed)
-        self.remove_snapshots(segment.base_offset for segment in removed)
+        self.remove_snapshots({segment.base_offset for segment in removed})
         return freed
 
     def exchange_segments(self, old: Sequence[Segment], new: Segment) -> None:
@@ -372,24 +416,34 @@ class Log:
         first = self.segments.index(old[0])
         self.segments[first : first + len(old)] = [new]
         self._bases[first : first + len(old)] = [new.base_offset]
+        self._let_go(old)
+        self.producers.forget_snapshots({segment.base_offset for segment in old} - {new.base_offset})
 
     def remove_segment_files(self, segments: Sequence[Segment]) -> None:
         """Rename the files of segments that are not in the log any more to `.deleted`, to be removed after the delay."""
+        self._name_changes += 1
+        self._let_go(segments)
         removed = []
         for segment in segments:
-            segment.is_deleted = True
-            self._forget_positions(segment)
             segment.flush_indexes()
             segment.change_suffix(names.DELETED_SUFFIX)
             removed += [path for path in segment.file_paths() if self.env.exists(path)]
         self._remove_later(removed)
 
-    def remove_snapshots(self, offsets: Iterable[int]) -> None:
+    def _let_go(self, segments: Sequence[Segment]) -> None:
+        """Have nobody who comes from now on find these segments. Readers that have found something keep it."""
+        for segment in segments:
+            segment.is_deleted = True
+        stale = [offset for offset, (owner, _) in self._read_positions.items() if owner.is_deleted]
+        for offset in stale:
+            del self._read_positions[offset]
+
+    def remove_snapshots(self, offsets: Collection[int]) -> None:
         """Rename the producer snapshots at `offsets`, if there are any, to `.deleted`, to be removed after the delay."""
+        self.producers.forget_snapshots(offsets)
         removed = []
         for offset in offsets:
             path = names.snapshot_file(self.path, offset)
-            self.producers.forget_snapshot(offset)
             if self.env.exists(path):
                 self.env.rename(path, path + names.DELETED_SUFFIX)
                 removed.append(path + names.DELETED_SUFFIX)
@@ -401,11 +455,6 @@ class Log:
         else:
             for path in paths:
                 self.env.remove(path)
-
-    def _forget_positions(self, segment: Segment) -> None:
-        stale = [offset for offset, (owner, _) in self._read_positions.items() if owner is segment]
-        for offset in stale:
-            del self._read_positions[offset]
 
     def delete_records(self, before_offset: int) -> int:
         """Move the log start up to `before_offset` (-1: high watermark); the low watermark (UnifiedLog.deleteRecords)."""
@@ -547,19 +596,27 @@ class Log:
     def begin_flush(self, offset: int | None = None) -> FlushPlan | None:
         """What must be synced so that everything below `offset` (default: log end) is durable; None if it is already."""
         target = self.log_end_offset if offset is None else offset
-        if target <= self.recovery_point:
+        if target <= self.recovery_point and not self._rolled:
             return None
         first = max(0, self.floor_segment(self.recovery_point))
         segments = [segment for segment in self.segments[first:] if segment.base_offset < target]
         for segment in segments:
             segment.flush_indexes()
         snapshots, self._pending_snapshots = self._pending_snapshots, []
-        is_new_file = any(segment.base_offset >= self.recovery_point for segment in segments)
-        return FlushPlan(self, segments, snapshots, target, is_new_file)
+        segments += self._take_rolled(segments)
+        return FlushPlan(self, segments, snapshots, target, self._name_changes)
+
+    def _take_rolled(self, segments: Sequence[Segment]) -> list[Segment]:
+        """What was rolled since the last flush and is not among `segments`: it was flushed to its end before, but has got its
+        last index entries when it rolled.
+        """
+        rolled, self._rolled = self._rolled, []
+        return [segment for segment in rolled if not segment.is_deleted and segment not in segments]
 
     def complete_flush(self, plan: FlushPlan) -> None:
         """Record that a flush plan has run: the recovery point moves up."""
         self.recovery_point = max(self.recovery_point, plan.offset)
+        self.synced_name_changes = max(self.synced_name_changes, plan.name_changes)
         self.last_flush_ms = self.env.clock.now_ms()
 
     def flush(self) -> None:
@@ -581,13 +638,11 @@ class Log:
             path = self.producers.take_snapshot(self.log_end_offset)
             if path is not None:
                 self._pending_snapshots.append(path)
-            plan = FlushPlan(
-                self,
-                self.segments[max(0, self.floor_segment(self.recovery_point)) :],
-                self._pending_snapshots,
-                self.log_end_offset,
-                True,
-            )
+            # Index files and the snapshot may be new.
+            self._name_changes += 1
+            segments = self.segments[max(0, self.floor_segment(self.recovery_point)) :]
+            segments += self._take_rolled(segments)
+            plan = FlushPlan(self, segments, self._pending_snapshots, self.log_end_offset, self._name_changes)
             plan.run()
             self.complete_flush(plan)
         for segment in self.segments:

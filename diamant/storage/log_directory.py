@@ -24,6 +24,9 @@ from diamant.storage.log_config import LogConfig
 
 TopicPartition = tuple[str, int]
 
+MAX_DELETIONS = 1000
+"""How many queued files are taken for removal at once: about 1 ms."""
+
 
 class PartitionSource(NamedTuple):
     """What the metadata say of a partition that should be in the directory."""
@@ -224,10 +227,12 @@ class LogDirectory:
         return self._deletions[0][0] if self._deletions else None
 
     def take_due_deletions(self) -> list[str]:
-        """Paths whose delay is over; the caller hands them to `remove_paths`, which may run in a thread."""
+        """Paths whose delay is over, some of them if there are thousands; the caller hands them to `remove_paths`, which may
+        run in a thread, and asks again.
+        """
         now_ms = self.env.clock.now_ms()
-        due = []
-        while self._deletions and self._deletions[0][0] <= now_ms:
+        due: list[str] = []
+        while self._deletions and self._deletions[0][0] <= now_ms and len(due) < MAX_DELETIONS:
             due.append(heapq.heappop(self._deletions)[1])
         return due
 
@@ -244,11 +249,7 @@ class LogDirectory:
         return CheckpointState(
             {key: log.recovery_point for key, log in self.logs.items()},
             {key: log.high_watermark for key, log in self.logs.items()},
-            {
-                key: log.log_start_offset
-                for key, log in self.logs.items()
-                if log.log_start_offset > log.segments[0].base_offset
-            },
+            {key: log.log_start_offset for key, log in self.logs.items() if log.needs_start_checkpoint},
         )
 
     def write_checkpoints(self, state: CheckpointState) -> None:

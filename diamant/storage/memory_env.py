@@ -8,6 +8,7 @@ and see what a machine would have kept:
     ...                                  the code under test, with env
     env.crash()                          strict: only what was synced is left
     env.crash(random.Random(seed))       real: of what was not synced, any beginning may have reached the disk
+    env.crash(Loss(names=1, content=0))  the same everywhere: here all names are kept, and nothing of what the files held
     ...                                  open again with the same env
 
 What survives a strict crash: the content of a file as of its last `sync`, under the name that its directory had for it
@@ -21,7 +22,8 @@ that records a length before the data); of a file changed otherwise, the old or 
 Open files and locks of before the crash are dead: every call on them raises EIO.
 
 `power_off_after` stops the machine at the n-th change or sync, `fail` makes chosen calls fail: between them every order
-of events that durability depends on can be brought about.
+of events that durability depends on can be brought about. To see all of these moments in one run, have `before_change` take
+a `copy` at each, which can then lose power while the run goes on.
 
 Not modelled: permissions beyond read-only, links, time of access. Calls may come from several threads.
 """
@@ -32,11 +34,12 @@ import errno
 import os
 import random
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from diamant.storage.clock import Clock, SettableClock
 from diamant.storage.env import Buffer, File, Lock, ReadLock, View, replace_file
@@ -53,6 +56,20 @@ SYNCS: frozenset[Operation] = frozenset(("sync", "sync_dir"))
 
 class PowerOff(Exception):
     """The machine has stopped; nothing works until `MemoryEnv.crash` starts it again."""
+
+
+class Loss(NamedTuple):
+    """What is left of that which was not synced, the same for every file and directory: parts from 0 (none) to 1 (all)."""
+
+    names: float
+    """Of the changes of each directory, the first ones."""
+    content: float
+    """Of the bytes added to each file, the first ones. A file changed otherwise is new from 0.5 on, below that old."""
+    is_length_kept: bool = False
+    """Whether zeros stand for added bytes that were lost."""
+
+
+_Chance: TypeAlias = "random.Random | Loss | None"
 
 
 @dataclass(slots=True)
@@ -92,13 +109,17 @@ class _Content:
         self.synced[self.clean_bytes :] = self.data[self.clean_bytes :]
         self.clean_bytes = len(self.synced)
 
-    def crash(self, chance: random.Random | None) -> None:
+    def crash(self, chance: _Chance) -> None:
         if chance is not None and self.clean_bytes == len(self.synced):
             unsynced = self.data[self.clean_bytes :]
-            kept = unsynced[: chance.randint(0, len(unsynced))]
-            zeros = bytes(len(unsynced) - len(kept)) if chance.random() < 0.25 else b""
-            self.synced += kept + zeros
-        elif chance is not None and chance.random() < 0.5:
+            if isinstance(chance, Loss):
+                kept = unsynced[: int(len(unsynced) * chance.content)]
+                has_zeros = chance.is_length_kept
+            else:
+                kept = unsynced[: chance.randint(0, len(unsynced))]
+                has_zeros = chance.random() < 0.25
+            self.synced += kept + (bytes(len(unsynced) - len(kept)) if has_zeros else b"")
+        elif chance is not None and (chance.content >= 0.5 if isinstance(chance, Loss) else chance.random() < 0.5):
             self.synced = self.data
         self.data = bytearray(self.synced)
         self.clean_bytes = len(self.data)
@@ -136,9 +157,11 @@ class _Directory:
         self.synced = dict(self.entries)
         self.unsynced.clear()
 
-    def crash(self, chance: random.Random | None) -> None:
+    def crash(self, chance: _Chance) -> None:
         if chance is not None:
-            for change in self.unsynced[: chance.randint(0, len(self.unsynced))]:
+            total = len(self.unsynced)
+            kept = int(total * chance.names) if isinstance(chance, Loss) else chance.randint(0, total)
+            for change in self.unsynced[:kept]:
                 _apply(self.synced, change)
         self.unsynced.clear()
         self.entries = dict(self.synced)
@@ -269,6 +292,8 @@ class MemoryEnv:
         """Calls that changed a file or directory."""
         self.sync_count = 0
         """Calls that made something durable: each is a point where a crash makes a difference."""
+        self.before_change: Callable[[], None] | None = None
+        """Called before each of both kinds of calls has any effect."""
         self._root = _Directory()
         self._faults: list[Fault] = []
         self._locked: set[str] = set()
@@ -288,8 +313,8 @@ class MemoryEnv:
 
     # -- what goes wrong -------------------------------------------------------------------------------------------
 
-    def crash(self, chance: random.Random | None = None) -> None:
-        """Lose power and start again: strictly, or with `chance` deciding what reached the disk before its time."""
+    def crash(self, chance: random.Random | Loss | None = None) -> None:
+        """Lose power and start again: strictly, or with `chance` telling what reached the disk before its time."""
         with self._lock:
             self._root.crash(chance)
             self._locked.clear()
@@ -345,6 +370,8 @@ class MemoryEnv:
                     error = OSError(fault.error.errno, fault.error.strerror, paths[0])
                     error.partial_bytes = fault.partial_bytes  # type: ignore[attr-defined]
                     raise error
+            if self.before_change is not None and (operation in CHANGES or operation in SYNCS):
+                self.before_change()
             if operation in CHANGES:
                 self._changes_left = self._count_down(self._changes_left, operation, paths[0])
                 self.change_count += 1

@@ -16,6 +16,7 @@ from diamant.protocol.metadata_records import (
 )
 
 METADATA_VERSION = "metadata.version"
+TRANSACTION_VERSION = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 FIRST_WITH_TRANSACTIONS = 13
@@ -26,7 +27,7 @@ FIRST_WITH_DIRECTORIES = 17
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (MIN_METADATA_VERSION, MAX_METADATA_VERSION),
     "group.version": (0, 1),
-    "transaction.version": (0, 2),
+    TRANSACTION_VERSION: (0, 2),
     "kraft.version": (0, 1),
     ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
     "share.version": (0, 1),
@@ -35,10 +36,14 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
 """The levels with which we open a log: those of Kafka 4.3. Not all mean something here: share and streams groups are
 not served, but a log that allows them is read and carried on."""
 
-BOOTSTRAP_FEATURES: Mapping[str, int] = {METADATA_VERSION: DEFAULT_METADATA_VERSION, "group.version": 1}
+BOOTSTRAP_FEATURES: Mapping[str, int] = {
+    METADATA_VERSION: DEFAULT_METADATA_VERSION,
+    "group.version": 1,
+    TRANSACTION_VERSION: 2,
+}
 """What a new directory is formatted with: every Kafka 4 opens it."""
 
-_ALWAYS_REGISTERED = (METADATA_VERSION, "group.version", "transaction.version", "kraft.version")
+_ALWAYS_REGISTERED = (METADATA_VERSION, "group.version", TRANSACTION_VERSION, "kraft.version")
 
 
 def unsupported_feature(name: str, level: int) -> str | None:

@@ -42,7 +42,7 @@ from diamant.protocol.metadata_records import (
     RegisterBrokerRecord,
     encode_record,
 )
-from diamant.protocol.raft_control import ControlRecord, KRaftVersion, LeaderChange
+from diamant.protocol.raft_control import ControlRecord, KRaftVersion, KRaftVoters, LeaderChange
 from diamant.storage import names
 from diamant.storage.checkpoints import LeaderEpochs, read_partition_metadata, write_partition_metadata
 from diamant.storage.env import Env, File
@@ -384,6 +384,11 @@ class MetadataLog:
     def epoch(self) -> int:
         """The quorum's epoch, one more with every start."""
         return self._epoch
+
+    @property
+    def voters(self) -> KRaftVoters | None:
+        """The quorum as the log has it; None if it stands in a configuration (kraft.version 0)."""
+        return self._voters if self._kraft_version else None
 
     @property
     def end_offset(self) -> int:

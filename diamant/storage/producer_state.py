@@ -8,10 +8,10 @@ transaction. Deciding and changing are two steps, so that a failed write leaves 
     apply(update, base_offset)
 
     check_marker(header, coordinator_epoch)                           changes nothing
-      ... the marker is written ...
-    completed = append_marker(header, control_type, coordinator_epoch, offset)
+    completed = transaction_ended_by(header, control_type, offset)    changes nothing
     stable = last_stable_offset_after(completed)                      for the index of aborted transactions
-    complete_txn(completed)
+      ... the marker is written ...
+    complete_txn(append_marker(header, control_type, coordinator_epoch, offset))
 
 Batches already in the log go through `replay`: what is stored is believed, whatever its sequence or epoch.
 
@@ -26,7 +26,7 @@ number. Owned by one thread.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from diamant.protocol.batch import (
@@ -281,6 +281,13 @@ class ProducerStateManager:
                 f"{coordinator_epoch} (zombie), {state.coordinator_epoch} (current)",
             )
 
+    def transaction_ended_by(self, header: BatchHeader, control_type: int, offset: int) -> CompletedTxn | None:
+        """Return what `append_marker` is going to; changes nothing."""
+        state = self._producers.get(header.producer_id)
+        if control_type not in (ABORT, COMMIT) or state is None or state.current_txn_first_offset < 0:
+            return None
+        return CompletedTxn(header.producer_id, state.current_txn_first_offset, offset, control_type == ABORT)
+
     def append_marker(
         self, header: BatchHeader, control_type: int, coordinator_epoch: int, offset: int, *, is_replay: bool = False
     ) -> CompletedTxn | None:
@@ -492,10 +499,11 @@ class ProducerStateManager:
         for offset in strays:
             self._remove_snapshot(offset)
 
-    def forget_snapshot(self, offset: int) -> None:
-        """Take note that the owner removes the snapshot at `offset`, if there is one."""
-        if self._snapshots is not None and offset in self._snapshots:
-            self._snapshots.remove(offset)
+    def forget_snapshots(self, offsets: Collection[int]) -> None:
+        """Take note that the owner removes the snapshots at `offsets`, which may be thousands, where there are any."""
+        if self._snapshots is not None and offsets:
+            gone = frozenset(offsets)
+            self._snapshots[:] = [offset for offset in self._snapshots if offset not in gone]
 
     def _remove_snapshot(self, offset: int) -> None:
         self._env.remove(names.snapshot_file(self.directory, offset), missing_ok=True)

@@ -23,17 +23,26 @@ A log's groups must be replaced in ascending order and none may be skipped: a la
 for what an earlier one still has. Whoever meets an error ends the round.
 
 Readers are not disturbed: a `FileSlice` keeps the file it was made of, whatever its name is.
+
+A group may have thousands of sources. So steps 3 and 5 are taken a few sources at a time, and whoever owns the log does other
+things in between (`swap_in_turns`). In memory everything is over with step 2, which is taken in one turn with step 1, so
+appends, reads, rolls and flushes need not know. Retention and another exchange must wait (`Log.is_exchanging`): what they
+renamed would be missing for, or come back by, what is still to be renamed here. A partition that is deleted meanwhile
+is left as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from diamant.storage import names
 from diamant.storage.errors import StorageError
 from diamant.storage.log import Log
 from diamant.storage.segment import Segment
+
+SOURCES_PER_TURN = 16
+"""How many sources are renamed before others have their turn: about 1 ms."""
 
 _FILE_NAMES = (names.log_file, names.index_file, names.time_index_file, names.txn_index_file)
 
@@ -45,9 +54,9 @@ class SourcesChanged(StorageError):
 class Replacement:
     """One new segment, whose `.cleaned` files are complete and synced, and the segments it replaces.
 
-    `__init__` and `swap` belong to the log's owner and do not wait for the disk: `swap` renames about four files per
-    source. `prepare` and `finish` block for fsyncs and belong in another thread. Each is called once, in the order
-    `prepare`, `swap`, `finish`; whoever stops before `swap` calls `abandon`.
+    `__init__` and `swap` (or `swap_in_turns`) belong to the log's owner and do not wait for the disk: about four files are
+    renamed per source. `prepare` and `finish` block for fsyncs and belong in another thread. Each is called once, in the
+    order `prepare`, `swap`, `finish`; whoever stops before `swap` calls `abandon`.
     """
 
     def __init__(
@@ -70,6 +79,7 @@ class Replacement:
         self._size = size
         self._new: Segment | None = None
         self._end_mark: Segment | None = None
+        self._is_swapped = False
         if not self._bases or self._bases[0] != base_offset or sorted(set(self._bases)) != list(self._bases):
             raise ValueError(f"{log.path}: sources {self._bases} do not make a segment at {base_offset}")
         try:
@@ -90,6 +100,8 @@ class Replacement:
         log = self._log
         if log.is_deleted:
             raise SourcesChanged(f"{log.path}: the partition is deleted")
+        if log.is_exchanging:
+            raise SourcesChanged(f"{log.path}: other segments are being exchanged")
         if log.write_failure is not None:
             raise SourcesChanged(f"{log.path}: refuses writes since {log.write_failure}")
         bases = [base for base in self._bases if base >= log.segments[0].base_offset]
@@ -124,15 +136,23 @@ class Replacement:
             segment.sync()
         if self._sources and self._sources[-1].base_offset >= max(new.next_offset(), self._base_offset + 1):
             self._end_mark = _create_end_mark(log, self._end_offset - 1)
-        new.close()
+        # While it has another name than later on it must not be opened by its name: a flush may be at it in another thread.
+        _ = new.file
         self._new = new
 
     def swap(self) -> Segment | None:
-        """Exchange the segments, on disk and in memory; the new one, or None if retention has removed all sources.
+        """Do all that `swap_in_turns` does at once; return the new segment, None if retention has removed all sources."""
+        for _ in self.swap_in_turns():
+            pass
+        return self._new if self._is_swapped else None
 
-        For the owner. Raises SourcesChanged if the sources are not those of `__init__` any more: the log is then as it
-        was and the `.cleaned` files are gone. OSError in step 1 likewise; OSError later leaves a log that reads
-        the new segment, refuses appends, and is put in order by the next start.
+    def swap_in_turns(self) -> Iterator[None]:
+        """Exchange the segments, on disk and in memory; nothing happens if retention has removed all sources.
+
+        For the owner, who may do other things whenever something is yielded, but must go on to the end, come what may.
+        Raises, before anything is yielded, SourcesChanged if the sources are not those of `__init__` any more: the log is then
+        as it was and the `.cleaned` files are gone. OSError in step 1 likewise; OSError later leaves a log that reads the new
+        segment, refuses appends, and is put in order by the next start.
 
         Kafka adds the new segment even when all sources are gone, below the log start, until retention comes by the next
         time. Here it is not added: what retention has deleted does not come back.
@@ -144,25 +164,48 @@ class Replacement:
             present = self._present_sources()
             if not present:
                 self.abandon()
-                return None
+                return
             for segment in filter(None, (self._end_mark, new)):
                 segment.change_suffix(names.SWAP_SUFFIX)
         except (SourcesChanged, OSError):
             self.abandon()
             raise
+        log.is_exchanging = self._is_swapped = True
+        self._sources = self._unsynced = []
         try:
             log.exchange_segments(present, new)
-            log.remove_segment_files(present)
-            if self._end_mark is not None:
-                _remove(log, self._end_mark.base_offset, names.SWAP_SUFFIX)
-            new.change_suffix("")
-            log.remove_snapshots([segment.base_offset for segment in present if segment.base_offset != new.base_offset])
+            yield from self._rename(present)
         except OSError as error:
             log.fail(error)
             raise
-        # Whoever drops a file last closes it, and should do so while it has a name: without one its blocks are freed then.
-        self._sources = self._unsynced = []
-        return new
+        finally:
+            log.is_exchanging = False
+
+    def _rename(self, sources: list[Segment]) -> Iterator[None]:
+        """Take steps 3 to 5; `sources` is empty afterwards.
+
+        Whoever drops a file last closes it, and should do so while it has a name, as its blocks are freed then if it has none.
+        """
+        log, new = self._log, self._new
+        assert new is not None
+        gone = [segment.base_offset for segment in sources if segment.base_offset != new.base_offset]
+        while sources:
+            log.remove_segment_files(sources[:SOURCES_PER_TURN])
+            del sources[:SOURCES_PER_TURN]
+            if sources:
+                yield
+            if log.is_deleted:
+                return
+        if self._end_mark is not None:
+            _remove(log, self._end_mark.base_offset, names.SWAP_SUFFIX)
+        new.change_suffix("")
+        new.let_go_of_file()
+        for start in range(0, len(gone), SOURCES_PER_TURN):
+            if start:
+                yield
+            if log.is_deleted:
+                return
+            log.remove_snapshots(gone[start : start + SOURCES_PER_TURN])
 
     def _present_sources(self) -> list[Segment]:
         """Return those of the sources that retention has left; SourcesChanged if any other thing happened to them."""

@@ -420,6 +420,10 @@ class Segment:
         self.time_index.rename(names.time_index_file(self.directory, self.base_offset) + suffix)
         self.txn_index.rename(names.txn_index_file(self.directory, self.base_offset) + suffix)
 
+    def let_go_of_file(self) -> None:
+        """Have the `.log` file opened again when it is next needed; who reads from it now keeps it."""
+        self._file = None
+
     def close(self) -> None:
         """Write what is buffered and release the files; nothing is synced."""
         self.flush_indexes()

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from diamant.storage.errors import StorageError
-from diamant.storage.memory_env import MemoryEnv, PowerOff
+from diamant.storage.memory_env import Loss, MemoryEnv, PowerOff
 
 
 def test_unsynced_content_is_lost() -> None:
@@ -86,6 +86,49 @@ def test_a_renamed_file_keeps_its_content_under_the_old_name() -> None:
     assert env.read_bytes("/f") == b"new"
     env.crash()
     assert env.read_bytes("/f") == b"old"
+
+
+@pytest.mark.parametrize(
+    ("loss", "content", "names"),
+    [
+        (Loss(names=0, content=0), b"start", ["f"]),
+        (Loss(names=1, content=0), b"start", ["a", "b", "f"]),
+        (Loss(names=0, content=1), b"start0123", ["f"]),
+        (Loss(names=0.5, content=0.5), b"start01", ["a", "f"]),
+        (Loss(names=0.5, content=0.5, is_length_kept=True), b"start01\0\0", ["a", "f"]),
+    ],
+)
+def test_a_loss_keeps_a_given_part(loss: Loss, content: bytes, names: list[str]) -> None:
+    """Names and content each as far as told; of what was rewritten the old up to less than half, else the new."""
+    env = MemoryEnv()
+    for name in ("f", "g"):
+        file = env.open(f"/{name}", create=True)
+        file.append(b"start")
+        file.sync()
+        env.sync_dir("/")
+        file.append(b"0123") if name == "f" else file.pwrite(b"S", 0)
+    env.open("/a", create=True)
+    env.open("/b", create=True)
+    env.crash(loss)
+    assert env.read_bytes("/f") == content
+    assert env.read_bytes("/g") == (b"Start" if loss.content >= 0.5 else b"start")
+    assert env.list_dir("/") == [*names, "g"]
+
+
+def test_every_moment_of_a_run_can_be_kept() -> None:
+    """`before_change` comes before each change and sync has its effect, and a copy taken there goes its own way."""
+    env = MemoryEnv()
+    copies: list[MemoryEnv] = []
+    env.before_change = lambda: copies.append(env.copy())
+    file = env.open("/f", create=True)
+    file.append(b"x")
+    env.read_bytes("/f")
+    file.sync()
+    env.sync_dir("/")
+    assert [copied.exists("/f") and copied.read_bytes("/f") for copied in copies] == [False, b"", b"x", b"x"]
+    for copied in copies:
+        copied.crash(Loss(names=1, content=0))
+    assert [copied.exists("/f") and copied.read_bytes("/f") for copied in copies] == [False, b"", b"", b"x"]
 
 
 @pytest.mark.parametrize("seed", range(40))

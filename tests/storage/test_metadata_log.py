@@ -157,7 +157,7 @@ def test_a_new_directory_is_formatted(memory: MemoryEnv) -> None:
     log = open_log(memory)
     assert (log.epoch, log.cluster_id, log.node_id) == (1, read_meta_properties(memory, DATA).cluster_id, 1)  # type: ignore[union-attr]
     assert memory.list_dir(DATA) == ["__cluster_metadata-0", "bootstrap.checkpoint", "meta.properties"]
-    assert log.image.features == {"metadata.version": 25, "group.version": 1}
+    assert log.image.features == {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
     broker = log.image.brokers[1]
     assert (broker.broker_epoch, broker.fenced, broker.end_points) == (log.broker_epoch, False, (ENDPOINT,))
     assert broker.log_dirs == (log.directory_id,)
@@ -177,10 +177,10 @@ def test_the_first_batches_are_kafkas(memory: MemoryEnv) -> None:
     open_log(memory).close()
     headers = [header for _, header in iter_headers(memory.read_bytes(FIRST_SEGMENT))]
     assert [(header.base_offset, header.record_count, header.is_control) for header in headers] == [
-        (0, 3, True), (3, 4, False), (7, 1, False), (8, 1, False), (9, 1, False),
+        (0, 3, True), (3, 5, False), (8, 1, False), (9, 1, False), (10, 1, False),
     ]  # fmt: skip
     loaded = load_metadata(memory, METADATA)
-    assert loaded.image.brokers[1].broker_epoch == 7
+    assert loaded.image.brokers[1].broker_epoch == 8
     assert loaded.image.brokers[1].fenced
     assert loaded.epochs == [(1, 0)]
 

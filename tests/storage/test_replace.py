@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from diamant.protocol.batch import parse_header
-from diamant.storage import names
+from diamant.storage import names, replace
 from diamant.storage.env import RealEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.log import Log
@@ -256,6 +256,69 @@ def test_a_plan_that_does_not_hold_any_more_is_refused(log: Log, change: Callabl
         replacement.swap()
     assert log.segments == segments
     assert not [name for name in listing(log) if ".cleaned" in name or ".swap" in name]
+
+
+def begun(log: Log, monkeypatch: pytest.MonkeyPatch) -> tuple[Replacement, Iterator[None]]:
+    """A swap of three sources that has renamed the first one."""
+    monkeypatch.setattr(replace, "SOURCES_PER_TURN", 1)
+    bases = bases_of(log)[:3]
+    write_cleaned(log, bases, is_even)
+    replacement = Replacement(log, 0, bases)
+    replacement.prepare()
+    turns = replacement.swap_in_turns()
+    next(turns)
+    return replacement, turns
+
+
+def test_between_the_turns_of_a_swap_the_log_is_in_use(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads find the new segment from the first turn on; appends, rolls, flushes and deletion of records go on."""
+    end = bases_of(log)[3]
+    old = log.read(0, 1 << 20, isolation_level=0, min_one_message=True)
+    replacement, turns = begun(log, monkeypatch)
+    expected = text([*range(0, end, 2), *range(end, 40)])
+    start = 0
+    for _ in turns:
+        assert log.is_exchanging
+        assert read_all(log, start) == expected
+        expected = [*expected[1:], b"%d" % log.log_end_offset]
+        log.append_as_leader(batch(expected[-1] or b""))
+        log.roll()
+        log.flush()
+        start += 2
+        log.delete_records(start)
+    replacement.finish()
+    assert not log.is_exchanging
+    assert start == 4  # two more sources, then two snapshots, with a pause each
+    assert read_all(log, start) == expected
+    assert values(old)[:2] == [b"0", b"1"]
+    log = reopen(log, is_clean=False, recovery_point=log.recovery_point)
+    assert read_all(log, start) == expected
+
+
+def test_between_the_turns_of_a_swap_no_segment_is_removed(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention does nothing until the swap is over, and a second one is refused."""
+    replacement, turns = begun(log, monkeypatch)
+    bases = bases_of(log)
+    assert log.delete_oldest(2) == 0
+    with pytest.raises(SourcesChanged, match="being exchanged"):
+        Replacement(log, bases[1], bases[1:2])
+    assert bases_of(log) == bases
+    for _ in turns:
+        pass
+    replacement.finish()
+    assert log.delete_oldest(2) > 0
+    assert bases_of(log) == bases[2:]
+
+
+def test_a_partition_deleted_between_the_turns_of_a_swap(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of the swap is not done: nothing is renamed in a directory that is to go, and nothing fails."""
+    replacement, turns = begun(log, monkeypatch)
+    Path(log.path).rename(log.path + "-gone")
+    log.is_deleted = True
+    assert list(turns) == []
+    replacement.finish()
+    assert not log.is_exchanging
+    assert log.write_failure is None
 
 
 def test_sources_of_another_size_are_refused(log: Log) -> None:

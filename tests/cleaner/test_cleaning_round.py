@@ -1,0 +1,107 @@
+"""A round's outputs are swapped in while the loop has other things to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from diamant.cleaner.cleaning_round import look_at_segments, run_plan
+from diamant.cleaner.plan import CleanerSettings, make_plan
+from diamant.cleaner.result import CleanResult
+from diamant.cleaner.runner import InlineRunner
+from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.replace import SOURCES_PER_TURN
+from tests.cleaner.cleaner_log import START_MS, CleanerLog
+
+SEGMENTS = 200
+FILES_PER_SOURCE = 3
+
+
+@pytest.fixture
+def log() -> CleanerLog:
+    """Many small segments that one output will replace."""
+    log = CleanerLog(index_interval_bytes=100)
+    for number in range(SEGMENTS):
+        log.data(f"key-{number % 20}", producer=1)
+        log.roll()
+    log.log.flush()
+    return log
+
+
+@pytest.fixture
+def blocking() -> Iterator[ThreadPoolExecutor]:
+    """Threads for what waits for the disk."""
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+async def run(log: CleanerLog, blocking: ThreadPoolExecutor) -> CleanResult:
+    runner = InlineRunner(log.env)
+    try:
+        return await run_plan(log.log, log.plan(first_dirty=0), runner, check_done=lambda: None, blocking=blocking)
+    finally:
+        await runner.close()
+
+
+async def test_a_large_swap_leaves_the_loop_its_turns(log: CleanerLog, blocking: ThreadPoolExecutor) -> None:
+    """Between two turns of the loop no more than a few files are renamed, however many sources a group has."""
+    env = log.env
+    assert isinstance(env, MemoryEnv)
+    in_turn: list[int] = [0]
+    round_ = asyncio.create_task(run(log, blocking))
+    seen_exchanging = False
+
+    def count() -> None:
+        in_turn[-1] += log.log.is_exchanging
+
+    env.before_change = count
+    while not round_.done():
+        in_turn.append(0)
+        seen_exchanging = seen_exchanging or log.log.is_exchanging
+        await asyncio.sleep(0)
+    await round_
+    assert seen_exchanging
+    assert len(log.log.segments) == 2
+    # Each source has its files, a snapshot, and no delay before they are removed; the new segment has a few of its own.
+    assert 0 < max(in_turn) <= 2 * SOURCES_PER_TURN * (FILES_PER_SOURCE + 1) + 8
+    assert sum(in_turn) > SEGMENTS * FILES_PER_SOURCE
+
+
+async def test_a_round_that_is_cancelled_in_a_swap_ends_it(log: CleanerLog, blocking: ThreadPoolExecutor) -> None:
+    """Half an exchange is left to nobody: the log can be cleaned again, and holds the new segment under its own name."""
+    round_ = asyncio.create_task(run(log, blocking))
+    while not log.log.is_exchanging:
+        await asyncio.sleep(0)
+    round_.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await round_
+    while log.log.is_exchanging:
+        await asyncio.sleep(0)
+    assert log.keys() == [f"key-{number % 20}" for number in range(SEGMENTS - 20, SEGMENTS)]
+    assert not [name for name in log.files() if name.endswith((".swap", ".cleaned"))]
+    await run(log, blocking)
+    assert len(log.keys()) == 20
+
+
+def test_a_plan_is_the_same_from_what_was_looked_up_before(log: CleanerLog) -> None:
+    """What a thread has noted of the segments is taken over; what it has passed over is looked up."""
+    log.data("a", producer=2, txn=True)
+    log.marker(2, "abort")
+    log.roll()
+    known = look_at_segments(log.env, list(log.log.segments))
+    assert list(known) == log.log.segments[:-1]
+    end = log.log.active.base_offset
+    expected = make_plan(log.log, 0, end, START_MS, CleanerSettings())
+    assert make_plan(log.log, 0, end, START_MS, CleanerSettings(), known) == expected
+    del known[log.log.segments[3]]
+    assert make_plan(log.log, 0, end, START_MS, CleanerSettings(), known) == expected
+
+
+def test_a_segment_that_retention_removes_is_passed_over(log: CleanerLog) -> None:
+    """Its files are gone when the thread comes to it: the others are looked at all the same."""
+    segments = list(log.log.segments)
+    log.log.delete_oldest(2)
+    assert list(look_at_segments(log.env, segments)) == segments[2:-1]
