@@ -6,7 +6,12 @@
 
 The broker starts with the first test that asks for it, on a free port, in a temporary directory, and lives as long as
 the session (under pytest-xdist: one for each worker). Every test has a topic name of its own, so tests need no
-cleaning up between them.
+cleaning up between them. `diamant_faults` has the broker do something wrong, for the length of a test:
+
+    def test_the_producer_tries_again(diamant_broker, diamant_topic, diamant_faults):
+        fault = diamant_faults.add("Produce", topic=diamant_topic, error="NOT_LEADER_OR_FOLLOWER", times=2)
+        ...
+        fault.wait_fired(2)
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import pytest
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
+    from diamant.broker.faults.faults import Faults
 
 MAX_NAME_LENGTH = 180
 _counter = itertools.count(1)
@@ -42,3 +48,14 @@ def diamant_topic(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test has; the topic comes into being when it is first used."""
     test_name = re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[:MAX_NAME_LENGTH]
     return f"{test_name}-{next(_counter)}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def diamant_faults(diamant_broker: Broker) -> Iterator[Faults]:
+    """The faults of `diamant_broker`; those that the test adds are removed after it."""
+    faults = diamant_broker.faults
+    before = {fault.id for fault in faults.list()}
+    yield faults
+    for fault in faults.list():
+        if fault.id not in before:
+            fault.remove()

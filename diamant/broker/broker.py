@@ -32,6 +32,7 @@ from diamant.broker.http import HttpServer
 from diamant.broker.listeners import META_ADDRESSES, Listener
 from diamant.broker.producer_ids import ProducerIds
 from diamant.broker.purgatory import Purgatory
+from diamant.broker.request_metrics import RequestMetrics
 from diamant.broker.scheduler import Job, Scheduler
 from diamant.broker.server import Server, ServerLimits
 from diamant.broker.topic_metrics import BrokerTopicMetrics
@@ -44,6 +45,8 @@ from diamant.storage.log_directory import LogDirectory
 from diamant.storage.metadata_log import MetadataLog
 
 if TYPE_CHECKING:
+    from diamant.broker.faults.faults import Faults
+    from diamant.broker.fetch_sessions import FetchSessions
     from diamant.broker.groups.coordinator import GroupCoordinator
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
@@ -99,6 +102,7 @@ class Broker:
         self._last_timed_flush_ms = 0
         self._is_started = False
         self._thread: _LoopThread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -128,6 +132,28 @@ class Broker:
         from diamant.broker.transactions.coordinator import TransactionCoordinator
 
         return TransactionCoordinator(self)
+
+    @cached_property
+    def faults(self) -> Faults:
+        """What the broker is to do wrong on demand; may be used from any thread while the broker runs."""
+        from diamant.broker.faults.faults import Faults
+
+        if self._loop is None:
+            raise RuntimeError("the broker does not run: faults are added once it does")
+        return Faults(self, self._loop)
+
+    @property
+    def has_faults(self) -> bool:
+        """True once `faults` is there."""
+        return "faults" in self.__dict__
+
+    @cached_property
+    def fetch_sessions(self) -> FetchSessions:
+        """The fetch sessions, loaded with the first client that asks for one."""
+        from diamant.broker.fetch_sessions import MAX_CACHED_PARTITIONS, FetchSessions
+
+        loop = asyncio.get_running_loop()
+        return FetchSessions(self.purgatory, lambda: int(loop.time() * 1000), MAX_CACHED_PARTITIONS)
 
     @property
     def has_groups(self) -> bool:
@@ -167,12 +193,14 @@ class Broker:
             self.cleaning = Cleaning(self)
             await self._load()
             self._schedule_jobs()
-            self.server = Server(Dispatcher(self, self.served_keys, load_api), frame_header, self._limits())
+            dispatch = Dispatcher(self, self.served_keys, load_api)
+            self.server = Server(dispatch, frame_header, self._limits(), RequestMetrics())
             for (listener, sock), advertised in zip(sockets, self._advertised(), strict=True):
                 self.server.listen(sock, listener.name, advertised.host, advertised.port)
             await self.cleaning.start()
             self.scheduler.start()
             self._is_started = True
+            self._loop = loop
             undo.pop_all()
         logger.info(
             "listening on %s, %d partitions in %s",
@@ -190,6 +218,8 @@ class Broker:
         self._is_started = False
         self.server.stop_accepting()
         self.purgatory.close()
+        if self.has_faults:
+            self.faults.clear()
         if self.has_groups:
             await self.groups.stop()
         if self.has_transactions:

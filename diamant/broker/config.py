@@ -164,7 +164,7 @@ _KEYS = (
         "max.request.partition.size.limit",
         _INT,
         2000,
-        "Most partitions in one answer to DescribeTopicPartitions." + NO_EFFECT_YET,
+        "Most partitions in one answer to DescribeTopicPartitions.",
         at_least(1),
     ),
     # Topics
@@ -456,6 +456,9 @@ class BrokerConfig:
     group_consumer_heartbeat_interval_ms: int
     group_consumer_min_heartbeat_interval_ms: int
     group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_assignment_interval_ms: int
+    group_consumer_min_assignment_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
     group_consumer_max_size: int
     group_consumer_assignors: list[str]
     group_consumer_migration_policy: str
@@ -466,6 +469,7 @@ class BrokerConfig:
     offsets_topic_num_partitions: int
     offsets_topic_segment_bytes: int
     offsets_topic_compression_codec: int
+    offsets_load_buffer_size: int
     transactional_id_expiration_ms: int
     transaction_max_timeout_ms: int
     transaction_state_log_num_partitions: int
@@ -560,9 +564,12 @@ class BrokerConfig:
         return found
 
     def describe(self) -> list[DescribedConfig]:
-        """Every row of the table with its value and where that comes from, as DescribeConfigs wants it."""
+        """Every row of the table with its value and where that comes from, by name, as DescribeConfigs wants it.
+
+        Kafka's order is that of a hash map; kafkajs counts on `default.replication.factor` before `num.partitions`.
+        """
         described = []
-        for key in BROKER_CONFIGS.values():
+        for key in sorted(BROKER_CONFIGS.values(), key=lambda key: key.name):
             synonyms = tuple(self.sources(key.name))
             source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
             if key.is_internal and source is ConfigSource.DEFAULT_CONFIG:

@@ -1,7 +1,8 @@
-"""What the broker answers over HTTP: `GET /metrics` and `GET /health`. Imported with the first connection, for it is large.
+"""What the broker answers over HTTP: `/metrics`, `/health` and what is below `/v1`. Imported with the first connection, for
+it is large.
 
 One request for each connection, within `CONNECTION_TIMEOUT_S` from the accept to the last byte, so that neither silent nor slow
-peers keep anything; at most `MAX_CONNECTIONS`. Request bodies are not read.
+peers keep anything; at most `MAX_CONNECTIONS`. Bodies are read by what expects one, within `http_json.MAX_BODY_BYTES`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -19,6 +20,9 @@ from aiohttp.web_protocol import RequestHandler
 
 from diamant import __version__
 from diamant.broker import metrics
+from diamant.broker.http_faults import FaultRoutes
+from diamant.broker.http_json import JsonError, check_host, check_type
+from diamant.broker.listeners import META_ADDRESSES
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -43,42 +47,70 @@ _server_logger = logging.getLogger(f"{__name__}.server")
 _server_logger.addFilter(_is_not_the_peers_fault)
 
 
+Handle: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response]]
+API_PREFIX = "/v1/"
+
+
 class Routes:
-    """The table of paths, and the answers."""
+    """The table of paths and methods, and the answers. `{id}` in a path stands for any one step; GET answers HEAD, too."""
 
     def __init__(self, broker: Broker, started_s: float) -> None:
         """`started_s`: when the broker was ready, on the monotonic clock."""
         self._broker = broker
         self._started_s = started_s
         self._scrape: asyncio.Task[bytes] | None = None
-        self.by_path: dict[str, Callable[[web.BaseRequest], Awaitable[web.Response]]] = {
-            "/metrics": self._metrics,
-            "/health": self._health,
+        faults = FaultRoutes(broker)
+        self.by_path: dict[str, Mapping[str, Handle]] = {
+            "/metrics": {"GET": self._metrics},
+            "/health": {"GET": self._health},
+            "/v1/faults": {"GET": faults.list, "POST": faults.add, "DELETE": faults.clear},
+            "/v1/faults/{id}": {"GET": faults.get, "DELETE": faults.remove},
+            "/v1/faults/{id}/release": {"POST": faults.release},
         }
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
         """Answer any request; the connection is closed after it."""
-        handle = self.by_path.get(request.path)
-        if handle is None:
+        methods = self._methods(request.path)
+        method = "GET" if request.method == "HEAD" else request.method
+        if methods is None:
             error = {"error": f"nothing is at {request.path}", "paths": sorted(self.by_path)}
             response = web.json_response(error, status=404)
-        elif request.method not in ("GET", "HEAD"):
-            error = {"error": f"{request.method} is not possible at {request.path}, only GET and HEAD"}
-            response = web.json_response(error, status=405, headers={"Allow": "GET, HEAD"})
+        elif method not in methods:
+            possible = [*methods, *(["HEAD"] if "GET" in methods else [])]
+            error = {"error": f"{request.method} is not possible at {request.path}, only {' and '.join(possible)}"}
+            response = web.json_response(error, status=405, headers={"Allow": ", ".join(possible)})
         else:
-            response = await self._handled(handle, request)
+            response = await self._handled(methods[method], request)
         response.headers["Cache-Control"] = "no-store"
         response.force_close()
         return response
 
-    async def _handled(
-        self, handle: Callable[[web.BaseRequest], Awaitable[web.Response]], request: web.BaseRequest
-    ) -> web.Response:
+    def _methods(self, path: str) -> Mapping[str, Handle] | None:
+        found = self.by_path.get(path)
+        steps = path.split("/")
+        if found is None and len(steps) > 3 and steps[3]:
+            found = self.by_path.get("/".join([*steps[:3], "{id}", *steps[4:]]))
+        return found
+
+    async def _handled(self, handle: Handle, request: web.BaseRequest) -> web.Response:
         try:
+            if request.path.startswith(API_PREFIX):
+                check_host(request, self._own_names())
+                if request.method == "POST":
+                    check_type(request)
             return await handle(request)
+        except JsonError as error:
+            return web.json_response({"error": str(error)}, status=error.status)
         except Exception:
-            logger.exception("GET %s failed", request.path)
+            logger.exception("%s %s failed", request.method, request.path)
             return web.json_response({"error": "internal error, see the broker's log"}, status=500)
+
+    def _own_names(self) -> set[str]:
+        """The names by which this broker is known: those it tells clients, and the one that HTTP was told to listen on."""
+        listeners = [*self._broker.config.advertised_listeners]
+        if self._broker.config.http_listener is not None:
+            listeners.append(self._broker.config.http_listener)
+        return {listener.host.lower() for listener in listeners if listener.host not in META_ADDRESSES}
 
     async def _metrics(self, _request: web.BaseRequest) -> web.Response:
         # Whoever asks while the text is being made gets the same.

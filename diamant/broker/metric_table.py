@@ -2,7 +2,8 @@
 
 Names are those that Prometheus' JMX exporter makes of Kafka's MBeans with its example rules for Kafka (and Strimzi with its own),
 so that dashboards and alerts for Kafka find them: `kafka_<package>_<type>_<name>` in small letters, `-` as `_`, `…PerSec` as
-`…_total`. What Kafka does not measure begins with `diamant_`.
+`…_total`. The lag of groups, which Kafka's clients measure and not its broker, has the names of kafka_exporter. What else Kafka
+does not measure begins with `diamant_`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-GAUGE, COUNTER, UNTYPED = "gauge", "counter", "untyped"
+GAUGE, COUNTER, UNTYPED, HISTOGRAM = "gauge", "counter", "untyped", "histogram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,16 @@ def _own(
     name: str, kind: str, meaning: str, unit: str, labels: tuple[str, ...] = (), *, per_partition: bool = True
 ) -> Metric:
     return Metric(f"diamant_{name}", kind, meaning, unit, labels=(*_PARTITION, *labels) if per_partition else labels)
+
+
+def _groups(name: str, mbean_name: str, meaning: str) -> Metric:
+    mbean = f"kafka.coordinator.group:type=GroupMetadataManager,name={mbean_name}"
+    return _gauge(
+        f"kafka_coordinator_group_groupmetadatamanager_{name}",
+        mbean,
+        meaning,
+        "groups" if "Groups" in mbean_name else "offsets",
+    )
 
 
 _ROWS = (
@@ -177,6 +188,82 @@ _ROWS = (
         "offset",
         _PARTITION,
     ),
+    # Requests
+    Metric(
+        "kafka_network_requestmetrics_requests_total",
+        COUNTER,
+        "Requests that were answered, or carried out without an answer.",
+        "requests",
+        "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=…,version=…:Count",
+        ("request", "version"),
+    ),
+    Metric(
+        "kafka_network_requestmetrics_totaltimems",
+        HISTOGRAM,
+        "From the request, once it is received and it is its turn, to the last byte of the answer.",
+        "milliseconds",
+        "kafka.network:type=RequestMetrics,name=TotalTimeMs,request=…:Count",
+        ("request",),
+    ),
+    Metric(
+        "kafka_network_requestmetrics_errors_total",
+        COUNTER,
+        "Error codes other than NONE in answers, each partition's (topic's, group's) for itself.",
+        "errors",
+        "kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=…,error=…:Count",
+        ("request", "error"),
+    ),
+    # Groups
+    _groups("numgroups", "NumGroups", "Classic groups, and groups without members."),
+    _groups("numgroupspreparingrebalance", "NumGroupsPreparingRebalance", "Those that wait for members to join."),
+    _groups("numgroupscompletingrebalance", "NumGroupsCompletingRebalance", "Those that wait for their assignment."),
+    _groups("numgroupsstable", "NumGroupsStable", "Those that have it."),
+    _groups("numgroupsdead", "NumGroupsDead", "Those that are being removed."),
+    _groups("numgroupsempty", "NumGroupsEmpty", "Those without members."),
+    _groups("numoffsets", "NumOffsets", "Committed offsets of all groups."),
+    _own("groups", GAUGE, "Groups by type and state.", "groups", ("type", "state"), per_partition=False),
+    Metric(
+        "kafka_consumergroup_lag",
+        GAUGE,
+        "Offsets from what the group has committed to the end of the partition.",
+        "offsets",
+        labels=("consumergroup", *_PARTITION),
+    ),
+    Metric(
+        "kafka_consumergroup_current_offset",
+        GAUGE,
+        "What the group has committed for the partition.",
+        "offset",
+        labels=("consumergroup", *_PARTITION),
+    ),
+    _own(
+        "consumergroup_lags_left_out",
+        GAUGE,
+        "Partitions of groups that are not shown by the two above, because 10,000 with greater lags are.",
+        "partitions",
+        per_partition=False,
+    ),
+    # Transactions
+    _own("transactional_ids", GAUGE, "Transactional ids by state.", "ids", ("state",), per_partition=False),
+    _own("transactions_open", GAUGE, "Transactions that are under way or ending.", "transactions", per_partition=False),
+    _own(
+        "transaction_open_age_seconds",
+        GAUGE,
+        "Since when each of them is open; of the 1,000 oldest.",
+        "seconds",
+        ("transactional_id",),
+        per_partition=False,
+    ),
+    # Faults
+    _own("faults", GAUGE, "Faults that are installed.", "faults", per_partition=False),
+    _own(
+        "faults_fired_total",
+        COUNTER,
+        "Requests that were hit by a fault.",
+        "requests",
+        ("effect", "request"),
+        per_partition=False,
+    ),
     # The broker
     _gauge(
         "kafka_server_kafkaserver_brokerstate",
@@ -228,6 +315,10 @@ _ROWS = (
         ("delayedOperation",),
     ),
     _own("connections", GAUGE, "Connections of Kafka clients.", "connections", per_partition=False),
+    _own("connections_created_total", COUNTER, "Those that were accepted.", "connections", per_partition=False),
+    _own("connections_closed_total", COUNTER, "Those that have ended.", "connections", per_partition=False),
+    _own("received_bytes_total", COUNTER, "Bytes received from Kafka clients.", "bytes", per_partition=False),
+    _own("sent_bytes_total", COUNTER, "Bytes of answers sent to Kafka clients.", "bytes", per_partition=False),
     _own("build_info", GAUGE, "1; the label is the version.", "1", ("version",), per_partition=False),
 )
 

@@ -7,19 +7,31 @@ between, and nothing is registered in prometheus_client's global registry: a pro
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    UntypedMetricFamily,
+)
 from prometheus_client.registry import Collector
 
 from diamant import __version__
-from diamant.broker.metric_table import COUNTER, GAUGE, METRICS
+from diamant.broker.coordinator_metrics import GroupFigures, TransactionFigures, take_groups, take_transactions
+from diamant.broker.metric_table import COUNTER, GAUGE, HISTOGRAM, METRICS
+from diamant.broker.request_metrics import LATENCY_BOUNDS_MS, RequestMetrics
 from diamant.broker.topic_metrics import TopicCounts
 from diamant.cleaner.result import REASONS
 from diamant.cleaner.status import CleanerStatus, PartitionStatus
+from diamant.protocol import apis
+from diamant.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -34,6 +46,11 @@ MAX_REASON_LENGTH = 200
 
 LOGS_PER_TURN = 256
 
+FETCH, FETCH_CONSUMER = "Fetch", "FetchConsumer"
+CLASSIC = "classic"
+CLASSIC_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
+"""Kafka's states of classic groups, which it counts by name."""
+
 Sample = tuple[str, tuple[str, ...], float]
 """Name of the metric, values of its labels (none: the sum), value."""
 
@@ -47,6 +64,25 @@ class LogFigures(NamedTuple):
     segment_count: int
     log_start_offset: int
     log_end_offset: int
+
+
+class RequestFigures(NamedTuple):
+    """One API version's. `buckets`: answers by latency, the last bucket has no upper end."""
+
+    api: str
+    version: int
+    buckets: tuple[int, ...]
+    total_ms: float
+    errors: tuple[tuple[str, int], ...]
+
+
+class TrafficFigures(NamedTuple):
+    """What went through the sockets."""
+
+    connections_created: int
+    connections_closed: int
+    received_bytes: int
+    sent_bytes: int
 
 
 class TopicFigures(NamedTuple):
@@ -73,6 +109,14 @@ class Snapshot:
     no_key_compacted_topic_records: int
     logs: tuple[LogFigures, ...]
     cleaner: CleanerStatus | None
+    requests: tuple[RequestFigures, ...]
+    partition_errors: tuple[tuple[tuple[str, str], int], ...]
+    """Of Produce and Fetch: by (API, error)."""
+    traffic: TrafficFigures
+    groups: GroupFigures | None
+    transactions: TransactionFigures | None
+    fault_count: int
+    faults_fired: tuple[tuple[tuple[str, str], int], ...]
 
 
 async def take(broker: Broker) -> Snapshot:
@@ -100,6 +144,48 @@ async def take(broker: Broker) -> Snapshot:
         no_key_compacted_topic_records=counts.no_key_compacted_topic_records,
         logs=tuple(sorted(logs)),
         cleaner=broker.cleaning.status() if broker.config.log_cleaner_enable else None,
+        requests=_request_figures(broker.server.metrics),
+        partition_errors=tuple(
+            ((apis.API_NAMES[key], _error_name(code)), count) for (key, code), count in sorted(counts.errors.items())
+        ),
+        traffic=_traffic(broker.server.metrics),
+        groups=await take_groups(broker),
+        transactions=take_transactions(broker),
+        fault_count=len(broker.faults) if broker.has_faults else 0,
+        faults_fired=tuple(
+            ((effect, apis.API_NAMES[key]), count) for (effect, key), count in sorted(broker.faults.fired.items())
+        )
+        if broker.has_faults
+        else (),
+    )
+
+
+def _request_figures(counted: RequestMetrics) -> tuple[RequestFigures, ...]:
+    return tuple(
+        RequestFigures(
+            apis.API_NAMES.get(row.api_key, str(row.api_key)),
+            row.version,
+            tuple(row.buckets),
+            row.total_s * 1000,
+            tuple((_error_name(code), count) for code, count in sorted(row.errors.items())),
+        )
+        for row in counted.rows()
+    )
+
+
+def _error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def _traffic(counted: RequestMetrics) -> TrafficFigures:
+    return TrafficFigures(
+        counted.connections_created,
+        counted.connections_closed,
+        counted.received_bytes,
+        sum(row.sent_bytes for row in counted.rows()),
     )
 
 
@@ -129,17 +215,34 @@ class SnapshotCollector(Collector):
         self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily | UntypedMetricFamily] = {}
+        families: dict[str, _Family] = {}
         for name, labels, value in samples(self._snapshot):
             family = families.get(name)
             if family is None:
                 family = families[name] = _family(name)
+            assert not isinstance(family, HistogramMetricFamily)
             family.add_metric(labels, value)
+        families.update(_histograms(self._snapshot))
         return [families[name] for name in METRICS if name in families]
+
+
+_Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | UntypedMetricFamily | HistogramMetricFamily
+
+
+def _histograms(snapshot: Snapshot) -> dict[str, HistogramMetricFamily]:
+    name = "kafka_network_requestmetrics_totaltimems"
+    family = HistogramMetricFamily(name, METRICS[name].meaning, labels=METRICS[name].labels)
+    bounds = [*map(str, map(float, LATENCY_BOUNDS_MS)), "+Inf"]
+    for api, figures in _by_api(snapshot).items():
+        sums = [sum(column) for column in zip(*(one.buckets for one in figures), strict=True)]
+        cumulated = [*itertools.accumulate(sums)]
+        family.add_metric((api,), [*zip(bounds, cumulated, strict=True)], sum(one.total_ms for one in figures))
+    return {name: family} if family.samples else {}
 
 
 def _family(name: str) -> CounterMetricFamily | GaugeMetricFamily | UntypedMetricFamily:
     row = METRICS[name]
+    assert row.kind != HISTOGRAM
     if row.kind == COUNTER:
         return CounterMetricFamily(name, row.meaning, labels=row.labels)
     if row.kind == GAUGE:
@@ -153,7 +256,15 @@ def _family(name: str) -> CounterMetricFamily | GaugeMetricFamily | UntypedMetri
 def samples(snapshot: Snapshot) -> Iterator[Sample]:
     """Yield every sample; the names are those of the table."""
     yield from _of_broker(snapshot)
+    yield from _of_requests(snapshot)
     yield from _of_topics(snapshot)
+    if snapshot.groups is not None:
+        yield from _of_groups(snapshot.groups)
+    if snapshot.transactions is not None:
+        yield from _of_transactions(snapshot.transactions)
+    yield "diamant_faults", (), snapshot.fault_count
+    for labels, count in snapshot.faults_fired:
+        yield "diamant_faults_fired_total", labels, count
     for log in snapshot.logs:
         labels = (log.topic, str(log.partition))
         yield "kafka_log_log_size", labels, log.size
@@ -176,7 +287,57 @@ def _of_broker(snapshot: Snapshot) -> Iterator[Sample]:
     yield "kafka_controller_kafkacontroller_globalpartitioncount", (), snapshot.partition_count
     yield "kafka_server_delayedoperationpurgatory_purgatorysize", ("Fetch",), snapshot.waiting_fetch_count
     yield "diamant_connections", (), snapshot.connection_count
+    yield "diamant_connections_created_total", (), snapshot.traffic.connections_created
+    yield "diamant_connections_closed_total", (), snapshot.traffic.connections_closed
+    yield "diamant_received_bytes_total", (), snapshot.traffic.received_bytes
+    yield "diamant_sent_bytes_total", (), snapshot.traffic.sent_bytes
     yield "diamant_build_info", (__version__,), 1
+
+
+def _by_api(snapshot: Snapshot) -> dict[str, list[RequestFigures]]:
+    """Kafka counts fetches of consumers as FetchConsumer and, together with those of brokers, as Fetch."""
+    found: dict[str, list[RequestFigures]] = {}
+    for figures in snapshot.requests:
+        found.setdefault(figures.api, []).append(figures)
+    if FETCH in found:
+        found[FETCH_CONSUMER] = found[FETCH]
+    return found
+
+
+def _of_requests(snapshot: Snapshot) -> Iterator[Sample]:
+    for api, figures in _by_api(snapshot).items():
+        errors: Counter[str] = Counter()
+        for one in figures:
+            yield "kafka_network_requestmetrics_requests_total", (api, str(one.version)), sum(one.buckets)
+            errors.update(dict(one.errors))
+        own = FETCH if api == FETCH_CONSUMER else api
+        errors.update({error: count for (failed, error), count in snapshot.partition_errors if failed == own})
+        for error, count in errors.items():
+            yield "kafka_network_requestmetrics_errors_total", (api, error), count
+
+
+def _of_groups(groups: GroupFigures) -> Iterator[Sample]:
+    prefix = "kafka_coordinator_group_groupmetadatamanager_num"
+    classic = {state: count for (kind, state), count in groups.states if kind == CLASSIC}
+    yield f"{prefix}groups", (), sum(classic.values())
+    for state in CLASSIC_STATES:
+        yield f"{prefix}groups{state.lower()}", (), classic.get(state, 0)
+    yield f"{prefix}offsets", (), groups.offset_count
+    for (kind, state), count in groups.states:
+        yield "diamant_groups", (kind, state), count
+    for lag, group_id, topic, partition, committed_offset in groups.lags:
+        labels = (group_id, topic, str(partition))
+        yield "kafka_consumergroup_lag", labels, lag
+        yield "kafka_consumergroup_current_offset", labels, committed_offset
+    yield "diamant_consumergroup_lags_left_out", (), groups.lags_left_out
+
+
+def _of_transactions(transactions: TransactionFigures) -> Iterator[Sample]:
+    for state, count in transactions.states:
+        yield "diamant_transactional_ids", (state,), count
+    yield "diamant_transactions_open", (), transactions.open_count
+    for age_ms, transactional_id in transactions.open:
+        yield "diamant_transaction_open_age_seconds", (transactional_id,), age_ms / 1000
 
 
 def _of_topics(snapshot: Snapshot) -> Iterator[Sample]:

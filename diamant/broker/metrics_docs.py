@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from diamant.broker.metric_table import METRICS
+from diamant.broker.request_metrics import LATENCY_BOUNDS_MS
 from diamant.cleaner.result import REASONS
 
 _PAGE = """\
@@ -22,7 +23,8 @@ _PAGE = """\
     diamant start --set diamant.http.listen=
 
 A broker inside a Python program or a test has it off unless told otherwise: `BrokerConfig(diamant_http_listen="127.0.0.1:0")`,
-then `broker.http_url`. It has no passwords and no TLS; both paths only read.
+then `broker.http_url`. It has no passwords and no TLS; these two paths only read. `/v1/faults` has a page of its own:
+[faults.md](faults.md).
 
 | path | answer |
 |---|---|
@@ -55,7 +57,14 @@ For Prometheus:
 Where Kafka has the metric, the name is what Prometheus' JMX exporter makes of Kafka's MBean with its example rules for
 Kafka (Strimzi's give the same), so that dashboards and alerts made for Kafka find it. The label `logDirectory` is the path
 without the quotes that Kafka puts around it. What begins with `diamant_` is Diamant's own. The metrics of the cleaner are
-there if there is a cleaner (`log.cleaner.enable`); its per-partition ones are there for each compacted partition.
+there if there is a cleaner (`log.cleaner.enable`); its per-partition ones are there for each compacted partition. Those of
+groups and of transactions are there once the broker has a group, or a transaction.
+
+Bounds of what one scrape shows: requests by API and version, for those that were asked for; the 10,000 greatest of all lags; the
+age of the 1,000 oldest open transactions. Recording a request takes about a microsecond. A fetch that waits for data counts
+with its wait, as in Kafka; Kafka's `FetchConsumer` is the same as `Fetch` here, as there are no followers. `request` is the API's
+name, `error` the code's; `NONE` is not counted. The upper ends of the histogram's buckets are, in
+milliseconds, {bounds}.
 
 `reason` of what was removed is one of: {reasons}.
 A metric with the label `topic` *and sum* has one sample for each topic and one without the label for all topics, those that
@@ -75,7 +84,8 @@ def metrics_page() -> str:
         mbean = "none" if metric.mbean is None else f"`{metric.mbean}`"
         labels = ", ".join(metric.labels) + (" and sum" if metric.has_sum else "")
         rows.append(f"| `{metric.name}` | {mbean} | {metric.meaning} | {metric.unit} | {metric.kind} | {labels} |\n")
-    return _PAGE.replace("{reasons}", ", ".join(f"`{reason}`" for reason in REASONS)) + "".join(rows)
+    page = _PAGE.replace("{reasons}", ", ".join(f"`{reason}`" for reason in REASONS))
+    return page.replace("{bounds}", ", ".join(f"{bound:g}" for bound in LATENCY_BOUNDS_MS)) + "".join(rows)
 
 
 def main() -> None:

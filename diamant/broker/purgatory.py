@@ -4,7 +4,10 @@ A waiter keeps what it has read so far. An append to one of its logs marks that 
 loop, only the dirty ones are read again. So a consumer of a thousand partitions costs one read per append, and
 several appends within one turn cost one check. A producer without consumers pays one dictionary lookup.
 
-Bound: one waiter per connection, since a connection's requests are handled one after the other.
+A fetch session waits for the same logs again and again. It has a `Watch` on them, which remembers what changed also between
+two fetches, so that waiting once more does not cost anything per log.
+
+Bounds: one waiter per connection, since a connection's requests are handled one after the other; one watch per session.
 """
 
 from __future__ import annotations
@@ -41,14 +44,58 @@ class _Entry:
         self.timer: asyncio.TimerHandle | None = None
 
 
+class Watch:
+    """Logs that are waited for again and again; made by `Purgatory.watch`."""
+
+    __slots__ = ("_purgatory", "dirty", "future", "logs", "timer", "waiter")
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        self._purgatory = purgatory
+        self.logs: set[Log] = set()
+        self.dirty: set[Log] = set()
+        """What changed since it was last looked at."""
+        self.waiter: Waiter | None = None
+        self.future: asyncio.Future[Any] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def add(self, log: Log) -> None:
+        """Watch one more log."""
+        self.logs.add(log)
+        self._purgatory.add_log(self, log)
+
+    def remove(self, log: Log) -> None:
+        """Watch a log no longer."""
+        self.logs.discard(log)
+        self.dirty.discard(log)
+        self._purgatory.remove_log(self, log)
+
+    def take_dirty(self) -> set[Log]:
+        """What changed since this was last asked."""
+        dirty, self.dirty = self.dirty, set()
+        return dirty
+
+    def wait(self, waiter: Waiter, future: asyncio.Future[Any], max_wait_ms: int) -> None:
+        """As `Purgatory.wait`, for the watched logs. Only one waits at a time."""
+        assert self.future is None or self.future.done()
+        self.waiter, self.future = waiter, future
+        self._purgatory.wait_again(self, waiter, future, max_wait_ms)
+
+    def close(self) -> None:
+        """Watch nothing any more; who waits is answered."""
+        if self.waiter is not None:
+            self.waiter.complete()
+        for log in list(self.logs):
+            self.remove(log)
+
+
 class Purgatory:
     """Waiters by the logs they wait for. Everything runs on the loop thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._by_log: dict[Log, set[_Entry]] = {}
-        self._dirty: set[_Entry] = set()
-        self._entries: set[_Entry] = set()
+        self._by_log: dict[Log, set[_Entry | Watch]] = {}
+        self._dirty: set[_Entry | Watch] = set()
+        self._entries: set[_Entry | Watch] = set()
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -66,6 +113,31 @@ class Purgatory:
         future.add_done_callback(lambda _: self._remove(entry))
         entry.timer = self._loop.call_later(max_wait_ms / 1000, waiter.complete)
 
+    def watch(self) -> Watch:
+        """A watch on no log yet; to be closed."""
+        return Watch(self)
+
+    def add_log(self, watch: Watch, log: Log) -> None:
+        """A watch's part of `Watch.add`."""
+        self._by_log.setdefault(log, set()).add(watch)
+
+    def remove_log(self, watch: Watch, log: Log) -> None:
+        """A watch's part of `Watch.remove`."""
+        watching = self._by_log.get(log)
+        if watching is not None:
+            watching.discard(watch)
+            if not watching:
+                del self._by_log[log]
+
+    def wait_again(self, watch: Watch, waiter: Waiter, future: asyncio.Future[Any], max_wait_ms: int) -> None:
+        """A watch's part of `Watch.wait`."""
+        if self._is_closed:
+            waiter.complete()
+            return
+        self._entries.add(watch)
+        future.add_done_callback(lambda _: self._end_wait(watch, future))
+        watch.timer = self._loop.call_later(max_wait_ms / 1000, waiter.complete)
+
     def wake(self, log: Log) -> None:
         """Something changed in `log`: more data, a moved start, deletion."""
         waiting = self._by_log.get(log)
@@ -81,12 +153,13 @@ class Purgatory:
         """Complete every waiter, and those that come later at once."""
         self._is_closed = True
         for entry in list(self._entries):
-            entry.waiter.complete()
+            if entry.waiter is not None:
+                entry.waiter.complete()
 
     def _refresh(self) -> None:
         dirty, self._dirty = self._dirty, set()
         for entry in dirty:
-            if entry.future.done():
+            if entry.future is None or entry.waiter is None or entry.future.done():
                 continue
             logs, entry.dirty = entry.dirty, set()
             try:
@@ -97,6 +170,14 @@ class Purgatory:
                 continue
             if is_complete:
                 entry.waiter.complete()
+
+    def _end_wait(self, watch: Watch, future: asyncio.Future[Any]) -> None:
+        if watch.future is not future:
+            return  # another waits already, since this was decided
+        self._entries.discard(watch)
+        if watch.timer is not None:
+            watch.timer.cancel()
+        watch.waiter = watch.future = watch.timer = None
 
     def _remove(self, entry: _Entry) -> None:
         self._entries.discard(entry)

@@ -22,10 +22,12 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
+from time import monotonic
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from diamant.broker.answer_writer import AnswerWriter, Buffer, Part, read_small
 from diamant.broker.request_memory import RequestMemory
+from diamant.broker.request_metrics import RequestMetrics
 from diamant.protocol.connection import SCRATCH_BYTES, Request, ServerConnection, count_bytes
 from diamant.protocol.errors import ProtocolError
 
@@ -59,8 +61,12 @@ ACCEPT_RETRY_S = 1
 
 class CloseConnection(Exception):
     """A request that can only be answered by closing the connection: Produce with acks=0 that failed, an API we do
-    not serve.
+    not serve. `last_bytes`, if there are any, are still sent: the beginning of an answer that is cut off on purpose.
     """
+
+    def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
+        super().__init__(reason)
+        self.last_bytes = last_bytes
 
 
 class ConnectionInfo(NamedTuple):
@@ -96,10 +102,17 @@ class Server:
     answer" (acks=0). `frame_header(api_key, version, correlation_id, body_size)` gives the bytes before a body.
     """
 
-    def __init__(self, dispatch: Dispatch, frame_header: FrameHeader, limits: ServerLimits) -> None:
-        self.dispatch = dispatch
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        frame_header: FrameHeader,
+        limits: ServerLimits,
+        metrics: RequestMetrics | None = None,
+    ) -> None:
+        self.dispatch = dispatch  # may be replaced while connections are open: it is looked up for each request
         self.frame_header = frame_header
         self.limits = limits
+        self.metrics = metrics if metrics is not None else RequestMetrics(reads_codes=False)
         self.scratch = bytearray(SCRATCH_BYTES)  # shared: nothing stays in it between two reads
         self.connections: set[Connection] = set()
         self.memory = RequestMemory(limits.max_request_memory_bytes) if limits.max_request_memory_bytes > 0 else None
@@ -126,11 +139,13 @@ class Server:
 
     def connected(self, connection: Connection) -> None:
         self.connections.add(connection)
+        self.metrics.connections_created += 1
         if self._sweep_timer is None and self.limits.max_idle_ms > 0:
             self._schedule_sweep(self.limits.max_idle_ms / 1000)
 
     def disconnected(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self.metrics.connections_closed += 1
         if not self.connections and self._idle_waiter is not None and not self._idle_waiter.done():
             self._idle_waiter.set_result(None)
 
@@ -261,6 +276,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_bytes = 0  # reserved for the frame that is being received
         self._answering_bytes = 0
         self._answers: AnswerWriter | None = None
+        self._metrics = server.metrics
+        self._handled_since_s = 0.0  # the request that is being answered; there is one at a time
         self.last_active_s = self._loop.time()
 
     # What asyncio calls
@@ -304,6 +321,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None:
             return
+        self._metrics.received_bytes += nbytes
         try:
             requests = self._frames.received(nbytes)
         except ProtocolError as error:
@@ -418,12 +436,14 @@ class Connection(asyncio.BufferedProtocol):
             self._server.memory.release(size)
 
     def _handle(self, request: Request) -> None:
+        self._handled_since_s = monotonic()
         try:
             answer = self._server.dispatch(self.info, request)
         except Exception as error:
             self._fail(request, error)
             return
         if answer is None:
+            self._count(request, None, 0)
             return
         if isinstance(answer, bytes | list | tuple | bytearray | memoryview):
             self._reply(request, answer)
@@ -453,13 +473,20 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.last_active_s = self._loop.time()
         answer = future.result()
-        if answer is not None:
+        if answer is None:
+            self._count(request, None, 0)
+        else:
             self._reply(request, answer)
         if self._waiting is None:
             self._release_answered()
         self._drain()
 
     def _fail(self, request: Request, error: BaseException) -> None:
+        if isinstance(error, CloseConnection) and error.last_bytes and self._transport is not None:
+            logger.warning("%s: connection closed: %s", self.info.peer, error)
+            self._transport.write(error.last_bytes)
+            self._transport.close()
+            return
         if isinstance(error, ProtocolError | CloseConnection):
             self._refuse(str(error))
             return
@@ -485,21 +512,28 @@ class Connection(asyncio.BufferedProtocol):
             return
         if isinstance(body, bytes | bytearray | memoryview):
             header = self._server.frame_header(request.api_key, request.api_version, request.correlation_id, len(body))
-            transport.write(header + body)
+            frame = header + body
+            transport.write(frame)
+            latency_s = monotonic() - self._handled_since_s  # as `_count`, without a call: the most frequent way
+            self._metrics.answered(request.api_key, request.api_version, latency_s, body, len(frame))
             return
-        header = self._server.frame_header(
-            request.api_key, request.api_version, request.correlation_id, count_bytes(body)
-        )
+        body_size = count_bytes(body)
+        header = self._server.frame_header(request.api_key, request.api_version, request.correlation_id, body_size)
         small = read_small(body)
         if small is not None:
             transport.write(b"".join((header, *small)))
+            self._count(request, body, len(header) + body_size)
             return
         if self._answers is None:
             self._answers = AnswerWriter(transport.get_extra_info("socket"))
         self._waiting = writing = self._answers.write([header, *body])
-        writing.add_done_callback(self._written)
+        writing.add_done_callback(partial(self._written, request, len(header) + body_size))
 
-    def _written(self, writing: asyncio.Future[None]) -> None:
+    def _count(self, request: Request, body: Buffer | Sequence[Part] | None, size: int) -> None:
+        latency_s = monotonic() - self._handled_since_s
+        self._metrics.answered(request.api_key, request.api_version, latency_s, body, size)
+
+    def _written(self, request: Request, size: int, writing: asyncio.Future[None]) -> None:
         if self._waiting is writing:
             self._waiting = None
         if writing.cancelled():
@@ -507,6 +541,7 @@ class Connection(asyncio.BufferedProtocol):
         error = writing.exception()
         if error is None:
             self.last_active_s = self._loop.time()
+            self._count(request, None, size)
             self._release_answered()
             self._drain()
             return

@@ -5,6 +5,7 @@ Counts begin at zero with the broker and only grow. Those of a deleted topic go 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from diamant.protocol.validation import NO_KEY
@@ -39,6 +40,8 @@ class BrokerTopicMetrics:
     def __init__(self, exists: Callable[[str], bool]) -> None:
         self.no_key_compacted_topic_records = 0
         """Records without a key that producers sent to compacted topics, all refused."""
+        self.errors: Counter[tuple[int, int]] = Counter()
+        """Partitions that Produce and Fetch answered an error for, by (API key, error code)."""
         self._exists = exists
         self._by_topic: dict[str, TopicCounts] = {}
         self._deleted = TopicCounts()
@@ -57,6 +60,10 @@ class BrokerTopicMetrics:
     def refused(self, record_errors: Iterable[tuple[int, str | None]]) -> None:
         """Count what a Produce was refused for. `record_errors`: index and message of each record at fault."""
         self.no_key_compacted_topic_records += sum(message == NO_KEY for _, message in record_errors)
+
+    def count_error(self, api_key: int, code: int) -> None:
+        """Count a partition that is answered by an error."""
+        self.errors[api_key, int(code)] += 1
 
     def by_topic(self) -> dict[str, TopicCounts]:
         """The counts of every topic that exists and was used."""

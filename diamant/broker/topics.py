@@ -181,8 +181,7 @@ class Topics:
         if partition_count > MAX_PARTITIONS_PER_REQUEST:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"Excessively large number of partitions per request: {partition_count}, "
-                f"at most {MAX_PARTITIONS_PER_REQUEST}",
+                "Excessively large number of partitions per request.",
             )
         overrides = dict(configs or {})
         validate_topic_configs(overrides, self._config)
@@ -255,7 +254,7 @@ class Topics:
         """
         image = self.image.topics.get(name)
         if image is None or name not in self.by_name:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = len(image.partitions)
         if count == present:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
@@ -278,7 +277,7 @@ class Topics:
                     "assignment(s) were specified.",
                 )
             for replicas in assignments:
-                self._check_replicas(replicas)
+                self.check_replicas(replicas)
 
     # -- deletion ------------------------------------------------------------------------------------------------
 
@@ -437,16 +436,24 @@ class Topics:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
             )
         for replicas in assignments.values():
-            self._check_replicas(replicas)
+            self.check_replicas(replicas)
         return len(assignments)
 
-    def _check_replicas(self, replicas: Sequence[int]) -> None:
-        node_id = self._config.node_id
-        if list(replicas) != [node_id]:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment names the brokers {list(replicas)}, the only broker is {node_id}.",
-            )
+    def check_replicas(self, replicas: Sequence[int]) -> None:
+        """Whether a partition can have these replicas (ReplicationControlManager.validateManualPartitionAssignment);
+        raises KafkaError.
+        """
+        reason = ""
+        if not replicas:
+            reason = "an empty replica list."
+        for broker_id in sorted(replicas):
+            if broker_id != self._config.node_id:
+                reason = f"broker {broker_id}, but no such broker is registered."
+                break
+            if list(replicas).count(broker_id) > 1:
+                reason = f"the broker {broker_id} more than once."
+        if reason:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}")
 
     def _check_replication_factor(self, replication_factor: int) -> None:
         if replication_factor == -1:
@@ -460,7 +467,8 @@ class Topics:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-                f"{replication_factor} cannot be reached because only 1 broker(s) are registered.",
+                f"{replication_factor} cannot be reached because only 1 broker(s) are registered or some brokers have "
+                "all their log directories cordoned.",
             )
 
 
@@ -472,7 +480,7 @@ def check_name(name: str) -> None:
     elif name in (".", ".."):
         reason = f"'{name}' is not allowed"
     elif len(name) > 249:
-        reason = f"the length of '{name[:249]}...' is longer than the max allowed length 249"
+        reason = f"the length of '{name}' is longer than the max allowed length 249"
     elif _NAME.fullmatch(name) is None:
         reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     elif name == METADATA_TOPIC:

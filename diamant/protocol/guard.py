@@ -2,11 +2,12 @@
 
 kio's reader believes what lengths and counts say: five bytes that announce an array of 34 thousand million elements
 abort the process. It also fails on tagged fields it does not know, which newer clients may send and which are to be
-skipped (KIP-482), and it does not notice bytes after the request. So every body is walked first:
+skipped (KIP-482). So every body is walked first:
 
 * every count and length must fit the bytes that are left, and the elements together must be `MAX_ELEMENTS` at most;
 * what is not nullable must not be null;
-* the body must end where the request ends;
+* the request must end within the body; bytes after it are cut off, as Kafka ignores them (librdkafka sends one in
+  AlterUserScramCredentials);
 * tagged fields that the schema does not know are cut out;
 * an int64 duration that kio cannot hold is replaced by the longest that we pass on (clients send Long.MAX_VALUE as
   retention time in OffsetCommit v2-4).
@@ -57,7 +58,7 @@ class _Walk:
 
 
 # (buffer, position, end, walk) -> position after the field. A step may return a position beyond the end, or read beyond
-# an end within the buffer: the position then never equals the end again, and the next check of a length fails as well.
+# an end within the buffer: the position then stays beyond the end, and the next check of a length fails as well.
 _Step = Callable[[bytes, int, int, _Walk], int]
 
 
@@ -78,8 +79,10 @@ def compile_guard(message: type) -> Callable[[bytes], bytes]:
             raise ProtocolError(f"{name}: body of {end} bytes ends too early") from error
         except ProtocolError as error:
             raise ProtocolError(f"{name}: {error}") from error
-        if position != end:
+        if position > end:
             raise ProtocolError(f"{name}: expected a body of {position} bytes, got {end}")
+        if position < end:
+            walk.edits.append((position, end, b""))
         return _apply(body, 0, end, walk.edits) if walk.edits else body
 
     return guard

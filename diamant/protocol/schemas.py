@@ -75,7 +75,7 @@ def response_class(api_key: int, version: int) -> type:
 def decode_request(api_key: int, version: int, body: memoryview | bytes) -> Any:
     """Decode a request's body into kio's dataclass.
 
-    Raises ProtocolError if the API or the version is not served, or if the body is not exactly one such request. The
+    Raises ProtocolError if the API or the version is not served, or if the body does not begin with such a request. The
     result shares no memory with `body`.
     """
     decoder = _request_decoders.get((api_key, version))

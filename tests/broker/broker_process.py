@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,12 +17,21 @@ GREETING = "Diamant listens on "
 class BrokerProcess:
     """One run of the broker; what it says goes to files in `log_dir`."""
 
-    def __init__(self, data_dir: Path, log_dir: Path, *, soft_file_limit: int | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        log_dir: Path,
+        *,
+        soft_file_limit: int | None = None,
+        listen: str = "127.0.0.1:0",
+        settings: Sequence[str] = (),
+    ) -> None:
         log_dir.mkdir(parents=True, exist_ok=True)
         self._out_file, self._error_file = log_dir / "stdout", log_dir / "stderr"
-        command = [sys.executable, "-m", "diamant.broker.cli", "start", "-l", "127.0.0.1:0", "-d", str(data_dir)]
+        command = [sys.executable, "-m", "diamant.broker.cli", "start", "-l", listen, "-d", str(data_dir)]
         # A crowd that connects at once overflows the default queue of 50; the system then lets each wait for seconds.
-        command += ["--set", "socket.listen.backlog.size=4096"]
+        for setting in ("socket.listen.backlog.size=4096", *settings):
+            command += ["--set", setting]
         if soft_file_limit is not None:
             command = ["/bin/sh", "-c", f'ulimit -S -n {soft_file_limit} && exec "$@"', "sh", *command]
         with self._out_file.open("wb") as out, self._error_file.open("wb") as errors:

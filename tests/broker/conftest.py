@@ -9,10 +9,10 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config import BrokerConfig
-from diamant.pytest_plugin import diamant_broker, diamant_topic
+from diamant.pytest_plugin import diamant_broker, diamant_faults, diamant_topic
 from tests.broker.wire import WireClient
 
-__all__ = ["diamant_broker", "diamant_topic"]
+__all__ = ["diamant_broker", "diamant_faults", "diamant_topic"]
 
 
 @pytest.fixture

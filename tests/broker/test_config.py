@@ -18,7 +18,18 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 REAL = json.loads((Path(__file__).parent / "golden" / "broker_configs_4.3.1.json").read_text())["configs"]
 
 # Each with its reason in the documentation of the configuration.
-OTHER_DEFAULTS = {"listeners", "log.dir", "node.id", "process.roles", "broker.id"}
+OTHER_DEFAULTS = {
+    "listeners",
+    "log.dir",
+    "node.id",
+    "process.roles",
+    "broker.id",
+    "group.initial.rebalance.delay.ms",
+    "group.coordinator.rebalance.protocols",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
+}
 # Their defaults in the real broker were covered by what its file set.
 NOT_ASKED = {"controller.listener.names", "listener.security.protocol.map"}
 

@@ -90,7 +90,7 @@ async def test_every_fetch_version_reads(wire: WireClient, version: int) -> None
             0,
             batch_of([b"a"], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True),
             -1,
-            ErrorCode.INVALID_TXN_STATE,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ),
     ],
     ids=[

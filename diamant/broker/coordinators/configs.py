@@ -92,6 +92,29 @@ COORDINATOR_CONFIGS = (
         "Longest interval that a group's own `consumer.heartbeat.interval.ms` may set.",
         at_least(1),
     ),
+    ConfigKey(
+        "group.consumer.assignment.interval.ms",
+        _INT,
+        1_000,
+        "Shortest time between two target assignments of a consumer group (KIP-1263); until it is over, members that join "
+        "wait for theirs.",
+        at_least(0),
+        is_dynamic=True,
+    ),
+    ConfigKey(
+        "group.consumer.min.assignment.interval.ms",
+        _INT,
+        0,
+        "Shortest interval that a group's own `consumer.assignment.interval.ms` may set.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "group.consumer.max.assignment.interval.ms",
+        _INT,
+        15_000,
+        "Longest interval that a group's own `consumer.assignment.interval.ms` may set.",
+        at_least(0),
+    ),
     ConfigKey("group.consumer.max.size", _INT, INT_MAX, "Members that a consumer group may have.", at_least(1)),
     ConfigKey(
         "group.consumer.assignors",
@@ -113,6 +136,7 @@ COORDINATOR_CONFIGS = (
         600_000,
         "How often subscriptions by regular expression are resolved again.",
         at_least(10_000),
+        is_internal=True,
     ),
     # Offsets
     ConfigKey("offset.metadata.max.bytes", _INT, 4_096, "Longest text that may come with a committed offset."),

@@ -1,11 +1,60 @@
-"""The group coordinator: groups by id, loaded from and written to `__consumer_offsets`."""
+"""The group coordinator: groups by id, loaded from and written to `__consumer_offsets`.
+
+All of a group is in one partition of that topic, found by the hash of its id. A change is decided, written and applied in one
+turn of the loop, so memory is what the log adds up to, and what was answered survives SIGKILL.
+
+After a start the partitions are loaded in the background (`loader.py`). Until one is loaded, requests about its groups are
+refused, and have it loaded next.
+
+Bounds: what the topic holds, which its cleaner keeps at one record per key; see `loading.py` for what reading it takes.
+
+Source: GroupCoordinatorService, GroupCoordinatorShard, CoordinatorRuntime.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
+from uuid import UUID
+
+from diamant.broker.coordinators.internal_topic import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, InternalTopic
+from diamant.broker.groups.group import Group
+from diamant.broker.groups.loader import PartitionLoader
+from diamant.broker.groups.loading import LoadedPartition
+from diamant.broker.groups.offset_expiry import expired_offsets
+from diamant.broker.groups.offsets import OffsetCommit
+from diamant.broker.topics import GROUP_OFFSETS_TOPIC, Topic
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    encode_key,
+    encode_offset_commit_key,
+    encode_offset_commit_value,
+)
+from diamant.storage.log_config import LONG_MAX
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
+    from diamant.broker.groups.classic_groups import ClassicGroups
+    from diamant.broker.groups.consumer_groups import ConsumerGroups
+
+logger = logging.getLogger(__name__)
+
+FIRST_WITH_GROUP_ID_NOT_FOUND = 9
+"""OffsetCommit: before, a generation of a group that does not exist is ILLEGAL_GENERATION."""
+
+GROUPS_PER_TURN = 200
+"""Groups that loading and expiry handle before others get their turn."""
+
+TOMBSTONES_PER_BATCH = 1000
+MAX_METADATA_BYTES = 0x7FFF
+"""What a record's string can hold, whatever `offset.metadata.max.bytes` says."""
+
+NO_RETENTION_MS = -1
 
 
 class GroupCoordinator:
@@ -13,9 +62,450 @@ class GroupCoordinator:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        config = broker.config
+        self.topic = InternalTopic(
+            broker,
+            GROUP_OFFSETS_TOPIC,
+            config.offsets_topic_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+            config.offsets_topic_compression_codec,
+        )
+        self.groups: dict[str, Group] = {}
+        self._in_use: Topic | None = None  # whose records `groups` is
+        self._loader: PartitionLoader | None = None  # None when every partition is loaded
+        self._open_transactions: dict[tuple[int, int], set[str]] = {}
+        broker.scheduler.every("expiry of offsets", config.offsets_retention_check_interval_ms, self.expire)
+
+    @cached_property
+    def classic(self) -> ClassicGroups:
+        """Groups whose members use the classic protocol; made with the first of them."""
+        from diamant.broker.groups.classic_groups import ClassicGroups
+
+        return ClassicGroups(self._broker, self)
+
+    @cached_property
+    def consumer(self) -> ConsumerGroups:
+        """Groups whose members use the consumer protocol (KIP-848); made with the first of them."""
+        from diamant.broker.groups.consumer_groups import ConsumerGroups
+
+        return ConsumerGroups(self._broker, self)
+
+    # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Load what the topic holds, in the background."""
+        self.look_for_topic()
 
     async def stop(self) -> None:
         """Let go of timers and of requests that wait."""
+        if self._loader is not None:
+            await self._loader.stop()
+        if "classic" in self.__dict__:
+            self.classic.stop(self.groups.values())
+        if "consumer" in self.__dict__:
+            self.consumer.stop()
+
+    async def loaded(self) -> None:
+        """Wait until everything is loaded that can be."""
+        if self._loader is not None:
+            await self._loader.done()
+
+    def check_usable(self, group_id: str | None, *, may_be_empty: bool = False) -> None:
+        """Whether requests about a group can be answered now.
+
+        KafkaError: INVALID_GROUP_ID for null, or "" unless `may_be_empty`; NOT_COORDINATOR if there is no topic, or its
+        partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS while its partition is being loaded, which is then loaded next.
+        """
+        if not group_id and (group_id is None or not may_be_empty):
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.")
+        if self._in_use is None or self._broker.topics.by_name.get(GROUP_OFFSETS_TOPIC) is not self._in_use:
+            self.look_for_topic()
+            if self._in_use is None:
+                raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{GROUP_OFFSETS_TOPIC} does not exist yet")
+        if self._loader is not None:
+            self._loader.check(self.topic.partition_of(group_id))
+            if self._loader.is_complete:
+                self._loader = None
+
+    @property
+    def is_loading(self) -> bool:
+        """True until every partition is loaded, or has failed."""
+        return self._loader is not None and not self._loader.is_done
+
+    # -- groups --------------------------------------------------------------------------------------------------
+
+    def group(self, group_id: str) -> Group | None:
+        """The group of that name, of any kind."""
+        return self.groups.get(group_id)
+
+    def group_or_new(self, group_id: str) -> Group:
+        """As `group`, made as a simple group if there is none. In memory only: write a record, or `forget` it again."""
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id)
+        return group
+
+    def forget(self, group_id: str) -> None:
+        """Drop a group that has neither members nor offsets from memory; its tombstones were written."""
+        group = self.groups.get(group_id)
+        if group is not None and group.classic is None and group.consumer is None and not group.offsets:
+            del self.groups[group_id]
+
+    def append(
+        self,
+        group_id: str,
+        records: Sequence[tuple[bytes, bytes | None]],
+        *,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Write `records` (from `group_records.encode_record`) of a group as one batch; the offset of the first.
+
+        They count at once. KafkaError, and nothing is written: COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE,
+        NOT_COORDINATOR if the disk failed.
+        """
+        return self._append(
+            self.topic.partition_of(group_id),
+            records,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=timestamp_ms,
+        )
+
+    def _append(
+        self,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        *,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        try:
+            return self.topic.append(
+                partition,
+                records,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                timestamp_ms=timestamp_ms,
+            )
+        except KafkaError as error:
+            if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                raise KafkaError(ErrorCode.NOT_COORDINATOR, error.detail) from error.__cause__
+            if error.code == ErrorCode.RECORD_LIST_TOO_LARGE:
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, error.detail) from None
+            raise
+
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group without members, with all its offsets.
+
+        KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, what `check_usable` and `append` raise.
+        Source: GroupCoordinatorShard.deleteGroups.
+        """
+        self.check_usable(group_id, may_be_empty=True)
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if group.has_members:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+        self._remove_offsets([(group, *place) for place in group.offsets.places()])
+        self._delete_empty(group)
+
+    def _delete_empty(self, group: Group) -> None:
+        """Write the tombstones of a group that has nothing left, and drop it."""
+        group_id = group.group_id
+        if group.consumer is not None:
+            records = self.consumer.tombstones(group)
+        else:
+            # As Kafka, for a simple group, too: one that was read back cannot tell whether it has ever had members.
+            records = [(encode_key(GroupMetadataKey(group_id)), None)]
+        self.append(group_id, records)
+        if group.classic is not None:
+            self.classic.drop(group, ErrorCode.GROUP_ID_NOT_FOUND)
+        elif group.consumer is not None:
+            self.consumer.drop(group)
+        self.forget(group_id)
+
+    # -- offsets -------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        commits: Sequence[OffsetCommit],
+        *,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        version: int,
+        retention_ms: int = NO_RETENTION_MS,
+    ) -> list[ErrorCode]:
+        """Commit offsets; one result for each of `commits`: NONE or OFFSET_METADATA_TOO_LARGE.
+
+        `generation` is the member epoch for members of consumer groups, -1 without membership; `version` that of the
+        request. KafkaError when all are refused: what `check_usable`, the group's `validate_commit` and `append` raise,
+        GROUP_ID_NOT_FOUND or ILLEGAL_GENERATION for a group that is not there. Source: OffsetMetadataManager.commitOffset.
+        """
+        self.check_usable(group_id, may_be_empty=True)
+        group = self.groups.get(group_id)
+        if group is None:
+            if generation >= 0:
+                is_known = version >= FIRST_WITH_GROUP_ID_NOT_FOUND
+                code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
+                raise KafkaError(code, f"Group {group_id} not found.")
+            group = Group(group_id)
+        _check_member(group, commits, member_id, instance_id, generation, version, is_transactional=False)
+        if group.classic is not None and member_id:
+            self.classic.seen(group.classic, member_id)
+        now_ms = self._broker.env.clock.now_ms()
+        expire_ms = -1 if retention_ms == NO_RETENTION_MS else min(now_ms + retention_ms, LONG_MAX)
+        results, records, taken = self._encode(group_id, commits, now_ms, expire_ms)
+        if records:
+            log_offset = self.append(group_id, records, timestamp_ms=now_ms)
+            self.groups[group_id] = group
+            put = group.offsets.put
+            for commit, (_, value) in zip(taken, records, strict=True):
+                put(commit.topic, commit.partition, (value, log_offset))
+                log_offset += 1
+        return results
+
+    def commit_transactional(
+        self,
+        group_id: str,
+        commits: Sequence[OffsetCommit],
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        version: int,
+    ) -> list[ErrorCode]:
+        """As `commit`, to count when `transaction_ended` says that the transaction was committed (TxnOffsetCommit).
+
+        KafkaError as `commit`, ILLEGAL_GENERATION in place of STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND, and what the log
+        says about the producer. Source: OffsetMetadataManager.commitTransactionalOffset.
+        """
+        self.check_usable(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            if generation >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"Group {group_id} not found.")
+            group = Group(group_id)
+        try:
+            _check_member(group, commits, member_id, instance_id, generation, version, is_transactional=True)
+        except KafkaError as error:
+            if error.code == ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.detail) from None
+            raise
+        now_ms = self._broker.env.clock.now_ms()
+        results, records, taken = self._encode(group_id, commits, now_ms, -1)
+        if records:
+            log_offset = self.append(
+                group_id, records, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms
+            )
+            self.groups[group_id] = group
+            self._open_transactions.setdefault((self.topic.partition_of(group_id), producer_id), set()).add(group_id)
+            for commit, (_, value) in zip(taken, records, strict=True):
+                group.offsets.put_pending(producer_id, commit.topic, commit.partition, (value, log_offset))
+                log_offset += 1
+        return results
+
+    def _encode(
+        self, group_id: str, commits: Sequence[OffsetCommit], now_ms: int, expire_ms: int
+    ) -> tuple[list[ErrorCode], list[tuple[bytes, bytes]], list[OffsetCommit]]:
+        """Results, records, and the commits that the records are for."""
+        limit = self._broker.config.offset_metadata_max_bytes
+        results, records, taken = [], [], []
+        for commit in commits:
+            topic, partition, offset, leader_epoch, metadata, topic_id = commit
+            if metadata and _is_too_long(metadata, limit):
+                results.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            results.append(ErrorCode.NONE)
+            taken.append(commit)
+            records.append(
+                (
+                    encode_offset_commit_key(group_id, topic, partition),
+                    encode_offset_commit_value(offset, leader_epoch, metadata, now_ms, expire_ms, topic_id),
+                )
+            )
+        return results, records, taken
+
+    def transaction_ended(self, partition: int, producer_id: int, is_commit: bool, marker_offset: int) -> None:
+        """A producer's marker is in `partition` of the topic, at `marker_offset`: its pending offsets count or go.
+
+        A partition that is not loaded yet will come across the marker by itself.
+        """
+        if self._loader is None:
+            self._end_transaction(partition, producer_id, is_commit)
+        else:
+            self._loader.when_read(partition, lambda: self._end_transaction(partition, producer_id, is_commit))
+
+    def _end_transaction(self, partition: int, producer_id: int, is_commit: bool) -> None:
+        for group_id in self._open_transactions.pop((partition, producer_id), ()):
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.offsets.end_transaction(producer_id, is_commit=is_commit)
+
+    def delete_offsets(self, group_id: str, places: Iterable[tuple[str, int]]) -> set[str]:
+        """Delete what a group has committed for (topic, partition); the topics that it may not, as members read them.
+
+        KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for a group with members of another kind than consumers, what
+        `check_usable` and `append` raise. Source: OffsetMetadataManager.deleteOffsets.
+        """
+        self.check_usable(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if group.classic is not None and group.has_members and not group.classic.uses_consumer_protocol:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+        wanted = list(places)
+        subscribed = {topic for topic in {topic for topic, _ in wanted} if group.is_subscribed(topic)}
+        self._remove_offsets(
+            [
+                (group, topic, partition)
+                for topic, partition in wanted
+                if topic not in subscribed and group.offsets.has(topic, partition)
+            ]
+        )
+        return subscribed
+
+    def topic_deleted(self, name: str, topic_id: UUID | None = None) -> None:
+        """Remove what groups have committed for a topic that was deleted; with its id, only what was for that very topic.
+
+        Source: OffsetMetadataManager.onTopicsDeleted.
+        """
+        if self._loader is not None:
+            for partition in self._loader.waiting_partitions():
+                self._loader.when_loaded(partition, lambda: self._remove_topic(name, topic_id))
+        self._remove_topic(name, topic_id)
+
+    def _remove_topic(self, name: str, topic_id: UUID | None) -> None:
+        places = []
+        for group in self.groups.values():
+            if name in group.offsets.committed or group.offsets.pending:
+                places += [(group, name, partition) for partition in group.offsets.partitions_of(name, topic_id)]
+        try:
+            self._remove_offsets(places)
+        except KafkaError as error:
+            logger.error("offsets for the deleted topic %s could not be removed: %s", name, error)
+
+    def _remove_offsets(self, places: Sequence[tuple[Group, str, int]]) -> None:
+        """Write tombstones, a batch of the topic's partitions at a time, and follow them."""
+        by_partition: dict[int, list[tuple[Group, str, int]]] = {}
+        for place in places:
+            by_partition.setdefault(self.topic.partition_of(place[0].group_id), []).append(place)
+        for partition, its_places in by_partition.items():
+            for start in range(0, len(its_places), TOMBSTONES_PER_BATCH):
+                some = its_places[start : start + TOMBSTONES_PER_BATCH]
+                self._append(
+                    partition,
+                    [(encode_offset_commit_key(group.group_id, topic, index), None) for group, topic, index in some],
+                )
+                for group, topic, index in some:
+                    group.offsets.remove(topic, index)
+
+    # -- expiry --------------------------------------------------------------------------------------------------
+
+    async def expire(self) -> None:
+        """Remove offsets that are past their time, and groups that have nothing left.
+
+        Source: GroupCoordinatorShard.cleanupGroupMetadata.
+        """
+        for count, group_id in enumerate(list(self.groups), start=1):
+            group = self.groups.get(group_id)
+            if group is not None and not self.is_loading:
+                self._expire_group(group)
+            if count % GROUPS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    def _expire_group(self, group: Group) -> None:
+        config = self._broker.config
+        now_ms = self._broker.env.clock.now_ms()
+        try:
+            expired = expired_offsets(group, now_ms, config.offsets_retention_minutes * 60_000)
+            self._remove_offsets([(group, *place) for place in expired])
+            if expired:
+                logger.info("group %s: %d offsets expired", group.group_id, len(expired))
+            if not group.offsets and not group.has_members:
+                self._delete_empty(group)
+        except KafkaError as error:
+            logger.error("offsets of group %s could not be expired: %s", group.group_id, error)
+
+    # -- loading -------------------------------------------------------------------------------------------------
+
+    def look_for_topic(self) -> None:
+        """Take the topic for ours as it is now: created, deleted, or deleted and created anew."""
+        topic = self._broker.topics.by_name.get(GROUP_OFFSETS_TOPIC)
+        if topic is self._in_use:
+            return
+        self._drop_everything()
+        self._in_use = topic
+        if topic is None:
+            return
+        loader = PartitionLoader(topic, self.topic.partition_count, self._take_over)
+        if not loader.is_complete:
+            self._loader = loader
+            loader.start(self._broker.config.offsets_load_buffer_size)
+
+    def _drop_everything(self) -> None:
+        """The topic is gone, and with it all groups."""
+        if self._loader is not None:
+            self._stopping = asyncio.ensure_future(self._loader.stop())
+            self._loader = None
+        for group in self.groups.values():
+            if group.classic is not None:
+                self.classic.drop(group, ErrorCode.NOT_COORDINATOR)
+        if "consumer" in self.__dict__:
+            self.consumer.stop()
+        self.groups.clear()
+        self._open_transactions.clear()
+
+    async def _take_over(self, partition: int, loaded: LoadedPartition) -> None:
+        self.groups.update(loaded.groups)
+        for group_id, producer_id in loaded.open_transactions:
+            self._open_transactions.setdefault((partition, producer_id), set()).add(group_id)
+        for count, (key, value) in enumerate(loaded.records, start=1):
+            group = self.group_or_new(key.group_id)
+            if isinstance(value, GroupMetadataValue):
+                self.classic.restore(group, value)
+            else:
+                self.consumer.restore(group, key, value)
+            if count % GROUPS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+
+def _check_member(
+    group: Group,
+    commits: Sequence[OffsetCommit],
+    member_id: str,
+    instance_id: str | None,
+    generation: int,
+    version: int,
+    *,
+    is_transactional: bool,
+) -> None:
+    """Whether these may be committed by that member; raises KafkaError for all of them."""
+    if group.classic is not None:
+        group.classic.validate_commit(member_id, instance_id, generation, version, is_transactional=is_transactional)
+    elif group.consumer is not None:
+        check = group.consumer.validate_commit(
+            member_id, instance_id, generation, version, is_transactional=is_transactional
+        )
+        if check is not None:
+            for commit in commits:
+                check(commit.topic, commit.topic_id, commit.partition)
+    elif generation >= 0:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id} has no members")
+
+
+def _is_too_long(metadata: str, limit: int) -> bool:
+    """Whether a text has more UTF-16 code units than allowed (OffsetMetadataManager.isMetadataInvalid), or does not fit."""
+    if metadata.isascii():
+        return len(metadata) > min(limit, MAX_METADATA_BYTES)
+    return len(metadata.encode("utf-16-be")) // 2 > limit or len(metadata.encode()) > MAX_METADATA_BYTES

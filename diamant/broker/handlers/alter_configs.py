@@ -1,6 +1,7 @@
 """AlterConfigs (key 33), versions 0 to 2: replace the whole set of a resource's configurations.
 
-Behaviour: what the request does not name goes back to its default. Changes are in effect when the answer comes.
+Behaviour: what the request does not name goes back to its default. Changes are in effect when the answer comes. Loggers can
+only be changed by IncrementalAlterConfigs.
 Deviations: none known. Clients should use IncrementalAlterConfigs; AKHQ, kafkajs and aiokafka still send this one.
 
 Source: ConfigurationControlManager.legacyAlterConfigs.
@@ -11,10 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.config_changes import change_configs, current_configs
+from diamant.broker.config_changes import change_configs, check_resource, stored_configs
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.server import Answer
 from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.metadata_records import BROKER_LOGGER_RESOURCE
 from diamant.protocol.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
@@ -53,12 +55,16 @@ async def _alter(broker: Broker, version: int, request: Any) -> bytes:
 
 
 def _replace(broker: Broker, resource: Any, validate_only: bool) -> None:
-    present = current_configs(broker, resource.resource_type, resource.resource_name)
-    changes: dict[str, str | None] = dict.fromkeys(present)
-    for config in resource.configs:
-        if config.value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
-        changes[config.name] = config.value
+    nulls = [config.name for config in resource.configs if config.value is None]
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+    if resource.resource_type == BROKER_LOGGER_RESOURCE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    check_resource(broker, resource.resource_type, resource.resource_name)
+    changes: dict[str, str | None] = dict.fromkeys(
+        stored_configs(broker, resource.resource_type, resource.resource_name)
+    )
+    changes.update((config.name, config.value) for config in resource.configs)
     change_configs(broker, resource.resource_type, resource.resource_name, changes, validate_only=validate_only)
 
 

@@ -26,11 +26,12 @@ logger = logging.getLogger(__name__)
 KEY = 18
 FIRST_WITH_ZERO_MINIMUM = 4
 
-SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {"metadata.version": (7, 30)}
+SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
+    "metadata.version": (7, 30),
+    "group.version": (0, 1),
+    "transaction.version": (0, 2),
+}
 """Features by name with the levels that this broker works at. A feature is listed when it is built, never before."""
-
-FEATURES_EPOCH = 0
-"""Features change at a start only, so one epoch does; -1 would make clients ignore them."""
 
 
 def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
@@ -61,7 +62,8 @@ def _encode(broker: Broker, version: int) -> bytes:
                 for name, (low, high) in SUPPORTED_FEATURES.items()
                 if low > 0 or version >= FIRST_WITH_ZERO_MINIMUM
             ],
-            "finalized_features_epoch": FEATURES_EPOCH,
+            # Clients take over features whose epoch is above the one they know. Kafka's is this offset too.
+            "finalized_features_epoch": broker.metadata.end_offset - 1,
             "finalized_features": [
                 {"name": name, "max_version_level": finalized[name], "min_version_level": finalized[name]}
                 for name in SUPPORTED_FEATURES

@@ -50,7 +50,9 @@ async def _delete(broker: Broker, version: int, request: Any) -> bytes:
     for entry in counts:
         try:
             if counts[entry] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"Duplicate topic {'name' if entry.topic_id is None else 'id'}."
+                )
             name, topic_id = _find(broker, version, entry)
             if name in doomed:
                 raise KafkaError(
@@ -63,6 +65,9 @@ async def _delete(broker: Broker, version: int, request: Any) -> bytes:
     if doomed:
         try:
             await broker.topics.delete(list(doomed))
+            if broker.has_groups:
+                for name, entry in doomed.items():
+                    broker.groups.topic_deleted(name, found[entry].topic_id)
         except REQUEST_ERRORS as error:
             errors.update(dict.fromkeys(found, error_of(error)))
         broker.scheduler.poke()

@@ -34,7 +34,11 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
             context.api_version,
             {
                 "error_code": int(code),
-                "error_message": f"endpoint type {endpoint_type} was asked of a broker",
+                "error_message": (
+                    "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+                    if is_known
+                    else f"Unsupported endpoint type {endpoint_type}"
+                ),
                 "cluster_id": "",
                 "brokers": [],
             },

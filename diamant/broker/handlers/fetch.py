@@ -4,8 +4,9 @@ Behaviour: partitions are read in the order of the request within the budget of 
 first non-empty partition is always sent whole (KIP-74). The answer waits until min_bytes are there, an error comes up
 or max_wait is over. Every partition of the request is answered exactly once, in the request's structure, with
 `records` empty rather than null. Versions: 7 sessions (KIP-227), 9 leader epochs (KIP-320), 12 diverging epochs
-(KIP-595), 13 topic ids (KIP-516). 15 to 18 add fields for brokers.
-Deviations: no fetch sessions: the answer names session 0, after which clients go on with full requests.
+(KIP-595), 13 topic ids (KIP-516). 15 to 18 add fields for brokers. Clients that ask for a session go to
+`fetch_in_session.py`.
+Deviations: none known.
 
 Source: ReplicaManager.fetchMessages and readFromLog, DelayedFetch.
 """
@@ -37,10 +38,16 @@ if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
 FIRST_WITH_TOPIC_ID = 13
+FINAL_EPOCH = -1
+"""The session epoch of a client that wants no session."""
 
 
 def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Answer:
     """Read; answer now or when there is enough."""
+    if request.session_epoch != FINAL_EPOCH or request.session_id:
+        from diamant.broker.handlers.fetch_in_session import handle_in_session
+
+        return handle_in_session(broker, context, request)
     fetch = PendingFetch(
         broker.topics, broker.topic_metrics, context.api_version, request, broker.config.fetch_max_bytes
     )
@@ -122,6 +129,9 @@ class PendingFetch:
 
     def encode(self) -> list[Any]:
         """The response body: buffers and ranges of log files."""
+        return self._encode()
+
+    def _encode(self, session_id: int = 0) -> list[Any]:
         if self._size:
             self._count()
         position = 0
@@ -130,7 +140,7 @@ class PendingFetch:
             following = position + len(partitions)
             topics.append(FetchTopicResult(name, topic_id, self._results[position:following]))
             position = following
-        return encode_fetch_response(self._version, topics)
+        return encode_fetch_response(self._version, topics, session_id=session_id)
 
     def _count(self) -> None:
         for (name, topic_id, _), result in zip(self._wanted, self._results, strict=True):
@@ -166,7 +176,9 @@ class PendingFetch:
             )
         except REQUEST_ERRORS as error:
             self._is_urgent = True
-            return FetchPartitionResult(wanted.index, error_of(error)[0])
+            code, _ = error_of(error)
+            self._metrics.count_error(API.key, code)
+            return FetchPartitionResult(wanted.index, code)
         return _result(wanted.index, read)
 
 

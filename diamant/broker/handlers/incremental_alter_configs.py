@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.config import BROKER_CONFIGS
-from diamant.broker.config_changes import change_configs, current_configs
+from diamant.broker.config_changes import change_configs, check_resource, stored_configs
 from diamant.broker.config_key import ConfigType, format_value
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.server import Answer
 from diamant.broker.topic_config import append_to_list, subtract_from_list
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.metadata_records import TOPIC_RESOURCE
+from diamant.protocol.metadata_records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.protocol.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ async def _alter(broker: Broker, version: int, request: Any) -> bytes:
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            present = current_configs(broker, resource.resource_type, resource.resource_name)
+            _check_operations(resource)
+            check_resource(broker, resource.resource_type, resource.resource_name)
+            present = stored_configs(broker, resource.resource_type, resource.resource_name)
             change_configs(
                 broker,
                 resource.resource_type,
@@ -65,16 +67,21 @@ async def _alter(broker: Broker, version: int, request: Any) -> bytes:
     return encode_response_fields(KEY, version, {"responses": responses})
 
 
+def _check_operations(resource: Any) -> None:
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [config.name for config in resource.configs if config.config_operation != DELETE and config.value is None]
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+
+
 def _changes(resource: Any, present: Mapping[str, str]) -> dict[str, str | None]:
     changes: dict[str, str | None] = {}
     for config in resource.configs:
         name, operation, value = config.name, config.config_operation, config.value
-        if name in changes:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
         if operation == DELETE:
             changes[name] = None
-        elif value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
         elif operation == SET:
             changes[name] = value
         elif operation in (APPEND, SUBTRACT):
@@ -88,10 +95,17 @@ def _changed_list(resource_type: int, operation: int, name: str, current: str | 
     if resource_type == TOPIC_RESOURCE:
         change = append_to_list if operation == APPEND else subtract_from_list
         return change(name, current, value)
-    key = BROKER_CONFIGS.get(name)
+    word = "APPEND" if operation == APPEND else "SUBTRACT"
+    if resource_type == BROKER_LOGGER_RESOURCE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{word} operation is not allowed for the BROKER_LOGGER resource")
+    key = BROKER_CONFIGS.get(name) if resource_type == BROKER_RESOURCE else None
     if key is None or key.type is not ConfigType.LIST:
+        # Kafka's controller knows of lists among the configurations of topics and brokers only.
         raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"Can't append to or subtract from key {name} because its type is not LIST."
+            ErrorCode.INVALID_CONFIG,
+            f"Config value {word.lower()} is not allowed for config key: {name}"
+            if resource_type == BROKER_RESOURCE
+            else f"Can't {word} to key {name} because its type is not LIST.",
         )
     entries = _split(current if current is not None else format_value(key.default) or "")
     given = _split(value)

@@ -1,17 +1,20 @@
-"""InitProducerId (key 22), versions 0 to 5: a fresh producer id for an idempotent producer.
+"""InitProducerId (key 22), versions 0 to 5: a producer id for an idempotent or transactional producer.
 
-Versions: 3 lets a producer name its old id and epoch (KIP-360): an idempotent one gets a new id all the same, as from
-Kafka.
-Deviations: transactional ids are refused until there is a transaction coordinator.
+Behaviour: without a transactional id a fresh id with epoch 0. With one, the id's producer with an epoch that fences all
+before it; an open transaction is aborted first, and the client told to come again. Versions: 3 lets a producer name its old
+id and epoch (KIP-360): an idempotent one gets a new id all the same, as from Kafka. 4 knows PRODUCER_FENCED, 5
+TRANSACTION_ABORTABLE, which is never given here.
+Deviations: none known.
 
-Source: TransactionCoordinator.handleInitProducerId.
+Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.dispatch import Api, RequestContext
+from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.server import Answer
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.schemas import decode_request, encode_response_fields
@@ -20,29 +23,57 @@ if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
 KEY = 22
+FIRST_WITH_PRODUCER_FENCED = 4
+NOBODY = (-1, -1)
 
 
 def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
-    """Hand out the next id; a coroutine only when a new block of ids has to be recorded first."""
+    """Hand out an id; a coroutine only when a new block of ids has to be recorded first."""
     version = context.api_version
+    expected = (getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
+    if expected != NOBODY and -1 in expected:
+        return _encode(version, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        is_empty = request.transactional_id == ""
-        return _encode(version, ErrorCode.INVALID_REQUEST if is_empty else ErrorCode.UNSUPPORTED_VERSION, -1)
+        return _transactional(broker, version, request, None if expected == NOBODY else expected)
     producer_id = broker.producer_ids.take()
     if producer_id is None:
         return _with_new_block(broker, version)
-    return _encode(version, ErrorCode.NONE, producer_id)
+    return _encode(version, ErrorCode.NONE, producer_id, 0)
+
+
+def _transactional(broker: Broker, version: int, request: Any, expected: tuple[int, int] | None) -> Answer:
+    from diamant.broker.transactions.transaction import ProducerIdAndEpoch
+
+    coordinator = broker.transactions
+    step = partial(
+        coordinator.init_producer_id,
+        request.transactional_id,
+        round(request.transaction_timeout.total_seconds() * 1000),
+        None if expected is None else ProducerIdAndEpoch(*expected),
+    )
+
+    def answer(new_producer_id: int | None) -> bytes:
+        try:
+            return _encode(version, ErrorCode.NONE, *step(new_producer_id))
+        except REQUEST_ERRORS as error:
+            return _encode(version, _known_code(version, error_of(error)[0]))
+
+    return coordinator.with_producer_id(answer, lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+
+
+def _known_code(version: int, code: int) -> int:
+    if code == ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
 
 
 async def _with_new_block(broker: Broker, version: int) -> bytes:
-    return _encode(version, ErrorCode.NONE, await broker.producer_ids.take_slowly())
+    return _encode(version, ErrorCode.NONE, await broker.producer_ids.take_slowly(), 0)
 
 
-def _encode(version: int, code: ErrorCode, producer_id: int) -> bytes:
+def _encode(version: int, code: int, producer_id: int = -1, producer_epoch: int = -1) -> bytes:
     return encode_response_fields(
-        KEY,
-        version,
-        {"error_code": int(code), "producer_id": producer_id, "producer_epoch": 0 if code is ErrorCode.NONE else -1},
+        KEY, version, {"error_code": int(code), "producer_id": producer_id, "producer_epoch": producer_epoch}
     )
 
 

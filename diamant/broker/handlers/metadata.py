@@ -162,7 +162,8 @@ def _wanted(
         check_name(name)
         code = errors[name].code if name in errors else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except KafkaError as error:
-        code = error.code if error.code is ErrorCode.INVALID_REQUEST else ErrorCode.INVALID_TOPIC_EXCEPTION
+        is_reserved = error.code is ErrorCode.INVALID_REQUEST  # a sound name that no topic may have
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_reserved else ErrorCode.INVALID_TOPIC_EXCEPTION
     return MetadataTopic(name, None, (), is_internal=name in INTERNAL_TOPICS, error_code=code)
 
 

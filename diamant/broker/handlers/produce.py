@@ -2,25 +2,28 @@
 
 Behaviour: acks 0, 1 and -1 are the same append, as there is one replica; acks=0 has no answer, and a failure closes
 the connection so that the client notices. A topic with `flush.messages` answers once the records are on disk. Produce
-creates no topics. Versions: 8 adds errors of single records (KIP-467), 9 is flexible, 13 has topic ids (KIP-516). 10
-and 12 (new leader; implicit AddPartitionsToTxn) change nothing here.
-Deviations: none known; transactional batches are refused until there is a transaction coordinator.
+creates no topics. Transactional batches are taken if their partition is part of the producer's transaction, see
+`transactions/verification.py`. Versions: 8 adds errors of single records (KIP-467), 9 is flexible, 11 knows
+TRANSACTION_ABORTABLE, 12 adds partitions to the transaction (TV2, KIP-890), 13 has topic ids (KIP-516). 10 (new leader)
+changes nothing here.
+Deviations: none known.
 
-Source: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords.
+Source: KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.server import Answer, CloseConnection
 from diamant.broker.topics import INTERNAL_TOPICS
-from diamant.protocol.batch import HEADER_SIZE
+from diamant.protocol.batch import HEADER_SIZE, NO_PRODUCER_ID, PRODUCER_ID
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.produce import (
     ProducePartitionResult,
@@ -42,6 +45,10 @@ ADMIN_CLIENT_ID = "__admin_client"
 
 IS_TRANSACTIONAL = 0x10
 ATTRIBUTES_LOW_BYTE = 22
+FIRST_WITH_ABORTABLE = 11
+FIRST_TV2 = 12
+_PRODUCER = Struct(">qhi")
+"""Producer id, epoch and base sequence, as they stand in a batch's header."""
 _NO_RECORDS = memoryview(b"")
 _UNANSWERED = ProducePartitionResult(0, int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1, -1)
 
@@ -90,18 +97,25 @@ class Appending:
         self._version = context.api_version
         self._results: list[ProduceTopicResult] = []
         self._to_flush: list[Log] = []
+        self._refused: KafkaError | None = None
+        """What is wrong with the request as a whole."""
+        self._refused_writes: Mapping[tuple[str, int], KafkaError] = {}
+        """What the transaction coordinator has against writing to a partition."""
         self.heavy: list[HeavyPart] = []
 
     def append_light(self) -> None:
         """Append until a batch is heavy; that and all after it are left in `heavy`."""
         version = self._version
+        self._verify_transaction()
         for name, topic_id, partitions in self._request.topics:
             topic_results: list[ProducePartitionResult] = []
             for index, sent in partitions:
                 records = _NO_RECORDS if sent is None else sent
                 log: Log | None = None
                 try:
-                    log = self._log(name, topic_id, index, sent)
+                    log = self._log(name, topic_id, index)
+                    if self._refused_writes:
+                        self._check_sequence(log)
                     if self.heavy:
                         raise HeavyBatch
                     checked = log.check_batch(records, produce_version=version, is_light=True)
@@ -120,10 +134,12 @@ class Appending:
         for results, position, name, topic_id, index, records in self.heavy:
             log: Log | None = None
             try:
-                log = self._log(name, topic_id, index, records)
+                log = self._log(name, topic_id, index)
                 check = partial(log.check_batch, records, produce_version=self._version)
                 checked = await loop.run_in_executor(self._broker.batch_checkers, check)
-                log = self._log(name, topic_id, index, records)  # it may have been deleted meanwhile
+                # Meanwhile it may have been deleted, or the transaction may have ended.
+                log = self._log(name, topic_id, index)
+                self._verify_again(log, records)
                 results[position] = self._append(log, index, checked)
             except REQUEST_ERRORS as error:
                 results[position] = self._refuse(index, log, error)
@@ -144,14 +160,84 @@ class Appending:
             return _answer_when_flushed(self._broker, self._version, self._results, self._to_flush)
         return encode_produce_response(self._version, self._results)
 
-    def _log(self, name: str | None, topic_id: UUID | None, index: int, records: memoryview | None) -> Log:
+    def _log(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
         acks = self._request.acks
         if not -1 <= acks <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}, expected -1, 0 or 1")
-        topics = self._broker.topics
-        log = topics.log_by_id(topic_id, index) if self._version >= FIRST_WITH_TOPIC_ID else topics.log(name, index)
-        _check_allowed(log, self._context, acks, records)
+        if self._refused is not None:
+            raise self._refused
+        log = self._find(name, topic_id, index)
+        _check_allowed(log, self._context, acks)
+        refused = self._refused_writes.get((log.topic, index)) if self._refused_writes else None
+        if refused is not None and refused.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            raise refused
         return log
+
+    def _find(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
+        topics = self._broker.topics
+        return topics.log_by_id(topic_id, index) if self._version >= FIRST_WITH_TOPIC_ID else topics.log(name, index)
+
+    # -- transactions ----------------------------------------------------------------------------------------------------
+
+    def _verify_transaction(self) -> None:
+        """Ask the coordinator about all transactional batches of the request at once."""
+        transactional = [
+            (name, topic_id, index, records)
+            for name, topic_id, partitions in self._request.topics
+            for index, records in partitions
+            if records is not None and _is_transactional(records)
+        ]
+        if not transactional or not -1 <= self._request.acks <= 1:
+            return
+        if self._request.transactional_id is None:
+            self._refused = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "")
+            return
+        producers = set()
+        writes = []
+        for name, topic_id, index, records in transactional:
+            producer_id, producer_epoch, base_sequence = _PRODUCER.unpack_from(records, PRODUCER_ID)
+            if producer_id == NO_PRODUCER_ID:
+                continue
+            producers.add((producer_id, producer_epoch))
+            try:
+                log = self._find(name, topic_id, index)
+                _check_allowed(log, self._context, self._request.acks)
+            except KafkaError:
+                continue  # it is answered for when its turn comes
+            writes.append((log, base_sequence))
+        if len(producers) > 1:
+            self._refused = KafkaError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
+            )
+        elif writes:
+            self._refused_writes = self._ask(producers.pop(), writes)
+
+    def _check_sequence(self, log: Log) -> None:
+        """Raise what is an error of the log in Kafka, whose answer has the log's start."""
+        refused = self._refused_writes.get((log.topic, log.partition))
+        if refused is not None:
+            raise refused
+
+    def _verify_again(self, log: Log, records: memoryview) -> None:
+        if not _is_transactional(records):
+            return
+        producer_id, producer_epoch, base_sequence = _PRODUCER.unpack_from(records, PRODUCER_ID)
+        if producer_id != NO_PRODUCER_ID:
+            for refused in self._ask((producer_id, producer_epoch), [(log, base_sequence)]).values():
+                raise refused
+
+    def _ask(self, producer: tuple[int, int], writes: list[tuple[Log, int]]) -> Mapping[tuple[str, int], KafkaError]:
+        from diamant.broker.transactions.transaction import ProducerIdAndEpoch
+        from diamant.broker.transactions.verification import Support, Write
+
+        assert self._request.transactional_id is not None
+        return self._broker.transactions.verification.check(
+            self._request.transactional_id,
+            ProducerIdAndEpoch(*producer),
+            [Write(*write) for write in writes],
+            Support(self._version >= FIRST_WITH_ABORTABLE, self._version >= FIRST_TV2),
+            is_enabled=self._broker.config.transaction_partition_verification_enable,
+        )
 
     def _append(self, log: Log, index: int, checked: CheckedBatch) -> ProducePartitionResult:
         appended = log.append_checked(checked)
@@ -167,10 +253,16 @@ class Appending:
     def _refuse(self, index: int, log: Log | None, error: Exception) -> ProducePartitionResult:
         if isinstance(error, KafkaError) and error.record_errors:
             self._broker.topic_metrics.refused(error.record_errors)
-        return _refused(index, log, error)
+        refused = _refused(index, log, error)
+        self._broker.topic_metrics.count_error(API.key, refused.error_code)
+        return refused
 
 
-def _check_allowed(log: Log, context: RequestContext, acks: int, records: memoryview | None) -> None:
+def _is_transactional(records: memoryview) -> bool:
+    return len(records) >= HEADER_SIZE and bool(records[ATTRIBUTES_LOW_BYTE] & IS_TRANSACTIONAL)
+
+
+def _check_allowed(log: Log, context: RequestContext, acks: int) -> None:
     if log.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is internal: clients may not write to it")
     if acks == -1 and log.config.min_insync_replicas > 1:
@@ -179,8 +271,6 @@ def _check_allowed(log: Log, context: RequestContext, acks: int, records: memory
             f"The size of the current ISR : 1 is insufficient to satisfy the min.isr requirement of "
             f"{log.config.min_insync_replicas} for partition {log.topic}-{log.partition}",
         )
-    if records is not None and len(records) >= HEADER_SIZE and records[ATTRIBUTES_LOW_BYTE] & IS_TRANSACTIONAL:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactional batch without an ongoing transaction")
 
 
 def _refused(index: int, log: Log | None, error: Exception) -> ProducePartitionResult:
@@ -204,6 +294,7 @@ async def _answer_when_flushed(
             if log is not None and not result.error_code:
                 error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be synced to disk")
                 topic.partitions[position] = _refused(result.index, log, error)
+                broker.topic_metrics.count_error(API.key, error.code)
     return encode_produce_response(version, results)
 
 

@@ -1,21 +1,511 @@
-"""The transaction coordinator: transactions by id, loaded from and written to `__transaction_state`."""
+"""The transaction coordinator: transactions by id, loaded from and written to `__transaction_state`.
+
+Every change takes one turn of the loop: decide (`transaction`), append the record, change memory, write what follows
+from it. A commit is PrepareCommit in the log, a marker in each partition, CompleteCommit in the log. SIGKILL between any
+two of these leaves a directory from which the next start goes on: Prepare* is where the decision stands, and markers
+written twice do no harm. Only where a partition cannot take its marker (a failing disk) does a transaction stay in
+Prepare* while the broker runs. It is tried again with growing pauses, and whenever its producer asks.
+
+Differences from Kafka: markers are written before EndTxn is answered, so the next transaction need not wait for them.
+
+Memory: one `Transaction` (about 500 bytes and 100 for each open partition) per transactional id that was used within
+`transactional.id.expiration.ms`; as in Kafka nothing else bounds their number.
+
+Source: TransactionCoordinator, TransactionStateManager.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from diamant.broker.coordinators.internal_topic import InternalTopic, KeyValue
+from diamant.broker.scheduler import Job, Periodic
+from diamant.broker.topics import TRANSACTION_STATE_TOPIC, Topic
+from diamant.broker.transactions import loading, markers
+from diamant.broker.transactions import transaction as life
+from diamant.broker.transactions.transaction import (
+    ENDING,
+    ONGOING,
+    NewProducerIdNeeded,
+    ProducerIdAndEpoch,
+    TopicPartition,
+    Transaction,
+)
+from diamant.broker.transactions.verification import Verification
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.transaction_records import encode_key, encode_value
+from diamant.storage.errors import StorageError
+from diamant.storage.metadata_features import TRANSACTION_VERSION
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY_S, MAX_RETRY_S = 0.1, 10.0
+"""Pauses between tries to write markers that a partition refused."""
+
+TOMBSTONE_BATCH = 500
+"""Tombstones in one batch: their keys stay far below any sensible `max.message.bytes`."""
+
+MAX_TRANSACTIONAL_ID_BYTES = 0x7FFF
+
+_Result = TypeVar("_Result")
 
 
 class TransactionCoordinator:
     """All transactions of the broker. The loop thread owns it."""
 
     def __init__(self, broker: Broker) -> None:
+        config = broker.config
         self._broker = broker
+        self.topic = InternalTopic(
+            broker,
+            TRANSACTION_STATE_TOPIC,
+            config.transaction_state_log_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": "1",
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+        self.transactions: dict[str, Transaction] = {}
+        """By transactional id; to be read only."""
+        self.verification = Verification(self)
+        self._open: dict[str, None] = {}
+        """Ids of transactions that are under way, oldest first."""
+        self._missing_markers: dict[str, frozenset[TopicPartition]] = {}
+        self._retry_s = FIRST_RETRY_S
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._loaded_topic: Topic | None = None
+        self._loaded: set[int] = set()
+        self._to_load: list[int] = []
+        self._loading: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self._timeouts = Periodic(broker.env.clock, config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
+        self._expiry = Periodic(broker.env.clock, config.transaction_remove_expired_transaction_cleanup_interval_ms)
+        broker.scheduler.add(Job("transaction timeouts", self._timeouts_due_ms, self._abort_timed_out))
+        broker.scheduler.add(Job("expiry of transactional ids", self._expiry_due_ms, self._remove_expired))
+
+    # -- life ------------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load what the topic holds, in the background."""
+        """Load what the topic holds, in the background; what a request asks for comes first."""
+        if self._has_topic():
+            self._load_all()
 
     async def stop(self) -> None:
-        """Let go of timers and of requests that wait."""
+        """Let go of timers and of the loading under way."""
+        self._is_stopped = True
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+        task, self._loading = self._loading, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    @property
+    def server_version(self) -> int:
+        """The finalized `transaction.version`: 0, 1 or 2."""
+        return self._broker.metadata.image.features.get(TRANSACTION_VERSION, 0)
+
+    @property
+    def open_transactions(self) -> list[Transaction]:
+        """Transactions that are under way or ending, the one opened first at the front."""
+        return [self.transactions[transactional_id] for transactional_id in self._open]
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some transactions are not in memory yet."""
+        return bool(self._to_load)
+
+    # -- what requests ask -----------------------------------------------------------------------------------------------
+
+    def look_up(self, transactional_id: str) -> Transaction | None:
+        """Return what is known of an id.
+
+        KafkaError: INVALID_REQUEST for the empty id; NOT_COORDINATOR as long as the topic does not exist (FindCoordinator
+        makes it) or its partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        self._check_loaded(transactional_id)
+        return self.transactions.get(transactional_id)
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """As `look_up`, with the markers of the last transaction written if that is possible by now."""
+        txn = self.look_up(transactional_id)
+        if txn is not None and txn.state in ENDING:
+            txn = self._finish(txn)
+        return txn
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        new_producer_id: int | None = None,
+    ) -> ProducerIdAndEpoch:
+        """Give a transactional producer its id and an epoch that fences all before it (InitProducerId).
+
+        NewProducerIdNeeded without `new_producer_id` if one is. KafkaError: as `find`; INVALID_TRANSACTION_TIMEOUT,
+        PRODUCER_FENCED; CONCURRENT_TRANSACTIONS while a transaction is under way, which is thereby aborted.
+        """
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        if not 0 < timeout_ms <= self._broker.config.transaction_max_timeout_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"a timeout of {timeout_ms} ms, expected 1 to {self._broker.config.transaction_max_timeout_ms} "
+                "(transaction.max.timeout.ms)",
+            )
+        txn = self.find(transactional_id)
+        now_ms = self._now_ms()
+        if txn is None:
+            if new_producer_id is None:
+                raise NewProducerIdNeeded
+            return self._put(life.created(transactional_id, new_producer_id, timeout_ms, now_ms)).identity
+        following = life.initialized(
+            txn,
+            expected,
+            timeout_ms,
+            now_ms,
+            new_producer_id=new_producer_id,
+            server_version=self.server_version,
+        )
+        if following.state in ENDING:
+            self._finish(self._put(following))
+            raise KafkaError(
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+                f"the open transaction of {transactional_id} had to be aborted first, come again",
+            )
+        return self._put(following).identity
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        *,
+        client_version: int,
+    ) -> None:
+        """Make partitions part of the transaction, which begins with the first of them.
+
+        The caller has seen to it that they exist. KafkaError: as `find`, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+        CONCURRENT_TRANSACTIONS; UNSUPPORTED_VERSION for TV2 if not even `transaction.version` 1 is finalized.
+        """
+        self._check_client_version(client_version)
+        txn = self._known(transactional_id)
+        following = life.with_partitions(txn, producer, partitions, self._now_ms(), client_version=client_version)
+        if following is not txn:
+            self._put(following)
+
+    def verify_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Collection[TopicPartition]:
+        """Return the partitions that are part of the producer's transaction. KafkaError: as `add_partitions`."""
+        txn = self._known(transactional_id)
+        life.check_producer(txn, producer)
+        return txn.partitions
+
+    def end(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        *,
+        is_commit: bool,
+        client_version: int,
+        new_producer_id: int | None = None,
+    ) -> ProducerIdAndEpoch:
+        """Commit or abort; who the producer is from now on (with `client_version` 2 its epoch is raised).
+
+        NewProducerIdNeeded without `new_producer_id` if one is. KafkaError: as `add_partitions`, INVALID_TXN_STATE.
+        """
+        self._check_client_version(client_version)
+        txn = self._known(transactional_id)
+        ending = life.ended(
+            txn,
+            producer,
+            is_commit=is_commit,
+            client_version=client_version,
+            now_ms=self._now_ms(),
+            new_producer_id=new_producer_id,
+        )
+        if ending is None:
+            return txn.identity
+        ended = self._finish(self._put(ending))
+        if ended.state in ENDING and ended.next_producer_id != life.NO_PRODUCER_ID:
+            return ProducerIdAndEpoch(ended.next_producer_id, 0)
+        return ended.identity
+
+    def with_producer_id(
+        self, step: Callable[[int | None], _Result], without: Callable[[], _Result]
+    ) -> _Result | Coroutine[Any, Any, _Result]:
+        """Do `step(None)`, and again with a new producer id if it raises NewProducerIdNeeded; `without()` if none can be had.
+
+        The result, or a coroutine that gives it where a block of ids must be recorded first.
+        """
+        try:
+            return step(None)
+        except NewProducerIdNeeded:
+            producer_id = self._broker.producer_ids.take()
+            return self._with_new_block(step, without) if producer_id is None else step(producer_id)
+
+    async def _with_new_block(self, step: Callable[[int | None], _Result], without: Callable[[], _Result]) -> _Result:
+        try:
+            producer_id = await self._broker.producer_ids.take_slowly()
+        except (StorageError, OSError) as error:
+            logger.error("no producer ids: %s", error)
+            return without()
+        return step(producer_id)
+
+    def check_all_loaded(self) -> None:
+        """KafkaError COORDINATOR_LOAD_IN_PROGRESS as long as some transactions are not in memory yet."""
+        if self._has_topic():
+            self._load_all()
+        if self._to_load:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                f"{len(self._to_load)} partitions of {self.topic.name} are still to be read",
+            )
+
+    def partitions_without_marker(self, txn: Transaction) -> frozenset[TopicPartition]:
+        """Return the partitions of a transaction, of one that is ending those whose markers are missing."""
+        return self._missing_markers.get(txn.transactional_id, txn.partitions)
+
+    # -- changes ---------------------------------------------------------------------------------------------------------
+
+    def _check_client_version(self, client_version: int) -> None:
+        """A client that follows the finalized features never fails this; Kafka could not write its records either."""
+        if client_version >= 2 and self.server_version < 1:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, "transaction.version is 0: transactions are ended as they were before it"
+            )
+
+    def _known(self, transactional_id: str) -> Transaction:
+        txn = self.find(transactional_id)
+        if txn is None:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"no producer has the transactional id {transactional_id}"
+            )
+        return txn
+
+    def _put(self, txn: Transaction) -> Transaction:
+        """Write a transaction down, then let it count. KafkaError if it could not be written; nothing changed then."""
+        transactional_id = txn.transactional_id
+        value = encode_value(life.to_value(txn), 1 if self.server_version >= 1 else 0)
+        record = KeyValue(encode_key(transactional_id), value)
+        try:
+            self.topic.append(self.topic.partition_of(transactional_id), [record])
+        except KafkaError as error:
+            raise _append_error(error) from error
+        self._take(txn)
+        return txn
+
+    def _take(self, txn: Transaction) -> None:
+        self.transactions[txn.transactional_id] = txn
+        if txn.state is ONGOING or txn.state in ENDING:
+            if not self._open:
+                self._timeouts.done()
+                self._broker.scheduler.poke()
+            self._open.setdefault(txn.transactional_id)
+        else:
+            self._open.pop(txn.transactional_id, None)
+
+    def _finish(self, txn: Transaction) -> Transaction:
+        """Write the markers that are missing, and that it is complete; the transaction as it is then.
+
+        Never raises: what cannot be done now is done later.
+        """
+        transactional_id = txn.transactional_id
+        missing = markers.write_markers(
+            self._broker,
+            self._missing_markers.get(transactional_id, txn.partitions),
+            producer_id=txn.producer_id,
+            producer_epoch=txn.producer_epoch,
+            is_commit=txn.is_commit,
+            coordinator_epoch=self._coordinator_epoch(transactional_id),
+        )
+        try:
+            if not missing:
+                done = self._put(life.completed(txn, self._now_ms()))
+                self._missing_markers.pop(transactional_id, None)
+                return done
+        except KafkaError as error:
+            logger.error("the end of transaction %s could not be written: %s", transactional_id, error.detail)
+        self._missing_markers[transactional_id] = missing
+        self._retry_later()
+        return txn
+
+    def _coordinator_epoch(self, transactional_id: str) -> int:
+        return self.topic.log(self.topic.partition_of(transactional_id)).leader_epoch
+
+    def _now_ms(self) -> int:
+        return self._broker.env.clock.now_ms()
+
+    def _retry_later(self) -> None:
+        if self._retry_timer is None and not self._is_stopped:
+            self._retry_timer = asyncio.get_running_loop().call_later(self._retry_s, self._retry)
+            self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
+
+    def _retry(self) -> None:
+        self._retry_timer = None
+        for transactional_id in list(self._missing_markers):
+            self._finish(self.transactions[transactional_id])
+        if not self._missing_markers:
+            self._retry_s = FIRST_RETRY_S
+
+    # -- loading ---------------------------------------------------------------------------------------------------------
+
+    def _has_topic(self) -> bool:
+        """Whether the topic exists; what is known from one that was deleted is forgotten."""
+        topic = self._broker.topics.by_name.get(self.topic.name)
+        if topic is not self._loaded_topic:
+            self._loaded_topic = topic
+            for state in (self.transactions, self._open, self._missing_markers, self._loaded, self._to_load):
+                state.clear()
+        return topic is not None
+
+    def _check_loaded(self, transactional_id: str) -> None:
+        if not self._has_topic():
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name} does not exist: ask FindCoordinator first")
+        partition = self.topic.partition_of(transactional_id)
+        if partition in self._loaded:
+            return
+        try:
+            log = self.topic.log(partition)
+            if loading.is_small(log):
+                self._adopt(partition, loading.load_at_once(log))
+                return
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, error.detail) from error
+        except OSError as error:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{partition} cannot be read") from error
+        self._load_all()
+        self._to_load.remove(partition)
+        self._to_load.insert(0, partition)
+        raise KafkaError(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic.name}-{partition} is being read, come again"
+        )
+
+    def _load_all(self) -> None:
+        """Have all partitions read that are not yet."""
+        known = self._loaded.union(self._to_load)
+        self._to_load += [partition for partition in range(self.topic.partition_count) if partition not in known]
+        if self._to_load and self._loading is None and not self._is_stopped:
+            self._loading = asyncio.get_running_loop().create_task(self._load())
+
+    async def _load(self) -> None:
+        while self._to_load:
+            partition, topic = self._to_load[0], self._loaded_topic
+            found: dict[str, Transaction] | None = {}
+            try:
+                log = self.topic.log(partition)
+                found = loading.load_at_once(log) if loading.is_small(log) else await loading.load(log)
+            except (KafkaError, OSError) as error:
+                # It is tried again, and answered for, when somebody asks for one of its ids.
+                logger.error("%s-%d cannot be read: %s", self.topic.name, partition, error)
+                found = None
+            # Meanwhile a request may have had it read, or the topic may have been deleted.
+            if partition in self._to_load and topic is self._loaded_topic:
+                self._to_load.remove(partition)
+                if found is not None:
+                    self._adopt(partition, found)
+            await asyncio.sleep(0)
+        self._loading = None
+
+    def _adopt(self, partition: int, found: dict[str, Transaction]) -> None:
+        """Take over a partition that was read, and finish the transactions whose end was decided."""
+        self._loaded.add(partition)
+        if partition in self._to_load:
+            self._to_load.remove(partition)
+        unfinished = []
+        for txn in found.values():
+            self._take(txn)
+            if txn.state in ENDING:
+                unfinished.append(txn)
+        for txn in unfinished:
+            logger.info("%s: %s of transaction %s is finished", self.topic.name, txn.state.label, txn.transactional_id)
+            self._finish(txn)
+        if found:
+            self._broker.scheduler.poke()
+
+    # -- by the clock ----------------------------------------------------------------------------------------------------
+
+    def _timeouts_due_ms(self) -> int | None:
+        return self._timeouts.due_ms() if self._open else None
+
+    async def _abort_timed_out(self) -> None:
+        self._timeouts.done()
+        now_ms = self._now_ms()
+        for transactional_id in list(self._open):
+            txn = self.transactions.get(transactional_id)
+            if txn is not None and txn.is_timed_out(now_ms):
+                await self._abort(transactional_id)
+            elif txn is not None and txn.state in ENDING:
+                self._finish(txn)
+
+    async def _abort(self, transactional_id: str) -> None:
+        def abort(new_producer_id: int | None) -> None:
+            txn = self.transactions.get(transactional_id)
+            now_ms = self._now_ms()
+            if txn is None or not txn.is_timed_out(now_ms):
+                return  # it ended while an id was fetched
+            aborted = life.fenced(txn, now_ms, server_version=self.server_version, new_producer_id=new_producer_id)
+            self._finish(self._put(aborted))
+            logger.info("transaction %s was open for more than %d ms: aborted", transactional_id, txn.timeout_ms)
+
+        try:
+            waiting = self.with_producer_id(abort, lambda: None)
+            if waiting is not None:
+                await waiting
+        except KafkaError as error:
+            logger.error("transaction %s could not be aborted: %s", transactional_id, error.detail)
+
+    def _expiry_due_ms(self) -> int | None:
+        return self._expiry.due_ms() if self.transactions else None
+
+    async def _remove_expired(self) -> None:
+        """Write tombstones for ids that nobody has used for `transactional.id.expiration.ms`, and forget them."""
+        self._expiry.done()
+        now_ms = self._now_ms()
+        limit_ms = self._broker.config.transactional_id_expiration_ms
+        expired: dict[int, list[str]] = {}
+        for count, txn in enumerate(list(self.transactions.values()), start=1):
+            if txn.is_expired(now_ms, limit_ms):
+                expired.setdefault(self.topic.partition_of(txn.transactional_id), []).append(txn.transactional_id)
+            if count % 1000 == 0:
+                await asyncio.sleep(0)
+        for partition, ids in expired.items():
+            for start in range(0, len(ids), TOMBSTONE_BATCH):
+                self._remove(partition, ids[start : start + TOMBSTONE_BATCH], now_ms - limit_ms)
+                await asyncio.sleep(0)
+
+    def _remove(self, partition: int, transactional_ids: Iterable[str], limit_ms: int) -> None:
+        still = [
+            transactional_id
+            for transactional_id in transactional_ids
+            if (txn := self.transactions.get(transactional_id)) is not None and txn.is_expired(limit_ms, 0)
+        ]
+        if not still:
+            return
+        try:
+            self.topic.append(partition, [KeyValue(encode_key(transactional_id), None) for transactional_id in still])
+        except KafkaError as error:
+            logger.error("%d transactional ids could not be removed: %s", len(still), error.detail)
+            return
+        for transactional_id in still:
+            del self.transactions[transactional_id]
+
+
+def _append_error(error: KafkaError) -> KafkaError:
+    """What a client is told if the state cannot be written (TransactionStateManager.appendTransactionToLog)."""
+    code = error.code
+    if code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        code = ErrorCode.NOT_COORDINATOR
+    elif code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    return KafkaError(code, error.detail)

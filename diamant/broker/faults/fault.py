@@ -1,0 +1,184 @@
+"""A fault that is installed: its counts, what it holds, and who waits for it to fire."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import random
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from diamant.broker.faults.spec import MAX_DELAY_MS, FaultSpec
+
+if TYPE_CHECKING:
+    from diamant.broker.faults.faults import Faults
+
+MAX_FIRINGS = 100
+"""Firings that a fault remembers, the latest; `count` counts all."""
+
+MAX_FIRING_PARTS = 20
+"""Topics and partitions that are remembered of one firing."""
+
+WAIT_TIMEOUT_S = 10.0
+
+
+class Firing(NamedTuple):
+    """One request that a fault hit. `time_ms` is the broker's clock; `parts` are topics (`t`) and partitions (`t-0`)."""
+
+    time_ms: int
+    api: str
+    api_version: int
+    client_id: str | None
+    peer: str
+    parts: tuple[str, ...]
+
+
+class Fault:
+    """A handle on an installed fault. Its methods may be called from any thread, unless they say otherwise.
+
+    As a context manager it removes the fault at the end of the block.
+    """
+
+    def __init__(self, faults: Faults, fault_id: int, spec: FaultSpec) -> None:
+        self.id = fault_id
+        self.spec = spec
+        self.matched = 0
+        """Requests that were the ones meant, whether it fired or not."""
+        self.count = 0
+        """Times that it fired."""
+        self.is_installed = True
+        self._faults = faults
+        self._drawn = 0
+        self._random = random.Random(spec.seed) if spec.probability < 1 else None
+        self._firings: deque[Firing] = deque(maxlen=MAX_FIRINGS)
+        self._paused: set[asyncio.Future[None]] = set()
+        self._waiting: list[tuple[int, concurrent.futures.Future[None]]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    # -- for tests -----------------------------------------------------------------------------------------------------
+
+    @property
+    def fired(self) -> list[Firing]:
+        """The latest `MAX_FIRINGS` requests that it hit, in their order."""
+        return self._faults.call(lambda: list(self._firings))
+
+    @property
+    def held(self) -> int:
+        """Requests that wait now, held or delayed."""
+        return len(self._paused)
+
+    def wait_fired(self, count: int = 1, *, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        """Return once it has fired `count` times since it was added; TimeoutError if that takes longer.
+
+        Not on the thread of the broker's event loop, which this would stop: `await until_fired()` there.
+        """
+        if self._faults.is_on_loop:
+            raise RuntimeError("wait_fired would stop the broker's event loop: use `await fault.until_fired()`")
+        try:
+            self._faults.call(lambda: self._when_fired(count)).result(timeout_s)
+        except concurrent.futures.TimeoutError:
+            raise TimeoutError(self._too_late(count, timeout_s)) from None
+
+    async def until_fired(self, count: int = 1, *, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        """As `wait_fired`, on any event loop."""
+        when = self._faults.call(lambda: self._when_fired(count))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.wrap_future(when)
+        except TimeoutError:
+            raise TimeoutError(self._too_late(count, timeout_s)) from None
+
+    def release(self) -> int:
+        """Let go what it holds or delays now; how many requests that were. It stays installed."""
+        return self._faults.call(self._release)
+
+    def remove(self) -> None:
+        """Take it away and let go what it holds; harmless a second time. Counts can still be read."""
+        self._faults.remove(self.id)
+
+    def as_json(self) -> dict[str, Any]:
+        """Id, description, counts and firings, for HTTP."""
+        firings = [firing._asdict() for firing in self.fired]
+        shown = {"id": self.id, **self.spec.as_json(), "matched": self.matched, "count": self.count, "held": self.held}
+        return {**shown, "fired": firings}
+
+    # -- for the broker, on its loop -----------------------------------------------------------------------------------
+
+    def draws(self) -> bool:
+        """Count a matching request; True if the fault is to hit it."""
+        spec = self.spec
+        self.matched += 1
+        if self.matched <= spec.after or (spec.times is not None and self._drawn >= spec.times):
+            return False
+        if self._random is not None and self._random.random() >= spec.probability:
+            return False
+        self._drawn += 1
+        return True
+
+    def fire(self, firing: Firing) -> None:
+        """The effect begins."""
+        self.count += 1
+        self._firings.append(firing)
+        for waiting in self._waiting[:]:
+            if self.count >= waiting[0]:
+                self._waiting.remove(waiting)
+                _finish(waiting[1])
+
+    async def pause(self) -> None:
+        """Wait as the fault says: for its delay, or until it is released or removed."""
+        delay_ms = MAX_DELAY_MS if self.spec.hold else self.spec.delay_ms
+        if not delay_ms or not self.is_installed:
+            return
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(delay_ms / 1000, _end, over)
+        self._paused.add(over)
+        try:
+            await over
+        finally:
+            timer.cancel()
+            self._paused.discard(over)
+
+    def removed(self) -> None:
+        """It is no longer in the list."""
+        self.is_installed = False
+        self._release()
+
+    def _release(self) -> int:
+        count = len(self._paused)
+        for over in self._paused:
+            _end(over)
+        return count
+
+    def _when_fired(self, count: int) -> concurrent.futures.Future[None]:
+        future: concurrent.futures.Future[None] = concurrent.futures.Future()
+        if self.count >= count:
+            future.set_result(None)
+        else:
+            self._waiting = [waiting for waiting in self._waiting if not waiting[1].cancelled()]
+            self._waiting.append((count, future))
+        return future
+
+    def _too_late(self, count: int, timeout_s: float) -> str:
+        return (
+            f"fault {self.id} ({self.spec.as_json()}) has fired {self.count} times within {timeout_s:g} s, "
+            f"expected {count}; {self.matched} requests matched"
+        )
+
+
+def _end(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
+
+
+def _finish(future: concurrent.futures.Future[None]) -> None:
+    if future.set_running_or_notify_cancel():
+        future.set_result(None)

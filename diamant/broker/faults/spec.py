@@ -1,0 +1,240 @@
+"""What a fault matches and what it does, as a checked value; the same words in Python and in JSON.
+
+FaultSpec.make(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", times=2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from fnmatch import fnmatchcase
+from typing import Any
+
+from diamant.protocol import apis
+from diamant.protocol.errors import ErrorCode
+
+MAX_DELAY_MS = 300_000
+"""Of a delay; what is held is let go after this long, too."""
+
+MAX_THROTTLE_MS = 300_000
+MAX_TEXT_LENGTH = 1000
+"""Of a topic, a client id, a host."""
+
+METADATA = 3
+INIT_PRODUCER_ID = 22
+
+COORDINATOR_APIS = frozenset({8, 9, 11, 12, 13, 14, 15, 16, 22, 24, 25, 26, 28, 42, 47, 65, 66, 68, 69})
+"""APIs that answer COORDINATOR_LOAD_IN_PROGRESS while a coordinator reads its topic."""
+
+EFFECTS = ("error", "delay_ms", "hold", "drop", "cut", "throttle_time_ms", "stale", "coordinator_loading")
+
+_INT32_MAX = (1 << 31) - 1
+_INT64_MAX = (1 << 63) - 1
+_STALE_INTS = {"partition_count": 0, "leader_id": -1, "leader_epoch": -1, "port": 0}
+"""Name to the least value."""
+
+
+class FaultError(ValueError):
+    """A fault that cannot be: an unknown name, a value out of range, no effect at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSpec:
+    """One fault's description. `make` checks it; `Faults.add` says what each field means."""
+
+    api_keys: frozenset[int] | None = None
+    """None: every API."""
+    client_id: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    after: int = 0
+    times: int | None = None
+    probability: float = 1.0
+    seed: int | None = None
+    error: ErrorCode | None = None
+    after_applying: bool = False
+    delay_ms: int = 0
+    hold: bool = False
+    drop: bool = False
+    cut: bool | int = False
+    throttle_time_ms: int = 0
+    stale: Mapping[str, Any] | None = None
+    coordinator_loading: bool = False
+
+    @classmethod
+    def make(cls, **values: Any) -> FaultSpec:
+        """Check what a user gave; raises FaultError that names the field, what it may be and what it was."""
+        unknown = sorted(set(values) - _NAMES)
+        if unknown:
+            raise FaultError(f"{unknown[0]}: there is no such field; there are {', '.join(sorted(_NAMES))}")
+        api = values.pop("api", None)
+        given = {name: value for name, value in values.items() if value is not None}
+        spec = cls(**{**given, "api_keys": _api_keys(api), "error": _error(given.get("error"))})
+        _check_types(spec)
+        _check_effects(spec)
+        stale = None if spec.stale is None else _stale(spec.stale)
+        api_keys, error = spec.api_keys, spec.error
+        if spec.coordinator_loading:
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            api_keys = COORDINATOR_APIS if api_keys is None else api_keys
+        if stale is not None:
+            api_keys = frozenset({METADATA}) if api_keys is None else api_keys
+            if api_keys != {METADATA}:
+                raise FaultError("stale: is about Metadata alone, leave `api` out")
+        changed = {"stale": stale, "api_keys": api_keys, "error": error}
+        return cls(**{field.name: changed.get(field.name, getattr(spec, field.name)) for field in fields(cls)})
+
+    def matches_client(self, client_id: str | None) -> bool:
+        """True if `client_id` is the one, or fits the pattern."""
+        if self.client_id is None:
+            return True
+        return client_id is not None and (client_id == self.client_id or fnmatchcase(client_id, self.client_id))
+
+    @property
+    def effect(self) -> str:
+        """The first of its effects, as one word: error, delay, hold, drop, cut, throttle, stale, loading."""
+        names = {"delay_ms": "delay", "throttle_time_ms": "throttle", "coordinator_loading": "loading"}
+        order = ("coordinator_loading", *(name for name in EFFECTS if name != "delay_ms"), "delay_ms")
+        return next(
+            names.get(name, name)
+            for name in order
+            if getattr(self, name) not in (None, False, 0) or (name == "cut" and self.is_cut)
+        )
+
+    @property
+    def is_cut(self) -> bool:
+        """True if the answer is cut off, be it before its first byte (`cut=0`)."""
+        return self.cut is not False
+
+    def as_json(self) -> dict[str, Any]:
+        """What was asked for, without what was left at its default."""
+        shown: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            default = _DEFAULTS[name]
+            if value == default and type(value) is type(default):
+                continue
+            if name == "api_keys":
+                names = [apis.API_NAMES[key] for key in sorted(value)]
+                shown["api"] = names[0] if len(names) == 1 else names
+            elif name == "error":
+                shown["error"] = value.name
+            else:
+                shown[name] = value
+        return shown
+
+
+_DEFAULTS = {field.name: field.default for field in fields(FaultSpec)}
+_NAMES = ({field.name for field in fields(FaultSpec)} - {"api_keys"}) | {"api"}
+_API_KEYS = {name.lower(): key for key, name in apis.API_NAMES.items()}
+
+
+def _api_keys(api: Any) -> frozenset[int] | None:
+    if api is None:
+        return None
+    if isinstance(api, list | tuple | set | frozenset):
+        if not api:
+            raise FaultError("api: the list is empty; leave it out for every API")
+        return frozenset(_api_key(one) for one in api)
+    return frozenset({_api_key(api)})
+
+
+def _api_key(api: Any) -> int:
+    if isinstance(api, int) and not isinstance(api, bool) and api in apis.SERVED:
+        return int(api)
+    if isinstance(api, str) and (key := _API_KEYS.get(api.lower())) in apis.SERVED:
+        assert key is not None
+        return key
+    raise FaultError(f"api: {api!r} is none; expected a name as Produce, a key as 0, or a list of them")
+
+
+def _error(error: Any) -> ErrorCode | None:
+    if error is None:
+        return None
+    try:
+        if isinstance(error, str):
+            code = ErrorCode[error.upper()]
+        elif isinstance(error, int) and not isinstance(error, bool):
+            code = ErrorCode(error)
+        else:
+            raise KeyError(error)
+    except (KeyError, ValueError):
+        raise FaultError(f"error: {error!r} is none; expected a name as NOT_LEADER_OR_FOLLOWER or its number") from None
+    if code is ErrorCode.NONE:
+        raise FaultError("error: NONE is no error")
+    return code
+
+
+def _check_types(spec: FaultSpec) -> None:
+    for name in ("client_id", "topic"):
+        value = getattr(spec, name)
+        if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_TEXT_LENGTH):
+            raise FaultError(f"{name}: expected a text of 1 to {MAX_TEXT_LENGTH} characters, got {value!r:.100}")
+    for name, least, most in (
+        ("partition", 0, _INT32_MAX),
+        ("after", 0, _INT64_MAX),
+        ("times", 1, _INT64_MAX),
+        ("seed", -_INT64_MAX, _INT64_MAX),
+        ("delay_ms", 0, MAX_DELAY_MS),
+        ("throttle_time_ms", 0, MAX_THROTTLE_MS),
+    ):
+        _check_int(name, getattr(spec, name), least, most)
+    for name in ("after_applying", "hold", "drop", "coordinator_loading"):
+        value = getattr(spec, name)
+        if not isinstance(value, bool):
+            raise FaultError(f"{name}: expected true or false, got {value!r:.100}")
+    if not isinstance(spec.cut, bool):
+        _check_int("cut", spec.cut, 0, _INT32_MAX)
+    probability = spec.probability
+    if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 < probability <= 1:
+        raise FaultError(f"probability: expected a number above 0 and up to 1, got {probability!r:.100}")
+
+
+def _check_int(name: str, value: Any, least: int, most: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise FaultError(f"{name}: expected an integer from {least} to {most}, got {value!r:.100}")
+
+
+def _check_effects(spec: FaultSpec) -> None:
+    answering = [
+        name
+        for name, is_set in (
+            ("error", spec.error is not None),
+            ("coordinator_loading", spec.coordinator_loading),
+            ("drop", spec.drop),
+            ("cut", spec.is_cut),
+            ("stale", spec.stale is not None),
+        )
+        if is_set
+    ]
+    if len(answering) > 1 and answering not in (["error", "cut"], ["coordinator_loading", "cut"], ["cut", "stale"]):
+        raise FaultError(f"{' and '.join(answering)}: a request cannot have both; add two faults")
+    if not answering and not (spec.delay_ms or spec.hold or spec.throttle_time_ms):
+        raise FaultError(f"a fault does something: give one of {', '.join(EFFECTS)}")
+    if spec.hold and spec.delay_ms:
+        raise FaultError("hold and delay_ms: a request cannot have both; what is held is let go by release or remove")
+    if spec.partition is not None and spec.topic is None:
+        raise FaultError("partition: say of which topic")
+    if spec.probability == 1 and spec.seed is not None:
+        raise FaultError("seed: is of use with a probability below 1")
+
+
+def _stale(stale: Any) -> dict[str, Any]:
+    if not isinstance(stale, Mapping) or not stale:
+        raise FaultError('stale: expected an object such as {"missing": true} or {"leader_id": 2, "port": 9999}')
+    for name, value in stale.items():
+        if name in _STALE_INTS:
+            _check_int(f"stale.{name}", value, _STALE_INTS[name], 65535 if name == "port" else _INT32_MAX)
+        elif name == "missing":
+            if value is not True:
+                raise FaultError(f"stale.missing: expected true, got {value!r:.100}")
+        elif name == "host":
+            if not (isinstance(value, str) and 0 < len(value) <= MAX_TEXT_LENGTH):
+                raise FaultError(f"stale.host: expected a host name, got {value!r:.100}")
+        else:
+            known = ", ".join(["missing", "host", *_STALE_INTS])
+            raise FaultError(f"stale.{name}: there is no such field; there are {known}")
+    if "missing" in stale and len(stale) > 1:
+        raise FaultError("stale: a topic that is missing has nothing else")
+    return dict(stale)

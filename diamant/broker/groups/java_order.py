@@ -1,0 +1,68 @@
+"""In which order Java walks through a hash map.
+
+The uniform assignor hands partitions out in the order in which Kafka's hash maps happen to list members and topics. Going
+through ours in the same order gives the same assignment, and members keep their partitions when a group changes from one
+broker to the other.
+
+A `java.util.HashMap` is an array of buckets: element `e` is in bucket `(h ^ h >>> 16) mod capacity`, `h` its hash code and
+the capacity a power of two. Walking goes from bucket to bucket; within one the order is that of insertion. (Java makes a
+tree of a bucket with more than eight elements; that is left out, and of no matter but to the order.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
+from uuid import UUID
+
+from diamant.broker.coordinators.internal_topic import string_hash
+
+_DEFAULT_CAPACITY = 16
+_MASK = 0xFFFFFFFF
+
+_Element = TypeVar("_Element")
+
+
+def uuid_hash(topic_id: UUID) -> int:
+    """`org.apache.kafka.common.Uuid.hashCode`, without sign."""
+    halves = (topic_id.int >> 64) ^ (topic_id.int & 0xFFFFFFFFFFFFFFFF)
+    return (halves >> 32) ^ (halves & _MASK)
+
+
+def grown_capacity(count: int) -> int:
+    """Buckets of a map that was made without a size and has been given `count` elements one by one."""
+    capacity = _DEFAULT_CAPACITY
+    while count > capacity * 3 // 4:
+        capacity *= 2
+    return capacity
+
+
+def copied_capacity(count: int) -> int:
+    """Buckets of a `HashSet` that was made as the copy of a collection with `count` elements."""
+    wanted = max(int(count / 0.75) + 1, _DEFAULT_CAPACITY)
+    return 1 << (wanted - 1).bit_length()
+
+
+def in_java_order(elements: Iterable[_Element], hash_of: Callable[[_Element], int], capacity: int) -> list[_Element]:
+    """`elements`, given in the order of insertion, as a map with `capacity` buckets lists them."""
+
+    def bucket(element: _Element) -> int:
+        code = hash_of(element) & _MASK
+        return (code ^ (code >> 16)) & (capacity - 1)
+
+    return sorted(elements, key=bucket)
+
+
+def strings_in_java_order(texts: Collection[str]) -> list[str]:
+    """The keys of a `HashMap<String, ...>` that was filled one by one."""
+    return in_java_order(texts, string_hash, grown_capacity(len(texts)))
+
+
+def uuids_in_java_order(topic_ids: Collection[UUID]) -> list[UUID]:
+    """The keys of a `HashMap<Uuid, ...>` that was filled one by one."""
+    return in_java_order(topic_ids, uuid_hash, grown_capacity(len(topic_ids)))
+
+
+def partitions_in_java_order(partitions: Collection[int]) -> list[int]:
+    """The elements of a `HashSet<Integer>` that was made from a list."""
+    return in_java_order(partitions, int, copied_capacity(len(partitions)))

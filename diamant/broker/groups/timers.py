@@ -1,0 +1,87 @@
+"""Real-time timers of group members and rebalances, cheap for many thousands of them.
+
+A heartbeat only moves a deadline forward: the event loop's timer stays where it is, fires too early and is armed again for
+the rest. So a member costs one timer of the loop per session timeout, however often it sends heartbeats.
+
+Bound: one entry and at most one timer of the loop for each key that is set and has neither fired nor been cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+
+class Loop(Protocol):
+    """What is used of an event loop; a test may bring its own time."""
+
+    def time(self) -> float:
+        """Seconds on a clock that never goes back."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+        """Call back at a time of `time()`."""
+        ...
+
+
+class _Entry:
+    __slots__ = ("callback", "deadline_s", "handle")
+
+    def __init__(self, deadline_s: float, callback: Callable[[], None], handle: asyncio.TimerHandle) -> None:
+        self.deadline_s = deadline_s
+        self.callback = callback
+        self.handle = handle
+
+
+class Timers:
+    """Callbacks by key, each called once when its time is over. The loop's thread owns it."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._entries: dict[Hashable, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._entries
+
+    def set(self, key: Hashable, timeout_ms: float, callback: Callable[[], None]) -> None:
+        """Call `callback` after `timeout_ms` (below 0 counts as 0); replaces what was set for `key`."""
+        deadline_s = self._loop.time() + max(timeout_ms, 0) / 1000
+        entry = self._entries.get(key)
+        if entry is None:
+            self._entries[key] = _Entry(deadline_s, callback, self._loop.call_at(deadline_s, self._fired, key))
+            return
+        entry.deadline_s = deadline_s
+        entry.callback = callback
+        if entry.handle.when() > deadline_s:
+            entry.handle.cancel()
+            entry.handle = self._loop.call_at(deadline_s, self._fired, key)
+
+    def cancel(self, key: Hashable) -> None:
+        """Forget a timer; nothing happens if it is not set."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            entry.handle.cancel()
+
+    def remaining_ms(self, key: Hashable) -> float | None:
+        """Time until the callback, None if there is none."""
+        entry = self._entries.get(key)
+        return None if entry is None else max(entry.deadline_s - self._loop.time(), 0) * 1000
+
+    def close(self) -> None:
+        """Cancel all timers."""
+        for entry in self._entries.values():
+            entry.handle.cancel()
+        self._entries.clear()
+
+    def _fired(self, key: Hashable) -> None:
+        entry = self._entries[key]
+        # By the handle's own time: the loop calls back up to its clock's resolution early.
+        if entry.deadline_s > entry.handle.when():
+            entry.handle = self._loop.call_at(entry.deadline_s, self._fired, key)
+            return
+        del self._entries[key]
+        entry.callback()

@@ -1,0 +1,89 @@
+"""What every path below `/v1` has in common: who may ask, how JSON comes in, and how errors go out.
+
+A browser on the machine can be made to send requests here by any page it shows. So the Host header must be a name of this
+broker (a page whose own name was made to point here sends that name), a body must be declared as JSON (a form cannot),
+and no header allows other origins to read an answer.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Container
+from typing import Any
+
+from aiohttp import web
+
+MAX_BODY_BYTES = 64 * 1024
+"""Of a request."""
+
+JSON_TYPE = "application/json"
+_LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
+
+
+class JsonError(Exception):
+    """A request that is answered by a status and a sentence."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def check_host(request: web.BaseRequest, own_names: Container[str]) -> None:
+    """Refuse a request whose Host is neither loopback, nor the address it arrived at, nor in `own_names`."""
+    host = host_name(request.headers.get("Host", ""))
+    if host in _LOOPBACK_NAMES or host in own_names:
+        return
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise JsonError(
+            403, f"Host {host!r} is not this broker: use its address, localhost or an advertised name"
+        ) from None
+    arrived_at = request.transport.get_extra_info("sockname") if request.transport is not None else None
+    if not address.is_loopback and (arrived_at is None or host != arrived_at[0].removeprefix("::ffff:")):
+        raise JsonError(403, f"Host {host!r} is not the address that this request arrived at")
+
+
+def host_name(host: str) -> str:
+    """The Host header without its port, in small letters; without the brackets of an IPv6 address."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+
+
+def check_type(request: web.BaseRequest) -> None:
+    """Refuse what is not declared as JSON; a POST without a body is to say so, too."""
+    if request.content_type != JSON_TYPE:
+        raise JsonError(415, f"Content-Type is {request.content_type}, expected {JSON_TYPE}")
+
+
+async def read_object(request: web.BaseRequest) -> dict[str, Any]:
+    """The JSON object that a request carries."""
+    if request.content_length is not None and request.content_length > MAX_BODY_BYTES:
+        raise JsonError(413, f"the body has {request.content_length} bytes, {MAX_BODY_BYTES} are possible")
+    body = bytearray()
+    try:
+        async for chunk in request.content.iter_any():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                raise JsonError(413, f"the body has more than {MAX_BODY_BYTES} bytes")
+    except (web.RequestPayloadError, ConnectionError) as error:
+        raise JsonError(400, f"the body ends early: {error}") from None
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise JsonError(400, f"the body is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise JsonError(400, f"the body is not a JSON object but {type(found).__name__}")
+    return found
+
+
+def read_int(request: web.BaseRequest, name: str, default: int, least: int, most: int) -> int:
+    """A whole number from the query."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= most:
+        raise JsonError(400, f"{name}={text[:40]}: expected an integer from {least} to {most}")
+    return int(text)

@@ -1,0 +1,92 @@
+"""The markers that end transactions, written to the logs of their partitions.
+
+There is one broker, so the coordinator is where the partitions are, and a marker is an append. A partition that cannot
+take its marker now is left for later; one that does not exist any more, or knows a newer epoch of the producer, needs
+none. (Kafka gives up the whole transaction in the last case until its next start. Here it would then never end.)
+
+Source: TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler, KafkaApis.handleWriteTxnMarkersRequest.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from diamant.broker.topics import GROUP_OFFSETS_TOPIC
+from diamant.broker.transactions.transaction import TopicPartition
+from diamant.protocol.control import build_marker
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.errors import StorageError
+from diamant.storage.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+_NOT_NEEDED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+
+
+def write_marker(
+    broker: Broker, log: Log, *, producer_id: int, producer_epoch: int, is_commit: bool, coordinator_epoch: int
+) -> None:
+    """Append a marker, and tell the group coordinator if it ends commits of offsets.
+
+    KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR; nothing is written then.
+    """
+    marker = build_marker(
+        is_commit=is_commit,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        base_offset=0,
+        leader_epoch=log.leader_epoch,
+        timestamp=broker.env.clock.now_ms(),
+    )
+    offset = log.append_internal(marker).base_offset
+    if log.topic == GROUP_OFFSETS_TOPIC and broker.has_groups:
+        broker.groups.transaction_ended(log.partition, producer_id, is_commit, offset)
+
+
+def write_markers(
+    broker: Broker,
+    partitions: frozenset[TopicPartition],
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    is_commit: bool,
+    coordinator_epoch: int,
+) -> frozenset[TopicPartition]:
+    """Write the markers of a transaction; the partitions that could not take theirs."""
+    missing = []
+    for topic, partition in sorted(partitions) if len(partitions) > 1 else partitions:
+        try:
+            log = _log(broker, topic, partition)
+            if log is not None:
+                write_marker(
+                    broker,
+                    log,
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    is_commit=is_commit,
+                    coordinator_epoch=coordinator_epoch,
+                )
+        except (KafkaError, StorageError, OSError) as error:
+            if isinstance(error, KafkaError) and error.code in _NOT_NEEDED:
+                logger.warning("no marker for producer %d in %s-%d: %s", producer_id, topic, partition, error.detail)
+                continue
+            logger.error("marker for producer %d in %s-%d failed: %s", producer_id, topic, partition, error)
+            missing.append((topic, partition))
+    return frozenset(missing)
+
+
+def _log(broker: Broker, topic: str, partition: int) -> Log | None:
+    """The log of a partition, None if it is gone for good; KafkaError KAFKA_STORAGE_ERROR if it should be there."""
+    try:
+        log = broker.topics.log(topic, partition)
+    except KafkaError as error:
+        is_known = topic in broker.topics.image.topics and partition in broker.topics.image.topics[topic].partitions
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not is_known:
+            return None
+        raise
+    return None if log.is_deleted else log

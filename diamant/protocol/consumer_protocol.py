@@ -1,0 +1,186 @@
+"""What consumers put into the opaque bytes of a classic group: ConsumerProtocolSubscription and ConsumerProtocolAssignment.
+
+    subscription   version int16, topics [string], user data bytes?,
+                   [1+: owned partitions [topic string, partitions [int32]]], [2+: generation int32], [3+: rack string?]
+    assignment     version int16, partitions [topic string, partitions [int32]], user data bytes?
+
+Arrays have an int32 count, strings an int16 length, bytes an int32 length, -1 where null. Fields are only ever added at the
+end, so a version above 3 is read as a 3, as Kafka does. Clients put other things in there too: everything is bounded by the
+bytes that are there, and what cannot be read is a ProtocolError.
+
+Source: ConsumerProtocol, ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import error as StructError
+from typing import NamedTuple
+
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.primitives import INT16, INT32, MAX_ELEMENTS, encode_string, read_array_length, read_string
+
+PROTOCOL_TYPE = "consumer"
+
+HIGHEST_VERSION = 3
+FIRST_WITH_OWNED_PARTITIONS = 1
+FIRST_WITH_GENERATION = 2
+FIRST_WITH_RACK = 3
+
+NO_GENERATION = -1
+
+
+class Subscription(NamedTuple):
+    """What a consumer tells its group. `owned_partitions`: topic to partitions that it had until now."""
+
+    topics: tuple[str, ...]
+    user_data: bytes | None = None
+    owned_partitions: Mapping[str, tuple[int, ...]] = {}
+    generation_id: int = NO_GENERATION
+    rack_id: str | None = None
+
+
+class Assignment(NamedTuple):
+    """What the leader gives a consumer: topic to partitions."""
+
+    partitions: Mapping[str, tuple[int, ...]]
+    user_data: bytes | None = None
+
+
+def subscribed_topics(metadata: bytes) -> list[str]:
+    """The topics of a subscription of any version; the rest is not looked at. ProtocolError if they cannot be read."""
+    try:
+        return _read_topics(memoryview(metadata))[0]
+    except (IndexError, StructError, UnicodeDecodeError) as error:
+        raise _unreadable("subscription", metadata, error) from None
+
+
+def parse_subscription(metadata: bytes) -> Subscription:
+    """Read a member's metadata for a consumer's protocol. ProtocolError if it is none."""
+    view = memoryview(metadata)
+    try:
+        topics, position = _read_topics(view)
+        version = protocol_version(metadata)
+        user_data, position = _read_bytes(view, position)
+        owned: dict[str, tuple[int, ...]] = {}
+        generation_id = NO_GENERATION
+        rack_id = None
+        if version >= FIRST_WITH_OWNED_PARTITIONS:
+            owned, position = _read_topic_partitions(view, position)
+        if version >= FIRST_WITH_GENERATION:
+            (generation_id,) = INT32.unpack_from(view, position)
+            position += 4
+        if version >= FIRST_WITH_RACK:
+            rack_id, position = read_string(view, position, len(view))
+        return Subscription(tuple(topics), user_data, owned, generation_id, rack_id)
+    except (IndexError, StructError, UnicodeDecodeError) as error:
+        raise _unreadable("subscription", metadata, error) from None
+
+
+def parse_assignment(assignment: bytes) -> Assignment:
+    """Read a consumer's assignment. ProtocolError if it is none."""
+    view = memoryview(assignment)
+    try:
+        protocol_version(assignment)
+        partitions, position = _read_topic_partitions(view, 2)
+        user_data, position = _read_bytes(view, position)
+        return Assignment(partitions, user_data)
+    except (IndexError, StructError, UnicodeDecodeError) as error:
+        raise _unreadable("assignment", assignment, error) from None
+
+
+def protocol_version(data: bytes) -> int:
+    """The version at the beginning of a subscription or an assignment. ProtocolError if there is none."""
+    if len(data) < 2:
+        raise ProtocolError(f"{len(data)} bytes, expected a version of 2 first")
+    (version,) = INT16.unpack_from(data)
+    if version < 0:
+        raise ProtocolError(f"version {version} of the consumer protocol, expected 0 or above")
+    return int(version)
+
+
+def encode_subscription(subscription: Subscription, version: int = HIGHEST_VERSION) -> bytes:
+    """Return a subscription's bytes."""
+    parts = [INT16.pack(version), INT32.pack(len(subscription.topics))]
+    parts += [encode_string(topic) for topic in subscription.topics]
+    parts.append(_bytes(subscription.user_data))
+    if version >= FIRST_WITH_OWNED_PARTITIONS:
+        parts.append(_topic_partitions(subscription.owned_partitions))
+    if version >= FIRST_WITH_GENERATION:
+        parts.append(INT32.pack(subscription.generation_id))
+    if version >= FIRST_WITH_RACK:
+        parts.append(encode_string(subscription.rack_id))
+    return b"".join(parts)
+
+
+def encode_assignment(
+    partitions: Mapping[str, Sequence[int]], user_data: bytes | None = None, version: int = HIGHEST_VERSION
+) -> bytes:
+    """Return an assignment's bytes; all versions look the same."""
+    return INT16.pack(version) + _topic_partitions(partitions) + _bytes(user_data)
+
+
+def empty_assignment() -> bytes:
+    """An assignment of nothing that every consumer can read (version 0)."""
+    return _EMPTY_ASSIGNMENT
+
+
+def _read_topics(view: memoryview) -> tuple[list[str], int]:
+    protocol_version(view.tobytes() if len(view) < 2 else bytes(view[:2]))
+    count, position = read_array_length(view, 2, len(view))
+    topics = []
+    for _ in range(count):
+        topic, position = _read_text(view, position)
+        topics.append(topic)
+    return topics, position
+
+
+def _read_text(view: memoryview, position: int) -> tuple[str, int]:
+    text, position = read_string(view, position, len(view))
+    if text is None:
+        raise ProtocolError(f"a topic is null before position {position}")
+    return text, position
+
+
+def _read_topic_partitions(view: memoryview, position: int) -> tuple[dict[str, tuple[int, ...]], int]:
+    count, position = read_array_length(view, position, len(view))
+    found: dict[str, tuple[int, ...]] = {}
+    for _ in range(count):
+        topic, position = _read_text(view, position)
+        size, position = read_array_length(view, position, len(view))
+        stop = position + 4 * size
+        if size > MAX_ELEMENTS or stop > len(view):
+            raise ProtocolError(f"{size} partitions at position {position}, {len(view) - position} bytes left")
+        numbers = tuple(number for (number,) in INT32.iter_unpack(view[position:stop]))
+        # A topic may come in several pieces.
+        found[topic] = found.get(topic, ()) + numbers
+        position = stop
+    return found, position
+
+
+def _read_bytes(view: memoryview, position: int) -> tuple[bytes | None, int]:
+    (size,) = INT32.unpack_from(view, position)
+    position += 4
+    if size < 0:
+        return None, position
+    if size > len(view) - position:
+        raise ProtocolError(f"{size} bytes at position {position}, {len(view) - position} bytes left")
+    return view[position : position + size].tobytes(), position + size
+
+
+def _topic_partitions(partitions: Mapping[str, Sequence[int]]) -> bytes:
+    parts = [INT32.pack(len(partitions))]
+    for topic, numbers in partitions.items():
+        parts += [encode_string(topic), INT32.pack(len(numbers)), *(INT32.pack(number) for number in numbers)]
+    return b"".join(parts)
+
+
+def _bytes(value: bytes | None) -> bytes:
+    return b"\xff\xff\xff\xff" if value is None else INT32.pack(len(value)) + value
+
+
+def _unreadable(what: str, data: bytes, error: Exception) -> ProtocolError:
+    return ProtocolError(f"{len(data)} bytes that are no consumer {what}, {data[:40].hex()}...: {error}")
+
+
+_EMPTY_ASSIGNMENT = encode_assignment({}, version=0)

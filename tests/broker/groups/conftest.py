@@ -1,0 +1,52 @@
+"""Brokers with a group coordinator, at a time that the test sets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config import BrokerConfig
+from diamant.storage.clock import SettableClock
+from diamant.storage.env import RealEnv
+from tests.broker.groups.offset_requests import find_coordinator
+from tests.broker.wire import WireClient
+
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    """Stands still until it is moved."""
+    return SettableClock(START_MS)
+
+
+@pytest.fixture
+def make_broker(tmp_path: Path, clock: SettableClock) -> Callable[..., Broker]:
+    """Brokers on one directory, one after the other; with properties by their names, underscores for dots."""
+
+    def make(**properties: Any) -> Broker:
+        settings = {"offsets_topic_num_partitions": 3, **properties}
+        return Broker(BrokerConfig("127.0.0.1:0", tmp_path / "data", **settings), env=RealEnv(clock))
+
+    return make
+
+
+@pytest.fixture
+async def groups_broker(make_broker: Callable[..., Broker]) -> AsyncIterator[Broker]:
+    """A broker whose clock stands still."""
+    async with make_broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+async def client(groups_broker: Broker) -> AsyncIterator[WireClient]:
+    """A connection to `groups_broker`, which has `__consumer_offsets`, and topics "t" (3 partitions) and "u" (1)."""
+    async with WireClient(groups_broker.bootstrap_servers) as wire_client:
+        await wire_client.create("t", 3)
+        await wire_client.create("u", 1)
+        await find_coordinator(wire_client)
+        yield wire_client

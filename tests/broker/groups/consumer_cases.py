@@ -1,0 +1,134 @@
+"""What the tests of consumer groups share: topics, groups that only live in memory, and members that keep to the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from diamant.broker.groups.consumer_changes import GroupChange, GroupSettings, MemberRequest, Moment
+from diamant.broker.groups.consumer_group import ConsumerGroup, GroupRecord
+from diamant.broker.groups.consumer_member import ConsumerGroupMember
+from diamant.broker.groups.topic_patterns import check_pattern
+from diamant.protocol.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from diamant.storage.metadata_image import MetadataImage
+
+SETTINGS = GroupSettings("uniform", 1_000)
+
+
+class Topics:
+    """A cluster's topics, and whether they have changed since somebody last asked."""
+
+    def __init__(self, **counts: int) -> None:
+        self.image = MetadataImage()
+        self._created = 0
+        for name, count in counts.items():
+            self.create(name, count)
+
+    def create(self, name: str, count: int) -> UUID:
+        self._created += 1
+        topic_id = UUID(int=(0x9E3779B97F4A7C15F39CC0605CEDC835 * self._created) % (1 << 128))
+        self.image.apply(TopicRecord(name=name, topic_id=topic_id))
+        self.grow(name, count)
+        return topic_id
+
+    def grow(self, name: str, count: int) -> None:
+        topic = self.image.topics[name]
+        for partition in range(len(topic.partitions), count):
+            self.image.apply(
+                PartitionRecord(
+                    partition_id=partition,
+                    topic_id=topic.topic_id,
+                    replicas=(1,),
+                    isr=(1,),
+                    leader=1,
+                    leader_epoch=0,
+                    partition_epoch=0,
+                )
+            )
+
+    def delete(self, name: str) -> None:
+        self.image.apply(RemoveTopicRecord(topic_id=self.image.topics[name].topic_id))
+
+    def id(self, name: str) -> UUID:
+        return self.image.topics[name].topic_id
+
+
+def request(
+    member_id: str,
+    epoch: int,
+    *,
+    names: Sequence[str] | None = None,
+    owned: Mapping[UUID, Sequence[int]] | None = None,
+    **fields: Any,
+) -> MemberRequest:
+    """A heartbeat; one that joins if the epoch is 0."""
+    if epoch == 0:
+        owned, names = {}, names if names is not None else ()
+    return MemberRequest(
+        member_id=member_id,
+        member_epoch=epoch,
+        instance_id=fields.get("instance_id"),
+        rack_id=None,
+        rebalance_timeout_ms=fields.get("rebalance_timeout_ms", 60_000 if epoch == 0 else -1),
+        subscribed_topic_names=names,
+        subscribed_topic_regex=fields.get("regex"),
+        server_assignor=fields.get("assignor"),
+        owned=owned,
+        client_id="client",
+        client_host="/127.0.0.1",
+    )
+
+
+class MemoryGroup:
+    """A group without a broker: decisions are applied at once and their records kept."""
+
+    def __init__(self, topics: Topics, settings: GroupSettings = SETTINGS) -> None:
+        self.group = ConsumerGroup("group")
+        self.records: list[GroupRecord] = []
+        self.topics = topics
+        self.last_change: GroupChange | None = None
+        self._settings = settings
+
+    def change(self, *, may_assign: bool = True) -> GroupChange:
+        return GroupChange(
+            self.group,
+            self.topics.image,
+            self._settings,
+            Moment(1_000, has_metadata_changed=True, may_assign=may_assign),
+        )
+
+    def heartbeat(self, sent: MemberRequest, *, may_assign: bool = True) -> ConsumerGroupMember:
+        """The member as its answer shows it. KafkaError as a client would be answered."""
+        change = self.change(may_assign=may_assign)
+        member = change.heartbeat(sent, check_pattern)
+        self.commit(change)
+        return member
+
+    def fence(self, *member_ids: str) -> None:
+        change = self.change()
+        change.fence([self.group.members[member_id] for member_id in member_ids])
+        self.commit(change)
+
+    def commit(self, change: GroupChange) -> None:
+        self.last_change = change
+        self.records += change.records
+        for key, value in change.records:
+            self.group.apply(key, value)
+
+
+def replayed(records: Sequence[GroupRecord], *, is_compacted: bool) -> ConsumerGroup:
+    """The group that a restart finds; with `is_compacted` of each key the last record only, and no tombstones."""
+    group = ConsumerGroup("group")
+    latest = {(type(key), key): value for key, value in records}
+    for (_, key), value in latest.items() if is_compacted else (((type(key), key), value) for key, value in records):
+        if not is_compacted or value is not None:
+            group.apply(key, value)
+    return group
+
+
+def state_of(group: ConsumerGroup) -> dict[str, Any]:
+    """All that a group is made of, for comparisons."""
+    state = dict(vars(group))
+    state["_holders"] = {topic_id: dict(sorted(held.items())) for topic_id, held in group._holders.items()}
+    return state

@@ -1,0 +1,186 @@
+"""Requests about offsets and groups, in few words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from diamant.broker.broker import Broker
+from diamant.protocol.consumer_protocol import Subscription, empty_assignment, encode_subscription
+from diamant.protocol.errors import ErrorCode
+from tests.broker.wire import FIND_COORDINATOR, WireClient
+
+OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP = 8, 9, 11, 13, 14
+DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 42, 47
+
+NONE = ErrorCode.NONE
+
+
+class Member(NamedTuple):
+    """A member of a classic group, in its first generation."""
+
+    group_id: str
+    member_id: str
+    generation: int
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until a condition holds."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def wait_until_loaded(broker: Broker) -> None:
+    """Wait until everything is loaded that can be."""
+    async with asyncio.timeout(10):
+        await broker.groups.loaded()
+
+
+async def find_coordinator(client: WireClient, group_id: str = "g") -> ErrorCode:
+    """Ask for the coordinator, which creates its topic."""
+    answer = await client.call(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group_id]})
+    return ErrorCode(answer.coordinators[0].error_code)
+
+
+async def commit(
+    client: WireClient,
+    group_id: str,
+    offsets: Mapping[tuple[str | UUID, int], int],
+    *,
+    version: int = 9,
+    member: Member | None = None,
+    metadata: str | None = None,
+    **fields: Any,
+) -> list[ErrorCode]:
+    """Commit offsets by (topic or its id, partition); their codes, in that order."""
+    topics: dict[str | UUID, list[dict[str, Any]]] = {}
+    for (topic, partition), offset in offsets.items():
+        topics.setdefault(topic, []).append(
+            {
+                "partition_index": partition,
+                "committed_offset": offset,
+                "committed_leader_epoch": 3,
+                "committed_metadata": metadata,
+            }
+        )
+    if member is not None:
+        fields = {"generation_id_or_member_epoch": member.generation, "member_id": member.member_id, **fields}
+    request = {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "retention_time_ms": -1,
+        "topics": [
+            {"topic_id" if isinstance(topic, UUID) else "name": topic, "partitions": partitions}
+            for topic, partitions in topics.items()
+        ],
+        **fields,
+    }
+    answer = await client.call(OFFSET_COMMIT, version, request)
+    return [ErrorCode(partition.error_code) for topic in answer.topics for partition in topic.partitions]
+
+
+async def fetch(
+    client: WireClient,
+    group_id: str,
+    topics: Mapping[str, Sequence[int]] | None = None,
+    *,
+    version: int = 8,
+    require_stable: bool = False,
+    **fields: Any,
+) -> dict[tuple[str, int], int | ErrorCode]:
+    """Offsets by (topic, partition), or their error."""
+    wanted = None
+    if topics is not None:
+        wanted = [{"name": name, "partition_indexes": list(partitions)} for name, partitions in topics.items()]
+    group: dict[str, Any] = {"group_id": group_id, "topics": wanted, **fields}
+    if version >= 8:
+        answer = await client.call(OFFSET_FETCH, version, {"groups": [group], "require_stable": require_stable})
+        answer = answer.groups[0]
+    else:
+        answer = await client.call(OFFSET_FETCH, version, {**group, "require_stable": require_stable})
+    if version >= 2 and answer.error_code != NONE:
+        raise AssertionError(ErrorCode(answer.error_code).name)
+    return {
+        (topic.name, partition.partition_index): ErrorCode(partition.error_code) or partition.committed_offset
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
+
+
+async def fetch_error(client: WireClient, group_id: str) -> ErrorCode:
+    """The group's error of an OffsetFetch."""
+    request = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": False}
+    answer = await client.call(OFFSET_FETCH, 8, request)
+    return ErrorCode(answer.groups[0].error_code)
+
+
+async def list_groups(
+    client: WireClient, *, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> dict[str, tuple[str, str, str]]:
+    """Protocol type, state and type of groups."""
+    answer = await client.call(LIST_GROUPS, 5, {"states_filter": states, "types_filter": types})
+    assert answer.error_code == NONE
+    return {group.group_id: (group.protocol_type, group.group_state, group.group_type) for group in answer.groups}
+
+
+async def delete_groups(client: WireClient, *group_ids: str) -> dict[str, ErrorCode]:
+    """Delete groups; a code for each."""
+    answer = await client.call(DELETE_GROUPS, 2, {"groups_names": group_ids})
+    return {result.group_id: ErrorCode(result.error_code) for result in answer.results}
+
+
+async def delete_offsets(
+    client: WireClient, group_id: str, *places: tuple[str, int]
+) -> ErrorCode | dict[tuple[str, int], ErrorCode]:
+    """Delete offsets; the group's error, or codes by place."""
+    topics = [{"name": topic, "partitions": [{"partition_index": partition}]} for topic, partition in places]
+    answer = await client.call(OFFSET_DELETE, 0, {"group_id": group_id, "topics": topics})
+    if answer.error_code != NONE:
+        return ErrorCode(answer.error_code)
+    return {
+        (topic.name, partition.partition_index): ErrorCode(partition.error_code)
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
+
+
+async def join(
+    client: WireClient, group_id: str, *topics: str, protocol_type: str = "consumer", sync: bool = True
+) -> Member:
+    """Become the only member of a classic group, subscribed to `topics`; with its (empty) assignment unless not `sync`."""
+    metadata = encode_subscription(Subscription(topics=topics))
+    answer = await client.call(
+        JOIN_GROUP,
+        3,
+        {
+            "group_id": group_id,
+            "session_timeout_ms": 30_000,
+            "rebalance_timeout_ms": 30_000,
+            "member_id": "",
+            "protocol_type": protocol_type,
+            "protocols": [{"name": "range", "metadata": metadata}],
+        },
+    )
+    assert answer.error_code == NONE, answer
+    member = Member(group_id, answer.member_id, answer.generation_id)
+    if sync:
+        request = {
+            "group_id": group_id,
+            "generation_id": member.generation,
+            "member_id": member.member_id,
+            "assignments": [{"member_id": member.member_id, "assignment": empty_assignment()}],
+        }
+        answer = await client.call(SYNC_GROUP, 2, request)
+        assert answer.error_code == NONE, answer
+    return member
+
+
+async def leave(client: WireClient, member: Member) -> None:
+    """Leave the group."""
+    answer = await client.call(LEAVE_GROUP, 2, {"group_id": member.group_id, "member_id": member.member_id})
+    assert answer.error_code == NONE

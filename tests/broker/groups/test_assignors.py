@@ -1,0 +1,142 @@
+"""The assignors against what Kafka's own give, and what must hold of any assignment."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diamant.broker.coordinators.internal_topic import string_hash
+from diamant.broker.groups.assignors import Assignment, MemberSpec, assign
+from diamant.broker.groups.java_order import (
+    copied_capacity,
+    grown_capacity,
+    in_java_order,
+    strings_in_java_order,
+    uuid_hash,
+)
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "assignors_4.3.1.json"
+CASES = json.loads(GOLDEN.read_text())
+"""Groups and what the assignors of Kafka 4.3.1 made of them, a third of them with what members had before."""
+
+TOPICS = [UUID(int=0x1234_5678_9ABC_DEF0 * (number + 1) ** 7 % (1 << 128)) for number in range(5)]
+
+
+def _specs(case: dict[str, Any]) -> dict[str, MemberSpec]:
+    ids = {name: UUID(topic_id) for name, topic_id, _ in case["topics"]}
+    return {
+        member["id"]: MemberSpec(
+            [
+                ids[name]
+                for name in in_java_order(member["topics"], string_hash, copied_capacity(len(member["topics"])))
+            ],
+            {ids[name]: tuple(partitions) for name, partitions in member["assignment"].items()},
+            member["instance_id"],
+            len(member["topics"]),
+        )
+        for member in case["members"]
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{number}-{case['assignor']}" for number, case in enumerate(CASES)])
+def test_same_as_kafka(case: dict[str, Any]) -> None:
+    """Every member gets exactly the partitions that it gets from Kafka."""
+    names = {UUID(topic_id): name for name, topic_id, _ in case["topics"]}
+    counts = {UUID(topic_id): count for _, topic_id, count in case["topics"]}
+    found = assign(case["assignor"], _specs(case), counts, case["is_homogeneous"])
+    assert {
+        member_id: {names[topic_id]: list(partitions) for topic_id, partitions in assignment.items()}
+        for member_id, assignment in found.items()
+    } == case["expected"]
+
+
+def test_java_order() -> None:
+    """Strings and ids in the order in which a Java program has listed them, with the sizes of its tables."""
+    assert strings_in_java_order(["range", "uniform"]) == ["uniform", "range"]
+    assert strings_in_java_order([f"member-{number}" for number in range(5)]) == [
+        "member-1",
+        "member-2",
+        "member-0",
+        "member-3",
+        "member-4",
+    ]
+    assert uuid_hash(UUID(int=0x0123_4567_89AB_CDEF_FEDC_BA98_7654_3210)) == 0
+    assert [grown_capacity(count) for count in (0, 12, 13, 24, 25)] == [16, 16, 32, 32, 64]
+    assert [copied_capacity(count) for count in (0, 11, 12, 23, 24)] == [16, 16, 32, 32, 64]
+
+
+members_strategy = st.dictionaries(
+    st.text("abcdef", min_size=1, max_size=4),
+    st.tuples(st.sets(st.sampled_from(TOPICS)), st.none() | st.text("xyz", min_size=1, max_size=3)),
+    min_size=1,
+    max_size=8,
+)
+counts_strategy = st.fixed_dictionaries({topic_id: st.integers(1, 12) for topic_id in TOPICS})
+
+
+@given(st.sampled_from(["uniform", "range"]), members_strategy, counts_strategy, st.data())
+def test_assignments_are_whole_and_fair(
+    assignor: str,
+    members: dict[str, tuple[set[UUID], str | None]],
+    counts: dict[UUID, int],
+    data: st.DataObject,
+) -> None:
+    """Every partition of a topic with subscribers has one owner, who subscribes to it; also starting from any earlier
+    assignment. Shares of members with the same topics differ by one partition at most (range: of each topic).
+    """
+    specs = {}
+    free = {(topic_id, partition) for topic_id in TOPICS for partition in range(counts[topic_id])}
+    for member_id, (topic_ids, instance_id) in members.items():
+        before: dict[UUID, list[int]] = {}
+        for place in data.draw(st.sets(st.sampled_from(sorted(free, key=str)), max_size=10)) if free else ():
+            free.discard(place)
+            before.setdefault(place[0], []).append(place[1])
+        specs[member_id] = MemberSpec(sorted(topic_ids), before, instance_id, len(topic_ids))
+    is_homogeneous = len({frozenset(topic_ids) for topic_ids, _ in members.values()}) == 1
+    found = assign(assignor, specs, counts, is_homogeneous)
+    assert found.keys() == specs.keys()
+    owners = Counter(
+        (topic_id, partition)
+        for assignment in found.values()
+        for topic_id, partitions in assignment.items()
+        for partition in partitions
+    )
+    wanted = {topic_id for topic_ids, _ in members.values() for topic_id in topic_ids}
+    assert owners == Counter((topic_id, partition) for topic_id in wanted for partition in range(counts[topic_id]))
+    assert all(set(found[member_id]) <= set(spec.topic_ids) for member_id, spec in specs.items())
+    if is_homogeneous:
+        assert _spread([_size(assignment) for assignment in found.values()]) <= 1
+    if assignor == "range":
+        for topic_id in wanted:
+            subscribers = [member_id for member_id, (topic_ids, _) in members.items() if topic_id in topic_ids]
+            assert _spread([len(found[member_id].get(topic_id, ())) for member_id in subscribers]) <= 1
+
+
+@given(members_strategy, counts_strategy)
+def test_uniform_is_stable(members: dict[str, tuple[set[UUID], str | None]], counts: dict[UUID, int]) -> None:
+    """An assignment that is balanced is what comes out when it is put in again."""
+    is_homogeneous = len({frozenset(topic_ids) for topic_ids, _ in members.values()}) == 1
+    specs = {member_id: MemberSpec(sorted(topic_ids)) for member_id, (topic_ids, _) in members.items()}
+    first = assign("uniform", specs, counts, is_homogeneous)
+    again = {member_id: spec._replace(assignment=first[member_id]) for member_id, spec in specs.items()}
+    assert assign("uniform", again, counts, is_homogeneous) == first
+
+
+def test_no_members() -> None:
+    """Nobody gets nothing."""
+    assert assign("uniform", {}, {}, True) == {}
+
+
+def _size(assignment: Assignment) -> int:
+    return sum(map(len, assignment.values()))
+
+
+def _spread(sizes: list[int]) -> int:
+    return max(sizes, default=0) - min(sizes, default=0)

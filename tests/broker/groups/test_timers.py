@@ -1,0 +1,136 @@
+"""Timers of members: few timers of the loop, whatever heartbeats come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from diamant.broker.groups.timers import Timers
+
+
+class SettableLoop:
+    """A loop's clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.pending: list[Handle] = []
+        self.made = 0
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+        self.made += 1
+        handle = Handle(when, callback, args)
+        self.pending.append(handle)
+        return cast(asyncio.TimerHandle, handle)
+
+    def pass_s(self, duration_s: float) -> None:
+        end_s = self.now_s + duration_s
+        while due := [handle for handle in self.pending if not handle.is_cancelled and handle.time_s <= end_s]:
+            handle = min(due, key=lambda each: each.time_s)
+            self.pending.remove(handle)
+            self.now_s = max(self.now_s, handle.time_s)
+            handle.callback(*handle.args)
+        self.now_s = end_s
+
+
+class Handle:
+    def __init__(self, time_s: float, callback: Callable[..., object], args: tuple[object, ...]) -> None:
+        self.time_s = time_s
+        self.callback = callback
+        self.args = args
+        self.is_cancelled = False
+
+    def when(self) -> float:
+        return self.time_s
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+def make() -> tuple[SettableLoop, Timers, list[Any]]:
+    loop = SettableLoop()
+    return loop, Timers(loop), []
+
+
+def test_fires_once() -> None:
+    """A timer calls back when its time is over, once, and is gone then."""
+    loop, timers, fired = make()
+    timers.set("a", 1000, lambda: fired.append("a"))
+    loop.pass_s(0.999)
+    assert fired == []
+    assert timers.remaining_ms("a") is not None
+    loop.pass_s(0.001)
+    assert fired == ["a"]
+    loop.pass_s(10)
+    assert fired == ["a"]
+    assert len(timers) == 0
+    assert timers.remaining_ms("a") is None
+
+
+def test_heartbeats_do_not_make_timers() -> None:
+    """Moving a deadline forward a thousand times costs one timer of the loop per timeout, and fires at the last deadline."""
+    loop, timers, fired = make()
+    for _ in range(1000):
+        timers.set("a", 10_000, lambda: fired.append(loop.now_s))
+        loop.pass_s(0.1)
+    assert loop.made <= 12
+    last_s = loop.now_s - 0.1
+    loop.pass_s(20)
+    assert fired == [last_s + 10]
+
+
+def test_a_shorter_time_counts_at_once() -> None:
+    """A deadline that is brought forward, below zero too, does not wait for the old one; the last callback is called."""
+    loop, timers, fired = make()
+    timers.set("a", 10_000, lambda: fired.append("old"))
+    timers.set("a", 1000, lambda: fired.append("new"))
+    timers.set("b", -5, lambda: fired.append("b"))
+    loop.pass_s(0)
+    assert fired == ["b"]
+    loop.pass_s(1)
+    assert fired == ["b", "new"]
+    loop.pass_s(20)
+    assert fired == ["b", "new"]
+
+
+def test_cancel_and_close() -> None:
+    """What is cancelled does not fire; cancelling what is not set is harmless."""
+    loop, timers, fired = make()
+    timers.set("a", 1000, lambda: fired.append("a"))
+    timers.set("b", 1000, lambda: fired.append("b"))
+    timers.cancel("a")
+    timers.cancel("nothing")
+    assert "a" not in timers
+    assert "b" in timers
+    timers.close()
+    loop.pass_s(10)
+    assert fired == []
+    assert all(handle.is_cancelled for handle in loop.pending)
+
+
+def test_set_again_while_firing() -> None:
+    """A callback may set its own timer again."""
+    loop, timers, fired = make()
+
+    def again() -> None:
+        fired.append(loop.now_s)
+        if len(fired) < 3:
+            timers.set("a", 1000, again)
+
+    timers.set("a", 1000, again)
+    loop.pass_s(10)
+    assert fired == [101.0, 102.0, 103.0]
+
+
+async def test_on_a_real_loop() -> None:
+    """The same on asyncio's own loop."""
+    timers = Timers(asyncio.get_running_loop())
+    done = asyncio.Event()
+    timers.set("a", 5, done.set)
+    timers.set("a", 10, done.set)
+    async with asyncio.timeout(5):
+        await done.wait()
+    assert len(timers) == 0

@@ -1,0 +1,714 @@
+"""Faults on demand: which requests they hit, what becomes of those, and what a test sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config import BrokerConfig
+from diamant.broker.faults.error_answer import MIRRORS, OUTERMOST, ErrorAnswer
+from diamant.broker.faults.fault import MAX_FIRINGS
+from diamant.broker.faults.faults import MAX_FAULTS, TooManyFaults
+from diamant.broker.faults.spec import COORDINATOR_APIS, MAX_DELAY_MS, FaultError, FaultSpec
+from diamant.protocol import apis
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.message_fields import decode_response_fields, message_fields
+from diamant.protocol.schema_fields import SchemaField, message_class, schema_fields
+from diamant.protocol.schemas import decode_request, encode_request_fields, encode_response_fields
+from tests.broker.wire import (
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    FETCH,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    WireClient,
+    batch_of,
+    fetch_fields,
+    produce_fields,
+)
+
+NOT_OF_CLIENTS = {17, 36, *range(76, 93)}
+"""SASL and share groups: listed, without handlers."""
+
+VERSIONS = [
+    (key, version)
+    for key, served in apis.SERVED.items()
+    if key not in NOT_OF_CLIENTS
+    for version in range(served.min, served.max + 1)
+]
+
+
+# -- the place of a code in every answer --------------------------------------------------------------------------------
+
+
+def sample(struct: type) -> dict[str, Any]:
+    """Fields of a message with one element in each array."""
+    return {field.name: [value_of(field)] if field.is_array else value_of(field) for field in schema_fields(struct)}
+
+
+def value_of(field: SchemaField) -> Any:
+    """Any value of a field's type."""
+    if field.struct is not None:
+        return sample(field.struct)
+    if field.wire_type == "uuid":
+        return None
+    return {"string": "x", "bytes": b"", "records": b"", "bool": False, "float64": 0.0}.get(field.wire_type or "", 1)
+
+
+def codes_in(value: Any) -> Iterator[int]:
+    """Every error code within a response's fields."""
+    if isinstance(value, list):
+        for one in value:
+            yield from codes_in(one)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            if name in ("error_code", "partition_error_code"):
+                yield one
+            else:
+                yield from codes_in(one)
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS, ids=lambda value: str(value))
+def test_every_api_and_version_can_answer_an_error(key: int, version: int) -> None:
+    """A request with one of each is answered by the code at one place that is read, and by nothing that does not fit."""
+    request = message_fields(
+        decode_request(
+            key, version, encode_request_fields(key, version, sample(message_class(key, version, "request")))
+        )
+    )
+    answer = ErrorAnswer(key, version, ErrorCode.REQUEST_TIMED_OUT, "why", is_for_parts=False)
+    fields = answer.whole(request)
+    assert fields is not None
+    body = encode_response_fields(key, version, fields)
+    assert ErrorCode.REQUEST_TIMED_OUT in list(codes_in(decode_response_fields(key, version, body)))
+
+
+@pytest.mark.parametrize(("key", "version"), [(key, version) for key, version in VERSIONS if key in MIRRORS])
+def test_the_error_is_in_the_elements_that_the_request_names(key: int, version: int) -> None:
+    """An error about parts stands in the innermost elements, which say what they are about in the request's words."""
+    sent = sample(message_class(key, version, "request"))
+    request = message_fields(decode_request(key, version, encode_request_fields(key, version, sent)))
+    if not any(request.get(mirror.request) for mirror in MIRRORS[key]):
+        return  # old versions of FindCoordinator and LeaveGroup name one thing, at the top
+    fields = ErrorAnswer(key, version, ErrorCode.REQUEST_TIMED_OUT, "why", is_for_parts=True).whole(request)
+    assert fields is not None
+    response = decode_response_fields(key, version, encode_response_fields(key, version, fields))
+    for mirror in MIRRORS[key]:
+        if mirror.response in response and request.get(mirror.request):
+            (element,) = response[mirror.response][:1]
+            assert ErrorCode.REQUEST_TIMED_OUT in list(codes_in(element)) or key in OUTERMOST
+            named = {name: value for name, value in element.items() if name in ("name", "topic", "group_id", "key")}
+            assert set(named.values()) <= {"x", None}, named
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "code", "place"),
+    [
+        (FETCH, 12, "OFFSET_OUT_OF_RANGE", "responses.partitions"),
+        (FETCH, 12, "FETCH_SESSION_ID_NOT_FOUND", ""),
+        (METADATA, 12, "LEADER_NOT_AVAILABLE", "topics"),
+        (METADATA, 13, "REBOOTSTRAP_REQUIRED", ""),
+        (9, 1, "NOT_COORDINATOR", "topics.partitions"),
+        (9, 7, "NOT_COORDINATOR", ""),
+        (9, 8, "NOT_COORDINATOR", "groups"),
+        (9, 8, "UNSTABLE_OFFSET_COMMIT", "groups.topics.partitions"),
+        (13, 5, "NOT_COORDINATOR", ""),
+        (13, 5, "UNKNOWN_MEMBER_ID", "members"),
+        (FIND_COORDINATOR, 3, "COORDINATOR_NOT_AVAILABLE", ""),
+        (FIND_COORDINATOR, 4, "COORDINATOR_NOT_AVAILABLE", "coordinators"),
+    ],
+)
+def test_codes_stand_where_clients_look_for_them(key: int, version: int, code: str, place: str) -> None:
+    """Some concern the whole answer, others its parts; it depends on code and version."""
+    request = message_fields(
+        decode_request(
+            key, version, encode_request_fields(key, version, sample(message_class(key, version, "request")))
+        )
+    )
+    fields: Any = ErrorAnswer(key, version, ErrorCode[code], "", is_for_parts=False).whole(request)
+    for name in filter(None, place.split(".")):
+        assert fields.get("error_code", 0) == 0
+        (fields,) = fields[name]
+    assert fields["error_code"] == ErrorCode[code]
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_error_is_answered_in_place_of_the_request(wire: WireClient, broker: Broker) -> None:
+    """Nothing is appended, the answer has the code in its partition; after `times` all is well."""
+    await wire.create("t")
+    fault = broker.faults.add("Produce", error="NOT_LEADER_OR_FOLLOWER", times=2)
+    for _ in range(2):
+        result = await wire.produce("t", [b"v"])
+        assert (result.error_code, result.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert result.error_message == f"injected by fault {fault.id}"
+    assert broker.topics.log("t", 0).log_end_offset == 0
+    assert (await wire.produce("t", [b"v"])).error_code == ErrorCode.NONE
+    assert (fault.count, fault.matched) == (2, 3)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+async def test_of_a_request_only_the_named_partition_is_refused(wire: WireClient, broker: Broker, version: int) -> None:
+    """The others are carried out: the answer has both, in every version, by name and by topic id."""
+    await wire.create("t", 3)
+    await wire.create("other", 1)
+    ids = {name: topic.topic_id for name, topic in broker.topics.by_name.items()}
+    broker.faults.add(0, topic="t", partition=1, error="KAFKA_STORAGE_ERROR")
+    request = {
+        "transactional_id": None,
+        "acks": -1,
+        "timeout_ms": 1000,
+        "topic_data": [
+            {
+                "name": name,
+                "topic_id": ids[name],
+                "partition_data": [{"index": index, "records": batch_of([b"v"])} for index in indexes],
+            }
+            for name, indexes in (("t", (0, 1, 2)), ("other", (0,)))
+        ],
+    }
+    response = await wire.call(PRODUCE, version, request)
+    found = {
+        (getattr(topic, "name", None) or topic.topic_id, one.index): one.error_code
+        for topic in response.responses
+        for one in topic.partition_responses
+    }
+    key = (lambda name: ids[name]) if version == 13 else (lambda name: name)
+    assert found == {
+        (key("t"), 0): ErrorCode.NONE,
+        (key("t"), 1): ErrorCode.KAFKA_STORAGE_ERROR,
+        (key("t"), 2): ErrorCode.NONE,
+        (key("other"), 0): ErrorCode.NONE,
+    }
+    ends = [broker.topics.log("t", index).log_end_offset for index in range(3)]
+    assert (ends, broker.topics.log("other", 0).log_end_offset) == ([1, 0, 1], 1)
+
+
+async def test_an_error_after_applying(wire: WireClient, broker: Broker) -> None:
+    """The records are there, the answer says otherwise; of other partitions it says what is true."""
+    await wire.create("t", 2)
+    with broker.faults.add("Produce", error="REQUEST_TIMED_OUT", after_applying=True, times=1):
+        assert (await wire.produce("t", [b"v"])).error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert broker.topics.log("t", 0).log_end_offset == 1
+    with broker.faults.add("Produce", topic="t", partition=1, error="REQUEST_TIMED_OUT", after_applying=True):
+        assert (await wire.produce("t", [b"v"], partition=1)).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert (await wire.produce("t", [b"v"])).error_code == ErrorCode.NONE
+    assert [broker.topics.log("t", index).log_end_offset for index in range(2)] == [2, 1]
+
+
+async def test_without_an_answer_the_connection_is_closed(wire: WireClient, broker: Broker) -> None:
+    """A Produce with acks=0 that fails has no other way to say so."""
+    await wire.create("t")
+    fault = broker.faults.add("Produce", error="KAFKA_STORAGE_ERROR")
+    wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"]), acks=0))
+    assert await wire.is_closed()
+    assert (fault.count, broker.topics.log("t", 0).log_end_offset) == (1, 0)
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+async def test_a_fetch_error_is_told_at_once(wire: WireClient, broker: Broker, version: int) -> None:
+    """The partition has the code and no records, not null; the other one its data, without the wait for more."""
+    await wire.create("t", 2)
+    await wire.produce("t", [b"v"], partition=1)
+    broker.faults.add("Fetch", topic="t", partition=0, error="OFFSET_OUT_OF_RANGE")
+    fields = fetch_fields("t", 0, max_wait_ms=60_000, min_bytes=1 << 20)
+    (first,) = fields["topics"][0]["partitions"]
+    fields["topics"][0]["partitions"].append({**first, "partition": 1})
+    response = await wire.call(FETCH, version, fields)
+    partitions = {one.partition_index: one for one in response.responses[0].partitions}
+    assert partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partitions[0].records is not None
+    assert partitions[1].error_code == ErrorCode.NONE
+    assert len(partitions[1].records) > 61
+
+
+async def test_a_fetch_in_a_session_is_about_all_that_the_session_is_about(wire: WireClient, broker: Broker) -> None:
+    """It names only changes; the error reaches the partition all the same, the others are served, the session ends."""
+    await wire.create("t", 2)
+    await wire.produce("t", [b"v"], partition=1)
+    fields = fetch_fields("t", 0)
+    (first,) = fields["topics"][0]["partitions"]
+    fields["topics"][0]["partitions"].append({**first, "partition": 1})
+    opened = await wire.call(FETCH, 11, {**fields, "session_epoch": 0})
+    assert opened.session_id
+    following = {**fields, "topics": [], "session_id": opened.session_id, "session_epoch": 1}
+    fault = broker.faults.add("Fetch", topic="t", partition=0, error="NOT_LEADER_OR_FOLLOWER")
+    response = await wire.call(FETCH, 11, following)
+    codes = {one.partition_index: (one.error_code, bool(one.records)) for one in response.responses[0].partitions}
+    assert codes == {0: (ErrorCode.NOT_LEADER_OR_FOLLOWER, False), 1: (ErrorCode.NONE, True)}
+    assert (response.session_id, response.error_code) == (0, ErrorCode.NONE)
+    assert fault.fired[0].parts == ("t-0", "t-1")
+    fault.remove()
+    forgotten = [{"topic": "t", "partitions": [0]}]
+    fault = broker.faults.add("Fetch", topic="t", partition=0, error="NOT_LEADER_OR_FOLLOWER")
+    await wire.call(FETCH, 11, {**following, "forgotten_topics_data": forgotten})
+    assert fault.count == 0
+
+
+async def test_an_error_with_no_place_in_the_answer_does_not_fire(wire: WireClient, broker: Broker) -> None:
+    """A Metadata request about no topics cannot fail in version 9; it is not counted either."""
+    fault = broker.faults.add("Metadata", error="LEADER_NOT_AVAILABLE")
+    assert (await wire.call(METADATA, 9, {"topics": []})).brokers
+    assert (fault.count, fault.matched) == (0, 0)
+
+
+async def test_other_apis_are_answered_by_errors_too(wire: WireClient, broker: Broker) -> None:
+    """By name, in any case; creations and deletions are not carried out, except those of other topics."""
+    broker.faults.add("createtopics", topic="bad", error="POLICY_VIOLATION")
+    assert (await wire.create("bad")).error_code == ErrorCode.POLICY_VIOLATION
+    assert (await wire.create("good")).error_code == ErrorCode.NONE
+    assert list(broker.topics.by_name) == ["good"]
+    broker.faults.add("DeleteTopics", error="REQUEST_TIMED_OUT")
+    response = await wire.call(DELETE_TOPICS, 5, {"topic_names": ["good"], "timeout_ms": 1000})
+    assert (response.responses[0].name, response.responses[0].error_code) == ("good", ErrorCode.REQUEST_TIMED_OUT)
+    assert list(broker.topics.by_name) == ["good"]
+    broker.faults.add("ListOffsets", error="LEADER_NOT_AVAILABLE", client_id="wi*")
+    fields = {"replica_id": -1, "topics": [{"name": "good", "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
+    response = await wire.call(LIST_OFFSETS, 5, fields)
+    assert response.topics[0].partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+async def test_loading_coordinators(wire: WireClient, broker: Broker) -> None:
+    """What asks a coordinator is told to wait; an idempotent producer's id comes from elsewhere."""
+    fault = broker.faults.add(coordinator_loading=True)
+    assert {8, 9, 11, 12, 13, 14, 25, 26} <= COORDINATOR_APIS
+    transactional = {"transactional_id": "x", "transaction_timeout_ms": 1000}
+    response = await wire.call(INIT_PRODUCER_ID, 4, transactional)
+    assert (response.error_code, response.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+    response = await wire.call(INIT_PRODUCER_ID, 4, {**transactional, "transactional_id": None})
+    assert response.error_code == ErrorCode.NONE
+    assert fault.count == 1
+
+
+# -- which requests ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_nth_request_is_hit(wire: WireClient, broker: Broker) -> None:
+    """`after` lets the first go by, `times` ends it."""
+    await wire.create("t")
+    fault = broker.faults.add("Produce", topic="t", after=2, times=2, error="NOT_ENOUGH_REPLICAS")
+    codes = [(await wire.produce("t", [b"v"])).error_code for _ in range(6)]
+    assert [code == ErrorCode.NOT_ENOUGH_REPLICAS for code in codes] == [False, False, True, True, False, False]
+    assert (fault.matched, fault.count) == (6, 2)
+
+
+async def test_probability_is_repeatable(wire: WireClient, broker: Broker) -> None:
+    """The same seed hits the same requests, about as many as it says."""
+    await wire.create("t")
+    runs = []
+    for _ in range(2):
+        with broker.faults.add("ListOffsets", probability=0.3, seed=7, error="NOT_LEADER_OR_FOLLOWER"):
+            fields = {
+                "replica_id": -1,
+                "topics": [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
+            }
+            answers = [await wire.call(LIST_OFFSETS, 1, fields) for _ in range(100)]
+            runs.append([answer.topics[0].partitions[0].error_code for answer in answers])
+    assert runs[0] == runs[1]
+    assert 15 <= sum(code != ErrorCode.NONE for code in runs[0]) <= 45
+
+
+@pytest.mark.parametrize(
+    ("client_id", "is_hit"),
+    [("wire", True), ("w?re", True), ("*", True), ("wir", False), ("Wire", False), ("[w]ire", True), ("wire-*", False)],
+)
+async def test_the_client_is_named_or_a_pattern(wire: WireClient, broker: Broker, client_id: str, is_hit: bool) -> None:
+    """The id itself, or one with * ? and [...]; case matters."""
+    fault = broker.faults.add(client_id=client_id, throttle_time_ms=5)
+    assert (await wire.call(METADATA, 4, {"topics": []})).throttle_time.total_seconds() == (0.005 if is_hit else 0)
+    assert fault.count == is_hit
+
+
+async def test_a_client_without_an_id_fits_no_pattern(wire: WireClient, broker: Broker) -> None:
+    """Not even the one that fits all."""
+    fault = broker.faults.add(client_id="*", drop=True)
+    wire.writer.write(wire.frame(18, 0, b"", client_id=None))
+    await wire.receive_frame()
+    assert fault.matched == 0
+
+
+async def test_the_first_fault_that_fires_has_the_request(wire: WireClient, broker: Broker) -> None:
+    """Those after it neither see nor count it; when it is done, they have their turn."""
+    await wire.create("t")
+    first = broker.faults.add("Produce", error="NOT_ENOUGH_REPLICAS", times=1)
+    second = broker.faults.add("Produce", error="REQUEST_TIMED_OUT", times=1)
+    codes = [(await wire.produce("t", [b"v"])).error_code for _ in range(3)]
+    assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE]
+    assert ((first.matched, first.count), (second.matched, second.count)) == ((3, 1), (2, 1))
+
+
+# -- time and connections ----------------------------------------------------------------------------------------------
+
+
+async def test_what_is_held_is_answered_when_it_is_let_go(wire: WireClient, broker: Broker) -> None:
+    """By `release`, in the order of the connection; other connections go on, and nothing was carried out meanwhile."""
+    await wire.create("t")
+    fault = broker.faults.add("Produce", hold=True)
+    first = wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
+    second = wire.send(METADATA, 4, {"topics": []})
+    await fault.until_fired()
+    assert (fault.held, broker.topics.log("t", 0).log_end_offset) == (1, 0)
+    async with WireClient(broker.bootstrap_servers) as other:
+        assert (await other.call(METADATA, 4, {"topics": []})).brokers
+    assert fault.release() == 1
+    assert (await wire.receive(PRODUCE, 9, first)).responses
+    await wire.receive(METADATA, 4, second)
+    assert (fault.held, broker.topics.log("t", 0).log_end_offset) == (0, 1)
+
+
+async def test_a_held_fetch_is_answered_with_what_there_is_then(wire: WireClient, broker: Broker) -> None:
+    """Data that came meanwhile does not end the wait; removing the fault does."""
+    await wire.create("t")
+    fault = broker.faults.add("Fetch", topic="t", hold=True)
+    async with WireClient(broker.bootstrap_servers) as consumer:
+        sent = consumer.send(FETCH, 11, fetch_fields("t", 0, max_wait_ms=1))
+        await fault.until_fired()
+        await wire.produce("t", [b"v"])
+        fault.remove()
+        response = await consumer.receive(FETCH, 11, sent)
+    assert len(response.responses[0].partitions[0].records) > 61
+
+
+@pytest.mark.parametrize("after_applying", [False, True])
+async def test_a_delay_comes_before_or_after(wire: WireClient, broker: Broker, after_applying: bool) -> None:
+    """The answer waits in both cases; the records are there at once only in the second."""
+    await wire.create("t")
+    fault = broker.faults.add("Produce", delay_ms=60_000, after_applying=after_applying)
+    sent = wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
+    await fault.until_fired()
+    assert broker.topics.log("t", 0).log_end_offset == after_applying
+    fault.release()
+    assert (await wire.receive(PRODUCE, 9, sent)).responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+
+async def test_a_short_delay_ends_by_itself(wire: WireClient, broker: Broker) -> None:
+    """After so many milliseconds the answer comes."""
+    broker.faults.add("Metadata", delay_ms=30)
+    began = asyncio.get_running_loop().time()
+    await wire.call(METADATA, 4, {"topics": []})
+    assert asyncio.get_running_loop().time() - began >= 0.03
+
+
+async def test_what_is_delayed_goes_with_its_connection(wire: WireClient, broker: Broker) -> None:
+    """A request that was not begun is not carried out for a client that is gone."""
+    await wire.create("t")
+    fault = broker.faults.add("Produce", hold=True)
+    async with WireClient(broker.bootstrap_servers) as gone:
+        gone.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
+        await fault.until_fired()
+    async with asyncio.timeout(10):
+        while fault.held:
+            await asyncio.sleep(0)
+    assert broker.topics.log("t", 0).log_end_offset == 0
+
+
+@pytest.mark.parametrize("after_applying", [False, True])
+async def test_a_connection_is_dropped_before_or_after(wire: WireClient, broker: Broker, after_applying: bool) -> None:
+    """Without an answer; the records are there in the second case. Other connections stay."""
+    await wire.create("t")
+    fault = broker.faults.add("Produce", drop=True, after_applying=after_applying)
+    async with WireClient(broker.bootstrap_servers) as dropped:
+        dropped.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
+        assert await dropped.is_closed()
+    assert (fault.count, broker.topics.log("t", 0).log_end_offset) == (1, after_applying)
+    assert (await wire.call(METADATA, 4, {"topics": []})).brokers
+
+
+@pytest.mark.parametrize(("cut", "expected"), [(True, 0.5), (3, 3), (0, 0), (1_000_000, -1)])
+async def test_an_answer_is_cut(wire: WireClient, broker: Broker, cut: bool | int, expected: float) -> None:
+    """Half of its frame arrives, or so many bytes, at most all but one; then the end of the connection."""
+    await wire.create("t")
+    await wire.produce("t", [b"v" * 100_000])
+    whole = len((await wire.call(FETCH, 11, fetch_fields("t", 0))).responses[0].partitions[0].records)
+    broker.faults.add("Fetch", cut=cut)
+    async with WireClient(broker.bootstrap_servers) as client:
+        client.send(FETCH, 11, fetch_fields("t", 0))
+        arrived = await client.reader.read()
+    (size,) = (int.from_bytes(arrived[:4], "big") + 4,) if len(arrived) >= 4 else (0,)
+    wanted = {0.5: size // 2, -1: size - 1}.get(expected, expected)
+    assert len(arrived) == wanted
+    assert whole > 100_000
+
+
+async def test_requests_after_a_drop_are_not_carried_out(wire: WireClient, broker: Broker) -> None:
+    """What was sent behind it on the same connection is lost with it."""
+    await wire.create("t")
+    broker.faults.add("Metadata", drop=True, times=1)
+    async with WireClient(broker.bootstrap_servers) as dropped:
+        dropped.send(METADATA, 4, {"topics": []})
+        dropped.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
+        assert await dropped.is_closed()
+    assert broker.topics.log("t", 0).log_end_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [(PRODUCE, 3), (PRODUCE, 12), (FETCH, 4), (FETCH, 12), (METADATA, 3), (METADATA, 13), (CREATE_TOPICS, 7), (18, 3)],
+)
+async def test_throttle_time_is_told(wire: WireClient, broker: Broker, key: int, version: int) -> None:
+    """Wherever the version has the field; everything else is answered as always."""
+    await wire.create("t")
+    await wire.produce("t", [b"v"])
+    requests: dict[int, dict[str, Any]] = {
+        PRODUCE: produce_fields("t", 0, batch_of([b"v"])),
+        FETCH: fetch_fields("t", 0),
+        METADATA: {"topics": None},
+        CREATE_TOPICS: {"topics": [{"name": "n", "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 1000},
+        18: {"client_software_name": "x", "client_software_version": "1"},
+    }
+    fault = broker.faults.add(key, throttle_time_ms=1234)
+    response = await wire.call(key, version, requests[key])
+    assert response.throttle_time.total_seconds() == 1.234
+    assert fault.count == 1
+    if key == FETCH:
+        assert len(response.responses[0].partitions[0].records) > 61
+
+
+# -- metadata ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(14))
+async def test_stale_metadata_without_the_topic(wire: WireClient, broker: Broker, version: int) -> None:
+    """Asked by name it is unknown, and not created; asked for all it is not there. The brokers are told as always."""
+    await wire.create("old")
+    await wire.create("new")
+    with broker.faults.add(topic="new", stale={"missing": True}):
+        response = await wire.call(METADATA, version, {"topics": [{"name": "new"}, {"name": "old"}]})
+        codes = {topic.name: topic.error_code for topic in response.topics}
+        assert codes == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "old": ErrorCode.NONE}
+        assert len(response.brokers) == 1
+        response = await wire.call(METADATA, version, {"topics": [] if version == 0 else None})
+        assert [topic.name for topic in response.topics] == ["old"]
+    with broker.faults.add(topic="never", stale={"missing": True}):
+        await wire.call(METADATA, version, {"topics": [{"name": "never"}]})
+    assert sorted(broker.topics.by_name) == ["new", "old"]
+
+
+@pytest.mark.parametrize("version", [0, 1, 8, 12])
+async def test_stale_metadata_with_another_leader(wire: WireClient, broker: Broker, version: int) -> None:
+    """Of one topic, or of one partition; that leader is a broker with the address that the fault gives."""
+    await wire.create("t", 2)
+    await wire.create("other")
+    broker.faults.add(topic="t", partition=1, stale={"leader_id": 7, "port": 4, "host": "gone"})
+    response = await wire.call(METADATA, version, {"topics": [{"name": "t"}, {"name": "other"}]})
+    leaders = {
+        (topic.name, partition.partition_index): partition.leader_id
+        for topic in response.topics
+        for partition in topic.partitions
+    }
+    assert leaders == {("t", 0): 1, ("t", 1): 7, ("other", 0): 1}
+    assert [(one.node_id, one.host, one.port) for one in response.brokers][1:] == [(7, "gone", 4)]
+
+
+async def test_other_stale_metadata(wire: WireClient, broker: Broker) -> None:
+    """A moved broker, fewer partitions, an older epoch, no leader at all."""
+    await wire.create("t", 3)
+    ask = {"topics": [{"name": "t"}]}
+    with broker.faults.add(stale={"port": 4}):
+        assert [one.port for one in (await wire.call(METADATA, 9, ask)).brokers] == [4]
+    with broker.faults.add(stale={"partition_count": 1, "leader_epoch": 0}):
+        (topic,) = (await wire.call(METADATA, 9, ask)).topics
+        assert [(one.partition_index, one.leader_epoch) for one in topic.partitions] == [(0, 0)]
+    with broker.faults.add(stale={"leader_id": -1}):
+        (topic,) = (await wire.call(METADATA, 9, ask)).topics
+        assert {(one.leader_id, one.error_code) for one in topic.partitions} == {(-1, ErrorCode.LEADER_NOT_AVAILABLE)}
+
+
+async def test_errors_of_described_topics(wire: WireClient, broker: Broker) -> None:
+    """Of a topic the error stands with the topic, of a partition with the partition, also when all are asked for."""
+    await wire.create("t", 2)
+    await wire.create("other")
+    for topics in ([{"name": "t"}, {"name": "other"}], None):
+        with broker.faults.add("Metadata", topic="t", error="TOPIC_AUTHORIZATION_FAILED"):
+            found = {one.name: one for one in (await wire.call(METADATA, 12, {"topics": topics})).topics}
+            assert (found["t"].error_code, found["t"].partitions) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ())
+            assert (found["other"].error_code, len(found["other"].partitions)) == (ErrorCode.NONE, 1)
+        with broker.faults.add("Metadata", topic="t", partition=1, error="LEADER_NOT_AVAILABLE"):
+            found = {one.name: one for one in (await wire.call(METADATA, 12, {"topics": topics})).topics}
+            partitions = [(one.error_code, one.leader_id) for one in found["t"].partitions]
+            assert partitions == [(ErrorCode.NONE, 1), (ErrorCode.LEADER_NOT_AVAILABLE, -1)]
+    with broker.faults.add("Metadata", error="REBOOTSTRAP_REQUIRED"):
+        assert (await wire.call(METADATA, 13, {"topics": None})).error_code == ErrorCode.REBOOTSTRAP_REQUIRED
+
+
+# -- what a test sees --------------------------------------------------------------------------------------------------
+
+
+async def test_firings_are_remembered(wire: WireClient, broker: Broker) -> None:
+    """Who asked what about which partitions, the latest so many; the count goes on."""
+    await wire.create("t")
+    fault = broker.faults.add("Produce", error="NOT_ENOUGH_REPLICAS")
+    for _ in range(MAX_FIRINGS + 5):
+        await wire.produce("t", [b"v"], version=9)
+    assert (len(fault.fired), fault.count) == (MAX_FIRINGS, MAX_FIRINGS + 5)
+    firing = fault.fired[-1]
+    assert (firing.api, firing.api_version, firing.client_id, firing.parts) == ("Produce", 9, "wire", ("t-0",))
+    assert firing.peer.startswith("127.0.0.1:")
+
+
+async def test_waiting_for_a_fault_ends(wire: WireClient, broker: Broker) -> None:
+    """When it has fired so often, or with what it has seen so far; on the loop's own thread only by await."""
+    fault = broker.faults.add("Metadata", throttle_time_ms=1)
+    with pytest.raises(RuntimeError, match="until_fired"):
+        fault.wait_fired()
+    with pytest.raises(TimeoutError, match=r"has fired 0 times within 0\.01 s, expected 1; 0 requests matched"):
+        await fault.until_fired(timeout_s=0.01)
+    waiting = asyncio.create_task(fault.until_fired(2))
+    for _ in range(2):
+        await wire.call(METADATA, 4, {"topics": []})
+    await waiting
+
+
+def test_any_thread_may_use_them(tmp_path: Path) -> None:
+    """With the broker in a thread of its own, from several at once; `wait_fired` returns when a request was hit."""
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
+        done: list[Exception | None] = []
+
+        def add_and_remove() -> None:
+            try:
+                for _ in range(50):
+                    broker.faults.add("Produce", drop=True).remove()
+                done.append(None)
+            except Exception as error:
+                done.append(error)
+
+        threads = [threading.Thread(target=add_and_remove) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert done == [None] * 4
+        assert broker.faults.list() == []
+        fault = broker.faults.add("Metadata", throttle_time_ms=1)
+
+        async def ask() -> None:
+            async with WireClient(broker.bootstrap_servers) as client:
+                await client.call(METADATA, 4, {"topics": []})
+
+        asking = threading.Thread(target=lambda: asyncio.run(ask()))
+        asking.start()
+        fault.wait_fired()
+        asking.join()
+        assert fault.count == 1
+        with pytest.raises(TimeoutError):
+            fault.wait_fired(2, timeout_s=0.01)
+    assert fault.count == 1
+
+
+async def test_without_faults_nothing_stands_in_the_way(wire: WireClient, broker: Broker) -> None:
+    """The server calls the dispatcher itself before the first and after the last."""
+    dispatcher = broker.server.dispatch
+    assert not broker.has_faults
+    one, two = broker.faults.add(drop=True), broker.faults.add(drop=True)
+    assert broker.server.dispatch is not dispatcher
+    one.remove()
+    assert broker.server.dispatch is not dispatcher
+    two.remove()
+    two.remove()
+    assert broker.server.dispatch is dispatcher
+
+
+async def test_a_broker_that_stops_lets_everything_go(tmp_path: Path) -> None:
+    """Nobody waits for a held request: it is answered, and the broker ends."""
+    async with asyncio.timeout(5), Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
+        fault = broker.faults.add("Metadata", hold=True)
+        client = WireClient(broker.bootstrap_servers)
+        await client.__aenter__()
+        client.send(METADATA, 4, {"topics": []})
+        await fault.until_fired()
+        await broker.stop()
+        assert (await client.receive(METADATA, 4)).brokers
+        await client.__aexit__(None, None, None)
+
+
+async def test_faults_are_bounded(broker: Broker) -> None:
+    """So many, then no more; removing them all at once gives room."""
+    for _ in range(MAX_FAULTS):
+        broker.faults.add("Fetch", topic="none", drop=True)
+    with pytest.raises(TooManyFaults, match=f"{MAX_FAULTS} faults are installed"):
+        broker.faults.add(drop=True)
+    assert broker.faults.clear() == MAX_FAULTS
+    assert broker.faults.list() == []
+
+
+async def test_a_broken_request_is_refused_as_ever(wire: WireClient, broker: Broker) -> None:
+    """What cannot be decoded closes its connection, whatever faults there are; so do unknown versions."""
+    fault = broker.faults.add(topic="t", error="NOT_LEADER_OR_FOLLOWER")
+    wire.writer.write(wire.frame(PRODUCE, 9, b"\xff" * 50))
+    assert await wire.is_closed()
+    async with WireClient(broker.bootstrap_servers) as other:
+        other.writer.write(other.frame(PRODUCE, 99, b""))
+        assert await other.is_closed()
+    assert fault.matched == 0
+
+
+def test_a_broker_that_does_not_run_has_no_faults(tmp_path: Path) -> None:
+    """There is no loop to install them on."""
+    with pytest.raises(RuntimeError, match="does not run"):
+        _ = Broker(BrokerConfig(data_dir=tmp_path)).faults
+
+
+def test_the_fixture_removes_what_a_test_added(diamant_faults: Any, diamant_broker: Broker) -> None:
+    """`diamant_faults` are the broker's; those of the test are gone after it (the next test has none)."""
+    diamant_faults.add("Produce", client_id="nobody", drop=True)
+    assert diamant_broker.faults is diamant_faults
+
+
+def test_no_fault_of_another_test_is_left(diamant_faults: Any) -> None:
+    """What the test before added is gone."""
+    assert diamant_faults.list() == []
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "a fault does something: give one of error, delay_ms"),
+        ({"api": "Prodce", "drop": True}, "api: 'Prodce' is none"),
+        ({"api": 9999, "drop": True}, "api: 9999 is none"),
+        ({"api": True, "drop": True}, "api: True is none"),
+        ({"api": [], "drop": True}, "api: the list is empty"),
+        ({"error": "NO_SUCH"}, "error: 'NO_SUCH' is none"),
+        ({"error": 4711}, "error: 4711 is none"),
+        ({"error": True}, "error: True is none"),
+        ({"error": 0}, "error: NONE is no error"),
+        ({"delay_ms": -1}, "delay_ms: expected an integer from 0 to"),
+        ({"delay_ms": MAX_DELAY_MS + 1}, "delay_ms: expected an integer from 0 to"),
+        ({"delay_ms": 1.5}, "delay_ms: expected an integer"),
+        ({"delay_ms": "5"}, "delay_ms: expected an integer"),
+        ({"drop": 1}, "drop: expected true or false"),
+        ({"drop": True, "times": 0}, "times: expected an integer from 1"),
+        ({"drop": True, "topic": ""}, "topic: expected a text"),
+        ({"drop": True, "topic": 5}, "topic: expected a text"),
+        ({"drop": True, "partition": 0}, "partition: say of which topic"),
+        ({"drop": True, "probability": 0}, "probability: expected a number above 0"),
+        ({"drop": True, "probability": float("nan")}, "probability: expected a number above 0"),
+        ({"drop": True, "seed": 1}, "seed: is of use with a probability"),
+        ({"drop": True, "error": 3}, "error and drop: a request cannot have both"),
+        ({"hold": True, "delay_ms": 3}, "hold and delay_ms: a request cannot have both"),
+        ({"stale": {}}, "stale: expected an object"),
+        ({"stale": True}, "stale: expected an object"),
+        ({"stale": {"leader": 1}}, "stale.leader: there is no such field"),
+        ({"stale": {"port": 70000}}, "stale.port: expected an integer from 0 to 65535"),
+        ({"stale": {"missing": True, "port": 1}}, "a topic that is missing has nothing else"),
+        ({"stale": {"missing": True}, "api": "Fetch"}, "stale: is about Metadata alone"),
+        ({"dlay_ms": 5}, "dlay_ms: there is no such field; there are after, after_applying, api"),
+    ],
+)
+def test_what_cannot_be_is_refused(values: dict[str, Any], message: str) -> None:
+    """With the field, what it may be, and what it was."""
+    with pytest.raises(FaultError) as raised:
+        FaultSpec.make(**values)
+    assert message in str(raised.value)

@@ -1,0 +1,259 @@
+"""`/v1/faults`: faults for tests in any language, and who may not have them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config import BrokerConfig
+from diamant.broker.faults import faults as faults_module
+from diamant.broker.http_json import MAX_BODY_BYTES
+from diamant.protocol.errors import ErrorCode
+from tests.broker.wire import METADATA, PRODUCE, WireClient, batch_of, produce_fields
+
+TIMEOUT_S = 10
+JSON_HEADER = "Content-Type: application/json\r\n"
+
+
+class Answer(NamedTuple):
+    """An HTTP answer, its body decoded."""
+
+    status: int
+    headers: dict[str, str]
+    json: Any
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker with HTTP, and a name that it tells clients."""
+    config = BrokerConfig(
+        listen="127.0.0.1:0",
+        data_dir=tmp_path,
+        diamant_http_listen="127.0.0.1:0",
+        advertised_listeners="PLAINTEXT://kafka.test:9092",
+    )
+    async with Broker(config) as running:
+        yield running
+
+
+async def call(
+    broker: Broker,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    host: str | None = None,
+    headers: str = JSON_HEADER,
+    raw: bytes | None = None,
+) -> Answer:
+    """One request; `raw` in place of a JSON body."""
+    assert broker.http_address is not None
+    content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
+    reader, writer = await asyncio.open_connection(broker.http_address.host, broker.http_address.port)
+    host = broker.http_address.address if host is None else host
+    head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Content-Length: {len(content)}\r\n\r\n"
+    writer.write(head.encode() + content)
+    async with asyncio.timeout(TIMEOUT_S):
+        answer = await reader.read()
+    writer.close()
+    top, _, rest = answer.partition(b"\r\n\r\n")
+    first, *lines = top.decode().split("\r\n")
+    fields = dict(line.lower().split(": ", 1) for line in lines)
+    return Answer(int(first.split()[1]), fields, json.loads(rest) if rest else None)
+
+
+async def test_the_life_of_a_fault(broker: Broker) -> None:
+    """Added, listed, fired, read with what fired, removed: all as JSON."""
+    async with WireClient(f"127.0.0.1:{broker.addresses[0].port}") as wire:
+        await wire.create("t")
+        wanted = {"api": "Produce", "topic": "t", "error": "not_leader_or_follower", "times": 1}
+        added = await call(broker, "POST", "/v1/faults", wanted)
+        shown = {**wanted, "error": "NOT_LEADER_OR_FOLLOWER", "id": 1, "matched": 0, "count": 0, "held": 0, "fired": []}
+        assert (added.status, added.headers["location"], added.json) == (201, "/v1/faults/1", shown)
+        assert (await call(broker, "GET", "/v1/faults")).json == {"faults": [shown], "max_faults": 1000}
+        assert (await wire.produce("t", [b"v"])).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await wire.produce("t", [b"v"])).error_code == ErrorCode.NONE
+        found = (await call(broker, "GET", "/v1/faults/1")).json
+        assert (found["count"], found["matched"]) == (1, 2)
+        (firing,) = found["fired"]
+        assert (firing["api"], firing["client_id"], firing["parts"]) == ("Produce", "wire", ["t-0"])
+        removed = await call(broker, "DELETE", "/v1/faults/1")
+        assert (removed.status, removed.json["count"]) == (200, 1)
+        assert (await call(broker, "GET", "/v1/faults/1")).status == 404
+        assert (await call(broker, "DELETE", "/v1/faults/1")).status == 404
+
+
+async def test_all_faults_are_removed_at_once(broker: Broker) -> None:
+    """Also when there is none."""
+    assert (await call(broker, "DELETE", "/v1/faults")).json == {"removed": 0}
+    for _ in range(3):
+        assert (await call(broker, "POST", "/v1/faults", {"drop": True, "client_id": "nobody"})).status == 201
+    assert (await call(broker, "DELETE", "/v1/faults")).json == {"removed": 3}
+    assert (await call(broker, "GET", "/v1/faults")).json["faults"] == []
+
+
+async def test_a_test_can_wait_for_a_fault_to_fire(broker: Broker) -> None:
+    """The answer comes with the firing, or as 408 when the time is over."""
+    await call(broker, "POST", "/v1/faults", {"api": "Metadata", "throttle_time_ms": 1})
+    late = await call(broker, "GET", "/v1/faults/1?wait_fired=1&timeout_ms=10")
+    assert late.status == 408
+    assert "has fired 0 times within 0.01 s, expected 1" in late.json["error"]
+    waiting = asyncio.create_task(call(broker, "GET", "/v1/faults/1?wait_fired=1"))
+    async with WireClient(f"127.0.0.1:{broker.addresses[0].port}") as wire:
+        await wire.call(METADATA, 4, {"topics": []})
+    assert (await waiting).json["count"] == 1
+
+
+async def test_what_is_held_is_released(broker: Broker) -> None:
+    """By POST to `release`; the fault stays."""
+    await call(broker, "POST", "/v1/faults", {"api": 0, "hold": True})
+    async with WireClient(f"127.0.0.1:{broker.addresses[0].port}") as wire:
+        await wire.create("t")
+        sent = wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
+        assert (await call(broker, "GET", "/v1/faults/1?wait_fired=1")).json["held"] == 1
+        assert (await call(broker, "POST", "/v1/faults/1/release")).json == {"released": 1}
+        assert (await wire.receive(PRODUCE, 9, sent)).responses
+    assert (await call(broker, "GET", "/v1/faults/1")).json["held"] == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:9644", 200),
+        ("127.0.0.1", 200),
+        ("127.0.0.2:1", 200),
+        ("[::1]:9644", 200),
+        ("kafka.test:9644", 200),
+        ("evil.test", 403),
+        ("localhost.evil.test:9644", 403),
+        ("10.1.2.3:9644", 403),
+        ("", 403),
+        ("[", 403),
+    ],
+)
+async def test_only_the_brokers_own_names_are_answered(broker: Broker, host: str, status: int) -> None:
+    """A page in a browser whose name was made to point here sends that name; `/health` tells everybody."""
+    assert (await call(broker, "GET", "/v1/faults", host=host)).status == status
+    assert (await call(broker, "GET", "/health", host=host)).status == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/faults", "/v1/faults/1/release"])
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "application/jsonx"]
+)
+async def test_a_form_is_no_json(broker: Broker, content_type: str, path: str) -> None:
+    """What a page may send without being asked for it is refused, whatever it holds."""
+    await call(broker, "POST", "/v1/faults", {"drop": True, "client_id": "nobody"})
+    headers = f"Content-Type: {content_type}\r\n" if content_type else ""
+    answer = await call(broker, "POST", path, {"drop": True}, headers=headers)
+    assert (answer.status, "expected application/json" in answer.json["error"]) == (415, True)
+    assert len(broker.faults) == 1
+
+
+async def test_no_other_origin_may_read(broker: Broker) -> None:
+    """There is no header of CORS, neither in an answer nor to a question beforehand."""
+    headers = "Origin: http://evil.test\r\nAccess-Control-Request-Method: POST\r\n"
+    for method, status in (("OPTIONS", 405), ("GET", 200)):
+        answer = await call(broker, method, "/v1/faults", headers=headers)
+        assert answer.status == status
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "message"),
+    [
+        (b"", 400, "the body is not JSON"),
+        (b"{", 400, "the body is not JSON"),
+        (b"\xff\xfe\x00", 400, "the body is not JSON"),
+        (b"[" * 50_000, 400, "the body is not JSON"),
+        (b"[1]", 400, "the body is not a JSON object but list"),
+        (b"null", 400, "the body is not a JSON object but NoneType"),
+        (b"{}", 400, "a fault does something"),
+        (b'{"errr": 1}', 400, "errr: there is no such field"),
+        (b'{"error": "NOPE"}', 400, "error: 'NOPE' is none"),
+        (b'{"error": {"a": 1}}', 400, "error: {'a': 1} is none"),
+        (b'{"api": {"a": 1}, "drop": true}', 400, "api: {'a': 1} is none"),
+        (b'{"api": [[]], "drop": true}', 400, "api: [] is none"),
+        (b'{"delay_ms": 1e9}', 400, "delay_ms: expected an integer"),
+        (b'{"delay_ms": 99999999999999999999}', 400, "delay_ms: expected an integer"),
+        (b'{"drop": "yes"}', 400, "drop: expected true or false"),
+        (b'{"drop": true, "probability": NaN}', 400, "probability: expected a number"),
+        (b'{"stale": []}', 400, "stale: expected an object"),
+        (b'{"self": 1}', 400, "self: there is no such field"),
+        (b" " * (MAX_BODY_BYTES + 1), 413, f"{MAX_BODY_BYTES} are possible"),
+    ],
+)
+async def test_bad_bodies_are_told_what_is_wrong(broker: Broker, raw: bytes, status: int, message: str) -> None:
+    """As a sentence in JSON; nothing is installed."""
+    answer = await call(broker, "POST", "/v1/faults", raw=raw)
+    assert answer.status == status
+    assert message in answer.json["error"]
+    assert not broker.has_faults or not len(broker.faults)
+
+
+async def test_a_body_without_a_length_is_bounded(broker: Broker) -> None:
+    """Chunks, too, are read up to the limit only."""
+    assert broker.http_address is not None
+    reader, writer = await asyncio.open_connection(broker.http_address.host, broker.http_address.port)
+    writer.write(
+        b"POST /v1/faults HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n" + JSON_HEADER.encode()
+    )
+    writer.write(b"\r\n" + (b"4000\r\n" + b" " * 0x4000 + b"\r\n") * 5)
+    async with asyncio.timeout(TIMEOUT_S):
+        assert b" 413 " in await reader.readline()
+    writer.close()
+
+
+async def test_a_body_that_ends_early_is_nobodys_fault(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """A peer that goes away in the middle leaves nothing behind, not even a line in the log."""
+    assert broker.http_address is not None
+    assert (await call(broker, "GET", "/health")).status == 200
+    _, writer = await asyncio.open_connection(broker.http_address.host, broker.http_address.port)
+    writer.write(f"POST /v1/faults HTTP/1.1\r\nHost: localhost\r\n{JSON_HEADER}Content-Length: 100\r\n\r\n".encode())
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    assert (await call(broker, "GET", "/v1/faults")).json["faults"] == []
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("PUT", "/v1/faults", 405),
+        ("POST", "/v1/faults/1", 405),
+        ("GET", "/v1/faults/1/release", 405),
+        ("GET", "/v1/faults/2", 404),
+        ("GET", "/v1/faults/x", 404),
+        ("GET", "/v1/faults/-1", 404),
+        ("GET", "/v1/faults/%D9%A3", 404),
+        ("GET", "/v1/faults/" + "9" * 5000, 404),
+        ("GET", "/v1/faults/", 404),
+        ("GET", "/v1/faults/1/2", 404),
+        ("GET", "/v1/other", 404),
+        ("GET", "/v1/faults/1?wait_fired=x", 400),
+        ("GET", "/v1/faults/1?wait_fired=1&timeout_ms=99999", 400),
+    ],
+)
+async def test_other_paths_and_methods(broker: Broker, method: str, path: str, status: int) -> None:
+    """404 for what is not there, 405 for what it cannot, 400 for a query that makes no sense; each says why."""
+    await call(broker, "POST", "/v1/faults", {"drop": True, "client_id": "nobody"})
+    answer = await call(broker, method, path)
+    assert answer.status == status
+    assert answer.json["error"]
+
+
+async def test_too_many_faults_are_a_conflict(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """409, with the limit."""
+    monkeypatch.setattr(faults_module, "MAX_FAULTS", 1)
+    body = {"drop": True, "client_id": "nobody"}
+    assert (await call(broker, "POST", "/v1/faults", body)).status == 201
+    answer = await call(broker, "POST", "/v1/faults", body)
+    assert (answer.status, answer.json["error"]) == (409, "1 faults are installed, remove some first")

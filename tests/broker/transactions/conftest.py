@@ -1,0 +1,23 @@
+"""A broker on a file system in memory, whose clock moves when told to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from diamant.broker.broker import Broker
+from diamant.broker.config import BrokerConfig
+from diamant.storage.memory_env import MemoryEnv
+from tests.broker.wire import WireClient
+
+ONE_PARTITION_EACH = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1}
+
+
+@asynccontextmanager
+async def running(env: MemoryEnv, **config: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
+    """A broker, and a connection to it."""
+    settings = {**ONE_PARTITION_EACH, **config}
+    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="/data", **settings), env=env) as broker:
+        async with WireClient(broker.bootstrap_servers) as wire:
+            yield broker, wire

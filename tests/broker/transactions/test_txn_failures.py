@@ -1,0 +1,300 @@
+"""What goes wrong around transactions: disks, deleted topics, large states, broken records. Nothing is ever stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import errno
+import logging
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.coordinators.internal_topic import KeyValue
+from diamant.broker.transactions import loading
+from diamant.protocol.transaction_records import encode_key
+from diamant.storage.memory_env import MemoryEnv
+from tests.broker.transactions.conftest import running
+from tests.broker.transactions.txn_wire import TxnProducer, read_committed
+from tests.broker.wire import DELETE_TOPICS, LIST_OFFSETS, WireClient
+
+STATE_LOG = "/data/__transaction_state-0/*.log"
+
+
+async def started(wire: WireClient, *, partitions: int = 2, transactional_id: str = "id") -> TxnProducer:
+    """A producer that has introduced itself, and a topic "t"."""
+    txn = TxnProducer(wire, transactional_id)
+    await txn.wait_for_coordinator("g")
+    await wire.create("t", partitions)
+    await txn.wait_for_init()
+    return txn
+
+
+async def test_a_state_that_cannot_be_written_does_not_count() -> None:
+    """Each request is refused with NOT_COORDINATOR, which clients retry, and does what it should when it is sent again."""
+    env = MemoryEnv()
+    async with running(env) as (broker, wire):
+        txn = await started(wire)
+        fault = env.fail("append", STATE_LOG, errno.ENOSPC, partial_bytes=20)
+        before = broker.transactions.transactions["id"]
+        assert await txn.init() == "NOT_COORDINATOR"
+        assert await txn.add(("t", 0)) == ["NOT_COORDINATOR"]
+        assert await txn.produce("t", 0, version=12) == "NOT_ENOUGH_REPLICAS"
+        assert broker.transactions.transactions["id"] == before
+        fault.clear()
+        assert await txn.produce("t", 0, version=12, values=(b"1",)) == "NONE"
+        fault = env.fail("append", STATE_LOG, errno.ENOSPC, times=1)
+        assert await txn.end(commit=True, version=5) == "NOT_COORDINATOR"
+        assert (await txn.describe()).state == "Ongoing"
+        assert await txn.end(commit=True, version=5) == "NONE"
+        assert await read_committed(wire, "t") == [b"1"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_marker_that_cannot_be_written_comes_later(commit: bool) -> None:
+    """The end is decided and answered; the partition that fails gets its marker as soon as it can take it."""
+    env = MemoryEnv()
+    async with running(env) as (broker, wire):
+        txn = await started(wire)
+        for partition in (0, 1):
+            assert await txn.produce("t", 0, partition=partition, version=12, values=(b"1",)) == "NONE"
+        fault = env.fail("append", "/data/t-1/*.log", errno.ENOSPC)
+        epoch = txn.epoch
+        assert await txn.end(commit=commit, version=5) == "NONE"
+        described = await txn.describe()
+        assert described.state == ("PrepareCommit" if commit else "PrepareAbort")
+        assert described.partitions == [("t", 1)]
+        assert await txn.end(commit=commit, version=5, epoch=epoch) == "CONCURRENT_TRANSACTIONS"
+        assert await txn.end(commit=not commit, version=5, epoch=epoch) == "INVALID_TXN_STATE"
+        assert await txn.init() == "CONCURRENT_TRANSACTIONS"
+        assert await txn.add(("t", 0)) == ["CONCURRENT_TRANSACTIONS"]
+        assert await txn.produce("t", 0, version=12) == "CONCURRENT_TRANSACTIONS"
+        assert await txn.produce("t", 0, version=11) == "NOT_ENOUGH_REPLICAS"
+        assert await read_committed(wire, "t", 0) == ([b"1"] if commit else [])
+        fault.clear()
+        await wait_for_markers(broker)
+        assert await read_committed(wire, "t", 1) == ([b"1"] if commit else [])
+        assert await txn.produce("t", 0, version=12) == "NONE"
+
+
+async def wait_for_markers(broker: Broker) -> None:
+    """Until what failed was tried again, without anybody asking."""
+    async with asyncio.timeout(10):
+        while broker.transactions.open_transactions:
+            await asyncio.sleep(0.01)
+
+
+async def test_an_abort_whose_index_entry_cannot_be_written() -> None:
+    """The marker waits for the entry: aborted records are never shown, not after a restart either."""
+    env = MemoryEnv()
+    async with running(env) as (broker, wire):
+        txn = await started(wire)
+        assert await txn.produce("t", 0, version=12, values=(b"hidden",)) == "NONE"
+        fault = env.fail("create", "/data/t-0/*.txnindex", errno.ENOSPC)
+        assert await txn.end(commit=False, version=5) == "NONE"
+        assert (await txn.describe()).state == "PrepareAbort"
+        assert broker.topics.log("t", 0).last_stable_offset == 0
+        killed = env.copy()
+        fault.clear()
+        assert await txn.add(("t", 0)) == ["NONE"]  # whoever asks has it tried again
+        assert await txn.produce("t", 0, values=(b"shown",)) == "NONE"
+        assert await txn.end(commit=True) == "NONE"
+        assert await read_committed(wire, "t") == [b"shown"]
+    for left in (env, killed):
+        async with running(left) as (broker, wire):
+            await TxnProducer(wire, "id").wait_for_coordinator()
+            assert await read_committed(wire, "t") == ([b"shown"] if left is env else [])
+            log = broker.topics.log("t", 0)
+            assert log.last_stable_offset == log.log_end_offset
+
+
+async def test_topics_deleted_in_a_transaction() -> None:
+    """Their markers are left out, all others are written; a topic made anew under the name is not in the way."""
+    async with running(MemoryEnv()) as (_, wire):
+        txn = await started(wire)
+        await wire.create("gone")
+        await wire.create("again")
+        for topic in ("t", "gone", "again"):
+            assert await txn.produce(topic, 0, version=12, values=(b"1",)) == "NONE"
+        await wire.call(DELETE_TOPICS, 5, {"topic_names": ["gone", "again"], "timeout_ms": 1000})
+        await wire.create("again")
+        assert await txn.end(commit=True, version=5) == "NONE"
+        assert (await txn.describe()).state == "CompleteCommit"
+        assert await read_committed(wire, "t") == [b"1"]
+        assert await txn.produce("again", 0, version=12, values=(b"2",)) == "NONE"
+        assert await txn.end(commit=True, version=5) == "NONE"
+        assert await read_committed(wire, "again") == [b"2"]
+
+
+async def test_a_partition_that_knows_a_newer_epoch() -> None:
+    """Somebody has ended the transaction there by hand: the coordinator's end does not wait for ever (Kafka's does)."""
+    async with running(MemoryEnv()) as (_, wire):
+        txn = await started(wire)
+        assert await txn.add(("t", 0), ("t", 1)) == ["NONE", "NONE"]
+        for partition in (0, 1):
+            assert await txn.produce("t", 0, partition=partition) == "NONE"
+        epoch = (await txn.producers("t"))[txn.producer_id].coordinator_epoch
+        assert (
+            await txn.write_marker("t", 0, commit=False, coordinator_epoch=max(0, epoch), epoch=txn.epoch + 5) == "NONE"
+        )
+        assert await txn.end(commit=True) == "NONE"
+        assert (await txn.describe()).state == "CompleteCommit"
+        assert (await read_committed(wire, "t", 0), await read_committed(wire, "t", 1)) == ([], [b"value"])
+
+
+async def test_two_producers_with_one_id() -> None:
+    """The second fences the first: its open transaction is aborted, and it can neither write nor commit any more."""
+    async with running(MemoryEnv()) as (_, wire):
+        first = await started(wire)
+        second = TxnProducer(wire, "id")
+        assert await first.produce("t", 0, version=12, values=(b"first",)) == "NONE"
+        assert await second.init() == "CONCURRENT_TRANSACTIONS"
+        assert await second.init() == "NONE"
+        assert second.producer_id == first.producer_id
+        assert await first.produce("t", 1, version=12) == "INVALID_PRODUCER_EPOCH"
+        assert await first.commit_offset("g", "t", 1, version=5) == "INVALID_PRODUCER_EPOCH"
+        assert await first.end(commit=True, version=5) == "PRODUCER_FENCED"
+        assert await first.add(("t", 0)) == ["PRODUCER_FENCED"]
+        assert await second.produce("t", 0, version=12, values=(b"second",)) == "NONE"
+        assert await second.end(commit=True, version=5) == "NONE"
+        assert await read_committed(wire, "t") == [b"second"]
+
+
+async def test_the_last_stable_offset_for_clients() -> None:
+    """ListOffsets of read_committed readers stops where the oldest open transaction begins."""
+    async with running(MemoryEnv()) as (_, wire):
+        txn = await started(wire)
+        other = TxnProducer(wire, "other")
+        await other.wait_for_init()
+        await wire.produce("t", [b"plain"])
+        assert await txn.produce("t", 0, version=12) == "NONE"
+        assert await other.produce("t", 0, version=12) == "NONE"
+        assert await latest(wire, isolation_level=1) == 1
+        assert await txn.end(commit=True, version=5) == "NONE"
+        assert await latest(wire, isolation_level=1) == 2
+        assert await other.end(commit=False, version=5) == "NONE"
+        assert await latest(wire, isolation_level=1) == await latest(wire, isolation_level=0) == 5
+
+
+async def latest(wire: WireClient, *, isolation_level: int) -> int:
+    """The end of t-0."""
+    entry = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+    topics = [{"name": "t", "partitions": [entry]}]
+    request = {"replica_id": -1, "isolation_level": isolation_level, "topics": topics}
+    response = await wire.call(LIST_OFFSETS, 5, request)
+    return int(response.topics[0].partitions[0].offset)
+
+
+async def test_requests_while_the_state_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS for all requests; batches that come one behind the other do not overtake each other."""
+    env = MemoryEnv()
+    async with running(env) as (_, wire):
+        txn = await started(wire)
+        assert await txn.add(("t", 0)) == ["NONE"]
+        killed = env.copy()
+    monkeypatch.setattr(loading, "SMALL_LOG_BYTES", -1)
+    gate = asyncio.Event()
+    load = loading.load
+
+    async def load_when_told(log: loading.Log) -> dict[str, loading.Transaction]:
+        await gate.wait()
+        return await load(log)
+
+    monkeypatch.setattr(loading, "load", load_when_told)
+    async with running(killed) as (broker, wire):
+        again = TxnProducer(wire, "id")
+        again.producer_id, again.epoch = txn.producer_id, txn.epoch
+        loading_code = "COORDINATOR_LOAD_IN_PROGRESS"
+        assert await again.init() == loading_code
+        assert await again.add(("t", 0)) == [loading_code]
+        assert await again.add_offsets("g") == loading_code
+        assert await again.end(commit=True) == loading_code
+        assert await again.end(commit=True, version=5) == loading_code
+        assert (await again.describe()).code == loading_code
+        with pytest.raises(AssertionError, match=loading_code):
+            await again.list()
+        assert await again.produce("t", 0) == "NOT_ENOUGH_REPLICAS"
+        assert broker.transactions.is_loading
+        gate.set()
+        while broker.transactions.is_loading:
+            await asyncio.sleep(0)
+        assert await again.produce("t", 1) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+        assert await again.produce("t", 0) == "NONE"
+        assert await again.produce("t", 1) == "NONE"
+        assert await again.end(commit=True) == "NONE"
+        assert await again.list() == {"id": "CompleteCommit"}
+
+
+async def test_records_that_make_no_sense(caplog: pytest.LogCaptureFixture) -> None:
+    """They are reported and left out; all other ids are as they were."""
+    env = MemoryEnv()
+    async with running(env) as (broker, wire):
+        await started(wire)
+        append = broker.transactions.topic.append
+        append(0, [KeyValue(b"\x00\x09new kind of key", b"?")])
+        append(0, [KeyValue(encode_key("cut"), b"\x00\x01\x02"), KeyValue(b"\x00", b"x")])
+        append(0, [KeyValue(encode_key("strange"), b"\x00\x00" + bytes(14) + b"\x63" + bytes(20))])
+    with caplog.at_level(logging.WARNING):
+        async with running(env) as (broker, wire):
+            await TxnProducer(wire, "id").wait_for_coordinator()
+            assert sorted(broker.transactions.transactions) == ["id"]
+    assert sum("__transaction_state-0: the record at" in message for message in caplog.messages) == 3
+    assert any("is of a newer version" in message for message in caplog.messages)
+
+
+async def test_a_state_topic_that_is_deleted() -> None:
+    """What was known is forgotten with it, as in Kafka; FindCoordinator makes it again."""
+    async with running(MemoryEnv()) as (broker, wire):
+        txn = await started(wire)
+        await broker.topics.delete(["__transaction_state"])
+        assert await txn.init() == "NOT_COORDINATOR"
+        assert await txn.end(commit=True) == "NOT_COORDINATOR"
+        await txn.wait_for_coordinator()
+        assert (await txn.describe()).code == "TRANSACTIONAL_ID_NOT_FOUND"
+        await txn.wait_for_init()
+        assert txn.epoch == 0
+
+
+async def test_producer_ids_run_out() -> None:
+    """A new block of ids is fetched in the middle of a request, which is answered when it is on disk."""
+    async with running(MemoryEnv()) as (broker, wire):
+        txn = TxnProducer(wire, "id")
+        await txn.wait_for_coordinator()
+        broker.producer_ids._next = broker.producer_ids._end
+        assert await txn.init() == "NONE"
+        assert txn.producer_id % 1000 == 0
+
+
+async def test_a_state_too_large_for_a_record() -> None:
+    """Partitions beyond what a record takes are refused with UNKNOWN_SERVER_ERROR, the transaction goes on."""
+    async with running(MemoryEnv()) as (broker, wire):
+        txn = await started(wire)
+        assert await txn.add(("t", 0)) == ["NONE"]
+        log = broker.topics.log("__transaction_state", 0)
+        log.update_config(dataclasses.replace(log.config, max_message_bytes=150))
+        await wire.create("x" * 200)
+        assert await txn.add(("x" * 200, 0)) == ["UNKNOWN_SERVER_ERROR"]
+        assert await txn.end(commit=True) == "NONE"
+
+
+async def test_list_transactions() -> None:
+    """By state, producer id, age and pattern; unknown states are named."""
+    async with running(MemoryEnv()) as (_, wire):
+        txn = await started(wire)
+        other = TxnProducer(wire, "other")
+        await other.wait_for_init()
+        assert await txn.add(("t", 0)) == ["NONE"]
+        assert await txn.list() == {"id": "Ongoing", "other": "Empty"}
+        assert await txn.list(states=("Ongoing", "Nonsense")) == {"id": "Ongoing"}
+        assert await txn.list(states=("Nonsense",)) == {}
+        assert await txn.list(producer_id_filters=[other.producer_id]) == {"other": "Empty"}
+        assert await txn.list(pattern="o.*r") == {"other": "Empty"}
+        assert await txn.list(pattern="o") == {}
+        assert await txn.list(duration_filter=10**9, states=("Ongoing",)) == {}
+        accented = TxnProducer(wire, "\u00e9t\u00e9")
+        await accented.wait_for_init()
+        assert await txn.list(pattern="^.t.$") == {"\u00e9t\u00e9": "Empty"}
+        assert await txn.list(pattern="(a+)+$") == {}
+        for pattern in ("(", "a" * 5000):
+            with pytest.raises(AssertionError, match="INVALID_REGULAR_EXPRESSION"):
+                await txn.list(pattern=pattern)

@@ -1,0 +1,83 @@
+"""`transaction.version`: what a directory has finalized rules how transactions are written and ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from diamant.protocol.batch import iter_headers
+from diamant.protocol.records import iter_records
+from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.metadata_format import format_directory
+from tests.broker.transactions.conftest import running
+from tests.broker.transactions.txn_wire import TxnProducer, read_committed
+from tests.broker.wire import API_VERSIONS, WireClient
+
+
+def directory(level: int) -> MemoryEnv:
+    """A directory that was formatted with this `transaction.version`."""
+    env = MemoryEnv()
+    features = {"metadata.version": 25, "group.version": 1, "transaction.version": level}
+    format_directory(env, "/data", features=features)
+    return env
+
+
+async def finalized(wire: WireClient) -> dict[str, int]:
+    """What ApiVersions says that clients may use."""
+    response = await wire.call(API_VERSIONS, 3, {"client_software_name": "test", "client_software_version": "1"})
+    assert response.finalized_features_epoch > 0
+    return {feature.name: feature.max_version_level for feature in response.finalized_features}
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+async def test_transactions_at_every_level(level: int) -> None:
+    """Clients are told the level; values are of version 0 or 1; TV1 works always, TV2 from level 1 on, as in Kafka."""
+    env = directory(level)
+    async with running(env) as (broker, wire):
+        assert (await finalized(wire)).get("transaction.version", 0) == level
+        txn = TxnProducer(wire, "id")
+        await txn.wait_for_coordinator()
+        await wire.create("t")
+        await txn.wait_for_init()
+        assert await txn.add(("t", 0)) == ["NONE"]
+        assert await txn.produce("t", 0, values=(b"tv1",)) == "NONE"
+        assert await txn.end(commit=True) == "NONE"
+        tv2 = "NONE" if level else "UNSUPPORTED_VERSION"
+        assert await txn.produce("t", 1, version=12, values=(b"tv2",)) == tv2
+        assert await txn.end(commit=True, version=5) == tv2
+        assert await read_committed(wire, "t") == [b"tv1", b"tv2"][: 2 if level else 1]
+        log = broker.topics.log("__transaction_state", 0)
+        data = log.active.file.pread(log.active.size, 0)
+        versions = {
+            record.value[:2]
+            for position, _ in iter_headers(data)
+            for record in iter_records(data, position)
+            if record.value
+        }
+        assert versions == {b"\x00\x01" if level else b"\x00\x00"}
+    async with running(env) as (_, wire):
+        txn = TxnProducer(wire, "id")
+        await txn.wait_for_coordinator()
+        assert (await txn.describe()).state == "CompleteCommit"
+
+
+@pytest.mark.parametrize(("level", "code"), [(0, "PRODUCER_FENCED"), (1, "PRODUCER_FENCED"), (2, "NONE")])
+async def test_a_fenced_producer_that_comes_back(level: int, code: str) -> None:
+    """After its transaction was aborted by another: from level 2 on it may go on with the epoch it had, as in Kafka."""
+    async with running(directory(level)) as (_, wire):
+        txn = TxnProducer(wire, "id")
+        await txn.wait_for_coordinator()
+        await wire.create("t")
+        await txn.wait_for_init()
+        assert await txn.add(("t", 0)) == ["NONE"]
+        assert await txn.init() == "CONCURRENT_TRANSACTIONS"
+        assert (await txn.describe()).producer_epoch == 1
+        assert await txn.init(producer_id=txn.producer_id, epoch=0) == code
+
+
+async def test_an_old_directory_has_no_transaction_version() -> None:
+    """One that an earlier version of this broker made: TV1 for all clients."""
+    env = MemoryEnv()
+    format_directory(env, "/data", features={"metadata.version": 25, "group.version": 1})
+    async with running(env) as (broker, wire):
+        assert "transaction.version" not in await finalized(wire)
+        assert broker.transactions.server_version == 0

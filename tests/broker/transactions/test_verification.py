@@ -1,0 +1,151 @@
+"""Who may write transactional records: whole requests, several producers, heavy batches, verification switched off."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from diamant.broker.transactions import verification
+from diamant.broker.transactions.transaction import ProducerIdAndEpoch
+from diamant.broker.transactions.verification import Support, Write
+from diamant.protocol.errors import ErrorCode
+from diamant.storage import leader_batch
+from diamant.storage.memory_env import MemoryEnv
+from tests.broker.transactions.conftest import running
+from tests.broker.transactions.txn_wire import TxnProducer, name_of, read_committed
+from tests.broker.wire import PRODUCE, WireClient, batch_of
+
+
+async def started(wire: WireClient) -> TxnProducer:
+    """A producer that has introduced itself, and a topic "t" of three partitions."""
+    txn = TxnProducer(wire, "id")
+    await txn.wait_for_coordinator()
+    await wire.create("t", 3)
+    await txn.wait_for_init()
+    return txn
+
+
+async def produce(
+    wire: WireClient, transactional_id: str | None, *batches: bytes, version: int = 12, topic: str = "t"
+) -> list[str]:
+    """One request with a batch for each partition from 0 on; the codes."""
+    data = [{"index": index, "records": batch} for index, batch in enumerate(batches)]
+    request: dict[str, Any] = {
+        "transactional_id": transactional_id,
+        "acks": -1,
+        "timeout_ms": 1000,
+        "topic_data": [{"name": topic, "partition_data": data}],
+    }
+    response = await wire.call(PRODUCE, version, request)
+    return [name_of(result.error_code) for result in response.responses[0].partition_responses]
+
+
+def batch(txn: TxnProducer, sequence: int = 0, *, epoch_shift: int = 0, **fields: Any) -> bytes:
+    """A transactional batch of one record."""
+    return batch_of(
+        [b"x"],
+        producer_id=fields.pop("producer_id", txn.producer_id),
+        producer_epoch=txn.epoch + epoch_shift,
+        base_sequence=sequence,
+        is_transactional=True,
+        **fields,
+    )
+
+
+async def test_a_request_is_judged_as_a_whole() -> None:
+    """Two producers in it, or transactional batches without an id: refused for all its partitions; nothing is stored."""
+    async with running(MemoryEnv()) as (broker, wire):
+        txn = await started(wire)
+        mixed = [batch(txn), batch_of([b"plain"])]
+        assert await produce(wire, None, *mixed) == ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED"] * 2
+        assert await produce(wire, "id", batch(txn), batch(txn, epoch_shift=1)) == ["INVALID_PRODUCER_ID_MAPPING"] * 2
+        assert await produce(wire, "id", batch(txn), batch(txn, producer_id=99)) == ["INVALID_PRODUCER_ID_MAPPING"] * 2
+        assert [broker.topics.log("t", partition).log_end_offset for partition in range(3)] == [0, 0, 0]
+        assert (await txn.describe()).state == "Empty"
+        assert await produce(wire, "id", *mixed) == ["NONE", "NONE"]
+        assert (await txn.describe()).partitions == [("t", 0)]
+
+
+async def test_partitions_are_added_by_one_record() -> None:
+    """TV2: a request to three partitions, one of them unknown, adds the others at once."""
+    async with running(MemoryEnv()) as (broker, wire):
+        txn = await started(wire)
+        state = broker.topics.log("__transaction_state", 0)
+        before = state.log_end_offset
+        codes = await produce(wire, "id", *[batch(txn) for _ in range(4)])
+        assert codes == ["NONE", "NONE", "NONE", "UNKNOWN_TOPIC_OR_PARTITION"]
+        assert state.log_end_offset == before + 1
+        assert await produce(wire, "id", *[batch(txn, 1) for _ in range(3)]) == ["NONE"] * 3
+        assert state.log_end_offset == before + 1
+
+
+async def test_internal_topics_are_not_added() -> None:
+    """A client that writes to one is refused, and its transaction is as it was."""
+    async with running(MemoryEnv()) as (_, wire):
+        txn = await started(wire)
+        assert await produce(wire, "id", batch(txn), topic="__transaction_state") == ["INVALID_TOPIC_EXCEPTION"]
+        assert (await txn.describe()).state == "Empty"
+
+
+async def test_a_batch_that_is_checked_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heavy batch is verified again when it is appended: a transaction that ended meanwhile does not get it."""
+    monkeypatch.setattr(leader_batch, "LIGHT_RECORDS", 0)
+    async with running(MemoryEnv()) as (broker, wire):
+        txn = await started(wire)
+        log = broker.topics.log("t", 0)
+        entered, gate = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        run_in_executor = loop.run_in_executor
+
+        async def run_when_told(executor: Any, check: Any) -> Any:
+            if executor is broker.batch_checkers:
+                entered.set()
+                await gate.wait()
+            return await run_in_executor(executor, check)
+
+        monkeypatch.setattr(loop, "run_in_executor", run_when_told)
+        async with WireClient(broker.bootstrap_servers) as other:
+            slow = TxnProducer(other, "id")
+            slow.producer_id, slow.epoch = txn.producer_id, txn.epoch
+            task = asyncio.create_task(slow.produce("t", 0, version=12))
+            await entered.wait()
+            assert await txn.end(commit=True, version=5) == "NONE"
+            gate.set()
+            assert await task == "INVALID_PRODUCER_EPOCH"
+        assert log.last_stable_offset == log.log_end_offset == 1  # the marker alone
+
+
+async def test_without_verification() -> None:
+    """transaction.partition.verification.enable=false: TV1 batches are taken unasked, TV2 still adds partitions."""
+    async with running(MemoryEnv(), transaction_partition_verification_enable=False) as (_, wire):
+        txn = await started(wire)
+        assert await txn.produce("t", 0, version=9) == "NONE"
+        assert (await txn.describe()).state == "Empty"
+        assert await txn.produce("t", 0, partition=1, version=12) == "NONE"
+        assert (await txn.describe()).partitions == [("t", 1)]
+        assert await txn.end(commit=True, version=5) == "NONE"
+        assert (await read_committed(wire, "t", 0), await read_committed(wire, "t", 1)) == ([], [b"value"])
+
+
+async def test_what_is_remembered_of_refused_batches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest entry goes; an entry goes too when its producer was let in, or came with a newer epoch."""
+    monkeypatch.setattr(verification, "MAX_REFUSED", 3)
+    async with running(MemoryEnv()) as (broker, wire):
+        await started(wire)
+        check = broker.transactions.verification.check
+        refused = broker.transactions.verification._refused
+        log = broker.topics.log("t", 0)
+        tv1 = Support(knows_abortable=False, adds_partitions=False)
+        await broker.topics.delete(["__transaction_state"])
+        for producer_id in range(5):
+            errors = check("id", ProducerIdAndEpoch(producer_id, 0), [Write(log, 7)], tv1)
+            assert [error.code for error in errors.values()] == [ErrorCode.NOT_ENOUGH_REPLICAS]
+        assert [key[2] for key in refused] == [2, 3, 4]
+        check("id", ProducerIdAndEpoch(4, 0), [Write(log, 5)], tv1)
+        check("id", ProducerIdAndEpoch(4, 0), [Write(log, 6)], tv1)
+        assert refused[log.topic_id, 0, 4] == (0, 5)
+        check("id", ProducerIdAndEpoch(4, 1), [Write(log, 8)], tv1)
+        check("id", ProducerIdAndEpoch(4, 0), [Write(log, 1)], tv1)
+        assert refused[log.topic_id, 0, 4] == (1, 8)

@@ -1,0 +1,13 @@
+"""What Kafka 4.3.1 wrote to `__consumer_offsets`; how is told in the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+_PATH = Path(__file__).parent / "golden" / "groups" / "consumer_offsets_kafka_4.3.1.json"
+
+
+def consumer_offsets_log() -> bytes:
+    """The log of the one partition."""
+    return bytes.fromhex("".join(json.loads(_PATH.read_text(encoding="utf-8"))["log"]))

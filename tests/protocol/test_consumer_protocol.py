@@ -1,0 +1,152 @@
+"""The consumer protocol's bytes: as kio writes them, and bounded for whatever else comes."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diamant.protocol.consumer_protocol import (
+    Assignment,
+    Subscription,
+    empty_assignment,
+    encode_assignment,
+    encode_subscription,
+    parse_assignment,
+    parse_subscription,
+    protocol_version,
+    subscribed_topics,
+)
+from diamant.protocol.errors import ProtocolError
+
+NAMES = st.text("abc.é", min_size=0, max_size=5)
+PARTITIONS = st.dictionaries(NAMES, st.lists(st.integers(0, 1 << 30), max_size=3).map(tuple), max_size=3)
+SUBSCRIPTIONS = st.builds(
+    Subscription,
+    st.lists(NAMES, max_size=4).map(tuple),
+    st.none() | st.binary(max_size=9),
+    PARTITIONS,
+    st.integers(-1, 100),
+    st.none() | NAMES,
+)
+
+
+def kio_bytes(name: str, version: int, **fields: Any) -> bytes:
+    """What kio makes of a message of the consumer protocol."""
+    from importlib import import_module
+
+    from kio.serial import entity_writer
+
+    module = import_module(f"kio.schema.consumer_protocol_{name}.v{version}.data")
+    message = getattr(module, f"ConsumerProtocol{name.title()}")
+    if "owned_partitions" in fields:
+        fields["owned_partitions"] = tuple(
+            module.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in fields["owned_partitions"]
+        )
+    if "assigned_partitions" in fields:
+        fields["assigned_partitions"] = tuple(
+            module.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in fields["assigned_partitions"]
+        )
+    buffer = BytesIO()
+    entity_writer(message)(buffer, message(**fields))
+    return version.to_bytes(2, "big") + buffer.getvalue()
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_subscription_as_others_write_it(version: int) -> None:
+    """A subscription of each version is read, and written, as kio writes it."""
+    given_fields: dict[str, Any] = {"topics": ("a", "b"), "user_data": b"u"}
+    expected = Subscription(("a", "b"), b"u")
+    if version >= 1:
+        given_fields["owned_partitions"] = [("a", (0, 2)), ("b", ())]
+        expected = expected._replace(owned_partitions={"a": (0, 2), "b": ()})
+    if version >= 2:
+        given_fields["generation_id"] = 7
+        expected = expected._replace(generation_id=7)
+    if version >= 3:
+        given_fields["rack_id"] = "r"
+        expected = expected._replace(rack_id="r")
+    data = kio_bytes("subscription", version, **given_fields)
+    assert parse_subscription(data) == expected
+    assert encode_subscription(expected, version) == data
+    assert subscribed_topics(data) == ["a", "b"]
+    assert protocol_version(data) == version
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_assignment_as_others_write_it(version: int) -> None:
+    """An assignment of each version is read, and written, as kio writes it."""
+    data = kio_bytes("assignment", version, assigned_partitions=[("a", (1,)), ("b", (0, 2))], user_data=None)
+    assert parse_assignment(data) == Assignment({"a": (1,), "b": (0, 2)})
+    assert encode_assignment({"a": (1,), "b": (0, 2)}, version=version) == data
+
+
+def test_empty_assignment() -> None:
+    """It says: no partitions."""
+    assert empty_assignment() == b"\x00\x00" + b"\x00\x00\x00\x00" + b"\xff\xff\xff\xff"
+    assert parse_assignment(empty_assignment()) == Assignment({})
+
+
+def test_a_topic_in_pieces() -> None:
+    """A topic that comes twice has the partitions of both."""
+    piece = b"\x00\x01t\x00\x00\x00\x01"
+    data = b"\x00\x00\x00\x00\x00\x02" + piece + b"\x00\x00\x00\x00" + piece + b"\x00\x00\x00\x05" + b"\xff\xff\xff\xff"
+    assert parse_assignment(data).partitions == {"t": (0, 5)}
+
+
+def test_versions_to_come() -> None:
+    """A version above those known is read as the highest known, what follows is ignored."""
+    data = encode_subscription(Subscription(("a",), None, {"a": (1,)}, 3, "r"))
+    assert parse_subscription(b"\x00\x09" + data[2:] + b"more") == parse_subscription(data)
+
+
+@given(SUBSCRIPTIONS)
+def test_subscriptions_come_back(subscription: Subscription) -> None:
+    """What is written is what is read."""
+    assert parse_subscription(encode_subscription(subscription)) == subscription
+
+
+def test_cut_short() -> None:
+    """Every proper prefix is refused; topics are found as soon as they are there."""
+    data = encode_subscription(Subscription(("topic",), b"u", {"topic": (1, 2)}, 1, "rack"))
+    for size in range(len(data)):
+        with pytest.raises(ProtocolError):
+            parse_subscription(data[:size])
+    assert subscribed_topics(data[:13]) == ["topic"]
+    assignment = encode_assignment({"topic": (1, 2)}, b"u")
+    for size in range(len(assignment)):
+        with pytest.raises(ProtocolError):
+            parse_assignment(assignment[:size])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x00",
+        b"\xff\xff\x00\x00\x00\x00",
+        b"\x00\x00\x7f\xff\xff\xff",
+        b"\x00\x00\xff\xff\xff\xff",
+        b"\x00\x00\x00\x00\x00\x01\xff\xff",
+        b"\x00\x00\x00\x00\x00\x01\x00\x02\xff\xfe",
+    ],
+)
+def test_other_things(data: bytes) -> None:
+    """Counts beyond the bytes, null topics, text that is none: ProtocolError."""
+    with pytest.raises(ProtocolError):
+        subscribed_topics(data)
+    with pytest.raises(ProtocolError):
+        parse_subscription(data)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes(data: bytes) -> None:
+    """Whatever the bytes, there is a value or a ProtocolError."""
+    for parse in (subscribed_topics, parse_subscription, parse_assignment):
+        try:
+            parse(data)
+        except ProtocolError:
+            pass

@@ -1,0 +1,198 @@
+"""No aborted transaction is ever shown as committed: the marker and its index entry go together, whatever fails in between.
+
+Strategy: fail the n-th call of one operation on the partition's files while transactions are aborted and committed, once or
+from then on, with bytes half-written; try each marker again until it is in. And: copy the disk before every change, as a
+SIGKILL leaves it, and open the log from the copy.
+Invariants: each aborted transaction that wrote data is indexed exactly once, no other is, and the last stable offset is where
+the oldest open transaction begins.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Literal
+from uuid import uuid4
+
+import pytest
+
+from diamant.protocol.batch import iter_headers
+from diamant.protocol.control import build_marker, parse_control_type
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.records import Record, build_batch, iter_records
+from diamant.storage.leader_batch import Validation
+from diamant.storage.loader import create_log, load_log
+from diamant.storage.log import Log
+from diamant.storage.log_config import LogConfig
+from diamant.storage.memory_env import MemoryEnv
+
+PATH = "/data/t-0"
+TOPIC_ID = uuid4()
+EXPIRATION_MS = 1 << 40
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100)
+"""A handful of batches in a segment."""
+
+OUTCOMES = [(7, False), (8, True), (7, True), (9, False), (8, False), (7, False), (9, True)]
+"""Transactions one after the other: producer and whether it commits. Producer 5's stays open to the end."""
+
+
+def new_log(env: MemoryEnv) -> Log:
+    """An empty partition."""
+    env.make_dirs("/data")
+    return create_log(env, PATH, "t", 0, TOPIC_ID, CONFIG, Validation(), producer_expiration_ms=EXPIRATION_MS)
+
+
+def load(env: MemoryEnv, *, is_clean: bool) -> Log:
+    """The log as the next start has it."""
+    return load_log(
+        env,
+        PATH,
+        "t",
+        0,
+        TOPIC_ID,
+        CONFIG,
+        Validation(),
+        recovery_point=0,
+        log_start_offset=0,
+        is_clean=is_clean,
+        producer_expiration_ms=EXPIRATION_MS,
+    )
+
+
+def write(log: Log, producer_id: int) -> None:
+    """Two records in one transactional batch; tried again until it is in."""
+    batch = build_batch(
+        [Record(offset, 1000, None, b"x" * 30) for offset in range(2)],
+        base_offset=0,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=-1,
+        is_transactional=True,
+    )
+    append(log, batch)
+
+
+def end(log: Log, producer_id: int, *, commit: bool) -> None:
+    """A marker; tried again until it is in."""
+    marker = build_marker(
+        is_commit=commit,
+        producer_id=producer_id,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        base_offset=0,
+        leader_epoch=0,
+        timestamp=1000,
+    )
+    append(log, marker)
+
+
+def append(log: Log, batch: bytearray) -> None:
+    """As long as the disk comes back and the log takes appends at all."""
+    for _ in range(3):
+        try:
+            log.append_internal(bytearray(batch))
+            return
+        except KafkaError as error:
+            assert error.code is ErrorCode.KAFKA_STORAGE_ERROR  # noqa: PT017
+    raise ClosedLog
+
+
+class ClosedLog(Exception):
+    """The disk does not come back, or the log is closed to appends until it was opened anew."""
+
+
+def transact(log: Log) -> None:
+    """All of OUTCOMES."""
+    write(log, 5)
+    for producer_id, commit in OUTCOMES:
+        write(log, producer_id)
+        end(log, producer_id, commit=commit)
+
+
+def check(log: Log) -> int:
+    """Compare what a reader is told with what the log says of itself; the number of aborted transactions."""
+    opened: dict[int, int] = {}
+    expected = []
+    for segment in log.segments:
+        data = segment.file.pread(segment.size, 0)
+        for position, header in iter_headers(data):
+            if not header.is_control:
+                opened.setdefault(header.producer_id, header.base_offset)
+                continue
+            marker = next(iter_records(data, position))
+            first = opened.pop(header.producer_id, None)
+            if first is not None and parse_control_type(marker.key) == 0:
+                expected.append((header.producer_id, first, header.base_offset))
+    found = [
+        (entry.producer_id, entry.first_offset, entry.last_offset)
+        for segment in log.segments
+        for entry in segment.txn_index.all()
+    ]
+    assert found == expected
+    assert log.last_stable_offset == min(opened.values(), default=log.log_end_offset)
+    return len(expected)
+
+
+@pytest.mark.parametrize("times", [1, None], ids=["once", "from then on"])
+@pytest.mark.parametrize("partial_bytes", [0, 20])
+@pytest.mark.parametrize("files", ["*.txnindex", "*.log", "*"])
+@pytest.mark.parametrize("operation", ["append", "create"])
+def test_whatever_write_fails(
+    operation: Literal["append", "create"], files: str, partial_bytes: int, times: int | None
+) -> None:
+    """The log is right at every moment, after a clean stop, and after a crash."""
+    for after in range(40):
+        env = MemoryEnv()
+        log = new_log(env)
+        fault = env.fail(
+            operation, f"{PATH}/{files}", errno.ENOSPC, after=after, times=times, partial_bytes=partial_bytes
+        )
+        try:
+            transact(log)
+        except ClosedLog:
+            assert times is None
+        check(log)
+        fault.clear()
+        killed = env.copy()
+        check(load(killed, is_clean=False))
+        if log.write_failure is None:
+            end(log, 5, commit=False)
+            aborted = check(log)
+            log.close()
+            assert check(load(env, is_clean=True)) == aborted
+        if not fault.hits:
+            return
+    raise AssertionError("the workload is longer than was thought")
+
+
+def test_the_disk_fails_twice() -> None:
+    """The marker cannot be written, nor its entry taken back: the log takes no more, and the next start sets it right."""
+    env = MemoryEnv()
+    log = new_log(env)
+    write(log, 7)
+    env.fail("append", f"{PATH}/*.log", errno.EIO)
+    env.fail("truncate", f"{PATH}/*.txnindex", errno.EIO)
+    with pytest.raises(ClosedLog):
+        end(log, 7, commit=False)
+    assert log.write_failure is not None
+    assert [entry.last_offset for entry in log.active.txn_index.all()] == [2]
+    reopened = load(env.copy(), is_clean=False)
+    assert check(reopened) == 0
+    end(reopened, 7, commit=True)
+    assert check(reopened) == 0
+
+
+def test_killed_before_every_change() -> None:
+    """SIGKILL anywhere, between entry and marker above all: the next start has both or neither."""
+    env = MemoryEnv()
+    log = new_log(env)
+    killed: list[MemoryEnv] = []
+    env.before_change = lambda: killed.append(env.copy())
+    transact(log)
+    end(log, 5, commit=False)
+    env.before_change = None
+    assert len(killed) > 20
+    for left in killed:
+        reopened = load(left, is_clean=False)
+        check(reopened)
+        end(reopened, 5, commit=False)
+        check(reopened)
