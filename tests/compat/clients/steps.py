@@ -1,0 +1,67 @@
+"""What the programs of this directory have in common: the steps a client goes through, and how their results are told.
+
+A program is started with the address of a broker and, if wanted, the names of steps. It prints `version VERSION` and then a line
+for each step: `NAME ok`, or `NAME unsupported: REASON` where the client has no such thing. If one fails it ends with a message
+and a status other than 0. The programs in other languages keep to the same form.
+
+    produce       records with keys, values and headers, compressed, each acknowledged at its offset
+    consume       the same records, read by partition, without a group
+    classic       two members share the partitions of a topic (eager), commit, leave; a third goes on where they stopped
+    cooperative   the second member takes partitions over while the first keeps the others (KIP-429)
+    static        a member comes back under its instance id without a rebalance; a second one fences the first (KIP-345)
+    consumer      the steps of `classic` over the consumer protocol, assigned by the broker (KIP-848)
+    transactions  committed, aborted, with offsets of a group; an older producer of the same id is fenced
+    admin         topics, partitions, configs, records, groups and their offsets
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+STEPS = ("produce", "consume", "classic", "cooperative", "static", "consumer", "transactions", "admin")
+PARTITIONS = 4
+RECORDS = 40
+TIMEOUT_S = 30
+
+
+class Unsupported(Exception):
+    """The client has no such thing; nothing was asked of the broker."""
+
+
+def unique(name: str) -> str:
+    """A name for a topic or group that nobody else has."""
+    return f"compat-{name}-{uuid.uuid4().hex[:10]}"
+
+
+def payloads(count: int = RECORDS) -> list[tuple[bytes, bytes]]:
+    """Keys and values to send: `count` of them, no two the same."""
+    return [(b"key-%d" % number, b"value-%d" % number * 10) for number in range(count)]
+
+
+def wait_until(is_reached: Callable[[], bool], act: Callable[[], object], what: str) -> None:
+    """Call `act` until the condition holds. `act` is what takes the time: a poll. Raises TimeoutError after 30 s."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_reached():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {TIMEOUT_S} s")
+        act()
+
+
+def run(steps: Mapping[str, Callable[[str], None]], version: str) -> None:
+    """Take the address and the steps from the command line, run them side by side and tell in order what came of each."""
+    bootstrap, *wanted = sys.argv[1:]
+    print(f"version {version}", flush=True)
+    with ThreadPoolExecutor(len(STEPS)) as threads:
+        # They share nothing but the broker, and wait most of the time.
+        futures = {name: threads.submit(steps[name], bootstrap) for name in wanted or STEPS}
+    for name, future in futures.items():
+        try:
+            future.result()
+        except Unsupported as reason:
+            print(f"{name} unsupported: {reason}", flush=True)
+        else:
+            print(f"{name} ok", flush=True)

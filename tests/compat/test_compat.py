@@ -1,0 +1,142 @@
+"""Clients against a broker: each of the programs in clients/ that this machine can run, step by step.
+
+What is not here is left out with a message that says what it wants:
+
+* the Python clients are part of the development environment and always run;
+* kafkajs wants `node`, and NODE_PATH a directory with kafkajs in it;
+* franz-go and Sarama want `go`, and their modules in its module cache (`go mod download` in their directories puts them there);
+* the Java client and Kafka's tools want `java`, and KAFKA_HOME the directory of a Kafka distribution;
+* kcat wants `kcat`.
+
+Nothing is downloaded. COMPAT_BOOTSTRAP=HOST:PORT names a broker to try instead, such as a real Kafka; docs/compatibility.md
+says with which settings.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.compat.clients.steps import STEPS
+
+CLIENTS = Path(__file__).parent / "clients"
+TIMEOUT_S = 300
+
+
+class Missing(Exception):
+    """What a program needs and this machine does not have."""
+
+
+def python(program: str) -> Callable[[Path], list[str]]:
+    """A program in Python, with the interpreter of the tests."""
+    return lambda _: [sys.executable, str(CLIENTS / program)]
+
+
+def found(command: str) -> str:
+    """Where a command is. Raises Missing."""
+    path = shutil.which(command)
+    if path is None:
+        raise Missing(f"no {command} on this machine")
+    return path
+
+
+def kafkajs(_: Path) -> list[str]:
+    """Node, if it finds kafkajs by NODE_PATH."""
+    node = found("node")
+    if subprocess.run(
+        [node, "-e", "require.resolve('kafkajs')"], capture_output=True, cwd=CLIENTS, check=False
+    ).returncode:
+        raise Missing("node does not find kafkajs: NODE_PATH names no directory that has it")
+    return [node, str(CLIENTS / "kafkajs_client.js")]
+
+
+def go(directory: str) -> Callable[[Path], list[str]]:
+    """A program in Go, built from modules that are on the machine."""
+
+    def build(scratch: Path) -> list[str]:
+        program = scratch / directory
+        built = subprocess.run(
+            [found("go"), "build", "-o", str(program), "."],
+            cwd=CLIENTS / directory,
+            env={**os.environ, "GOPROXY": "off", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if "GOPROXY=off" in built.stderr:
+            raise Missing(f"modules of {directory}/go.mod are not in go's module cache")
+        if "GOTOOLCHAIN=local" in built.stderr:
+            raise Missing(f"go is older than {directory}/go.mod wants")
+        assert built.returncode == 0, built.stderr
+        return [str(program)]
+
+    return build
+
+
+def kafka_jars() -> str:
+    """The class path of KAFKA_HOME. Raises Missing."""
+    home = os.environ.get("KAFKA_HOME")
+    if not home or not list(Path(home, "libs").glob("kafka-clients-*.jar")):
+        raise Missing("KAFKA_HOME names no directory with libs/kafka-clients-*.jar")
+    return f"{home}/libs/*"
+
+
+def java(_: Path) -> list[str]:
+    """The program in Java, compiled as it is started."""
+    return [found("java"), "-XX:TieredStopAtLevel=1", "-cp", kafka_jars(), str(CLIENTS / "JavaClient.java")]
+
+
+def kafka_tools(_: Path) -> list[str]:
+    """Kafka's command line tools."""
+    found("java")
+    kafka_jars()
+    return [sys.executable, str(CLIENTS / "kafka_tools.py")]
+
+
+def kcat(_: Path) -> list[str]:
+    """The program around kcat."""
+    found("kcat")
+    return [sys.executable, str(CLIENTS / "kcat_client.py")]
+
+
+# How each is started, and what it has no such thing as: everything else must work.
+PROGRAMS: dict[str, tuple[Callable[[Path], list[str]], set[str]]] = {
+    "confluent-kafka": (python("confluent_client.py"), set()),
+    "aiokafka": (python("aiokafka_client.py"), {"cooperative", "consumer"}),
+    "kafka-python": (python("kafka_python_client.py"), {"consumer"}),
+    "kafkajs": (kafkajs, {"consume", "cooperative", "static", "consumer"}),
+    "franz-go": (go("franz_go"), set()),
+    "sarama": (go("sarama"), {"consumer"}),
+    "java": (java, set()),
+    "kafka-tools": (kafka_tools, {"cooperative", "static"}),
+    "kcat": (kcat, {"static", "consumer", "admin"}),
+}
+
+
+IN_PYTHON = {"confluent-kafka", "aiokafka", "kafka-python"}
+
+
+@pytest.mark.parametrize(
+    "client", [pytest.param(name, marks=[] if name in IN_PYTHON else pytest.mark.slow) for name in PROGRAMS]
+)
+def test_client(client: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """The client does all that it can: produce, consume, groups of each kind, transactions, administration."""
+    prepare, unsupported = PROGRAMS[client]
+    try:
+        command = prepare(tmp_path)
+    except Missing as reason:
+        pytest.skip(str(reason))
+    bootstrap = os.environ.get("COMPAT_BOOTSTRAP") or request.getfixturevalue("compat_broker").bootstrap_servers
+    done = subprocess.run(
+        [*command, bootstrap], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=tmp_path
+    )
+    results = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if line.split(maxsplit=1)[0] in STEPS)
+    expected = {step: "unsupported" if step in unsupported else "ok" for step in STEPS}
+    assert {step: result.split(":")[0] for step, result in results.items()} == expected, done.stderr
+    assert done.returncode == 0, done.stderr
