@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,12 @@ def text_files() -> Iterator[Path]:
                 yield path
 
 
+@cache
+def parsed(module: Path) -> ast.Module:
+    """A module's syntax, for all tests that look at it."""
+    return ast.parse(module.read_text())
+
+
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function and method in a module."""
     for node in ast.walk(tree):
@@ -57,7 +64,7 @@ def shown(path: Path) -> str:
 @pytest.mark.parametrize("module", TEST_MODULES, ids=shown)
 def test_every_test_says_what_behaviour_it_is_about(module: Path) -> None:
     """Each test function has a docstring."""
-    tests = [function for function in functions(ast.parse(module.read_text())) if function.name.startswith("test_")]
+    tests = [function for function in functions(parsed(module)) if function.name.startswith("test_")]
     assert [test.name for test in tests if not ast.get_docstring(test)] == []
 
 
@@ -65,7 +72,7 @@ def test_every_test_says_what_behaviour_it_is_about(module: Path) -> None:
 def test_no_test_sleeps(module: Path) -> None:
     """Tests wait for a condition or move the clock; only a function named wait_... may sleep between two looks."""
     sleepers = []
-    for function in functions(ast.parse(module.read_text())):
+    for function in functions(parsed(module)):
         for node in ast.walk(function):
             if not (isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "asyncio.sleep", "sleep")):
                 continue
@@ -78,7 +85,7 @@ def test_no_test_sleeps(module: Path) -> None:
 @pytest.mark.parametrize("module", TEST_MODULES, ids=shown)
 def test_no_test_goes_missing_with_what_it_tests(module: Path) -> None:
     """No `importorskip`: a module that cannot be imported any more must fail its tests, not leave them out."""
-    calls = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call)]
+    calls = [node for node in ast.walk(parsed(module)) if isinstance(node, ast.Call)]
     assert [call.lineno for call in calls if ast.unparse(call.func).endswith("importorskip")] == []
 
 

@@ -205,8 +205,8 @@ def _decode_classic(version: int, body: memoryview) -> FetchRequest:
         rack_id, position = read_string(body, position, end)
     if rack_id is None:
         raise ProtocolError("rack id is null")
-    if position != end:
-        raise ProtocolError(f"{end - position} bytes after the request")
+    if position > end:
+        raise ProtocolError(f"the request ends {position - end} bytes before its content")
     return FetchRequest(
         max_wait_ms,
         min_bytes,
@@ -286,8 +286,8 @@ def _decode_flexible(version: int, body: memoryview) -> FetchRequest:
         position += 1
     else:
         replica_id, position = _read_tags(body, position, end)
-    if position != end:
-        raise ProtocolError(f"{end - position} bytes after the request")
+    if position > end:
+        raise ProtocolError(f"the request ends {position - end} bytes before its content")
     return FetchRequest(
         max_wait_ms,
         min_bytes,

@@ -142,8 +142,8 @@ def _decode_classic(body: memoryview) -> ProduceRequest:
             else:
                 raise ProtocolError(f"records of {length} bytes at {position}")
         topics.append(_new(ProduceTopic, (name, None, partitions)))
-    if position != end:
-        raise ProtocolError(f"{end - position} bytes after the request")
+    if position > end:
+        raise ProtocolError(f"the request ends {position - end} bytes before its content")
     return _new(ProduceRequest, (transactional_id, acks, timeout_ms, topics))
 
 
@@ -184,8 +184,8 @@ def _decode_flexible(body: memoryview, has_topic_id: bool) -> ProduceRequest:
         topics.append(_new(ProduceTopic, (name, topic_id, partitions)))
         position = position + 1 if body[position] == 0 else skip_tags(body, position, end)
     position = skip_tags(body, position, end)
-    if position != end:
-        raise ProtocolError(f"{end - position} bytes after the request")
+    if position > end:
+        raise ProtocolError(f"the request ends {position - end} bytes before its content")
     return _new(ProduceRequest, (transactional_id, acks, timeout_ms, topics))
 
 

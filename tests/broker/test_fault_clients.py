@@ -196,7 +196,7 @@ class AioKafka:
             return [(await consumer.getone()).value for _ in range(count)]
 
 
-CLIENTS = [ConfluentKafka(), KafkaPython(), AioKafka()]
+CLIENTS = [ConfluentKafka(), *(pytest.param(client, marks=pytest.mark.slow) for client in (KafkaPython(), AioKafka()))]
 with_each_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: type(client).__name__)
 
 
