@@ -8,6 +8,10 @@ DATA ?= data
 RUN_STAMP := $(VENV)/.run-installed
 DEV_STAMP := $(VENV)/.dev-installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# $(call check_python,PROGRAM,TARGETS): fails unless the program is new enough, and says what to type.
+check_python = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "Diamant needs CPython 3.11 or newer; $(1) is $$($(1) --version 2>&1 | sed 's/^Python //'). make $(2) PYTHON=python3.11" >&2; exit 1; }
+GOALS := $(or $(filter-out clean,$(MAKECMDGOALS)),run)
 # Byte code of the tests and of the processes they start is kept, whatever the shell says: without it they take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 # The files to look at; the top-level links into the package are not among them.
@@ -49,9 +53,13 @@ clean: ## remove what was made; data stays
 	find diamant tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON): not found. make $(GOALS) PYTHON=python3.11" >&2; exit 1; }
+	@$(call check_python,$(PYTHON),$(GOALS))
 	$(PYTHON) -m venv $(VENV)
 
 $(RUN_STAMP): requirements.txt pyproject.toml | $(VENV)/bin/python
+	@$(call check_python,$(BIN)/python,clean $(GOALS))
+	@echo "installing into $(VENV), about a minute the first time"
 	$(PIP) -r requirements.txt
 	$(PIP) --no-deps --config-settings editable_mode=compat --editable .
 	@touch $@

@@ -13,13 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from diamant.admin import Admin as Admin
     from diamant.broker.broker import Broker as Broker
     from diamant.broker.config import BrokerConfig as BrokerConfig
 
-__all__ = ["Broker", "BrokerConfig", "__version__"]
+__all__ = ["Admin", "Broker", "BrokerConfig", "__version__"]
 __version__ = "0.1.0"
 
-_HOMES = {"Broker": "diamant.broker.broker", "BrokerConfig": "diamant.broker.config"}
+_HOMES = {"Admin": "diamant.admin", "Broker": "diamant.broker.broker", "BrokerConfig": "diamant.broker.config"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,12 @@ cleaning up between them. `diamant_faults` has the broker do something wrong, fo
         fault = diamant_faults.add("Produce", topic=diamant_topic, error="NOT_LEADER_OR_FOLLOWER", times=2)
         ...
         fault.wait_fired(2)
+
+`diamant_manual_broker` is a broker of the test's own whose clock stands until the test moves it:
+
+    def test_it_is_forgotten(diamant_manual_broker):
+        diamant_manual_broker.call(diamant_manual_broker.clock.advance("8d"))
+        admin = diamant.Admin(diamant_manual_broker.bootstrap_servers)
 """
 
 from __future__ import annotations
@@ -40,6 +46,23 @@ def diamant_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]
 
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("diamant"))
     with Broker(config) as broker:
+        yield broker
+
+
+@pytest.fixture
+def diamant_manual_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A running broker of this test's own, with HTTP on a free port, whose clock stands until the test moves it."""
+    from diamant.broker.broker import Broker
+    from diamant.broker.config import BrokerConfig
+
+    config = BrokerConfig(
+        listen="127.0.0.1:0",
+        data_dir=tmp_path_factory.mktemp("diamant"),
+        diamant_http_listen="127.0.0.1:0",
+        diamant_clock="manual",
+    )
+    with Broker(config) as broker:
+        broker.call(broker.clock.freeze())
         yield broker
 
 

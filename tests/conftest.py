@@ -10,6 +10,19 @@ from hypothesis import settings
 from tests import effort
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--long` adds what takes minutes."""
+    parser.addoption("--long", action="store_true", help="run the tests marked long, too: each takes minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked long, unless it is asked for."""
+    if config.getoption("--long"):
+        return
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Leaving out what is slow, do less of what goes on for long, and do not wait for the disk."""
     is_quick = config.option.markexpr == "not slow"

@@ -12,18 +12,20 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import errno
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from diamant.broker.cleaning import Cleaning
 from diamant.broker.compiled_walk import CompiledWalk
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config import SYSTEM_CLOCK, BrokerConfig
 from diamant.broker.dispatch import Dispatcher, frame_header
 from diamant.broker.flusher import Flusher
 from diamant.broker.handlers import MODULES, load_api
@@ -36,9 +38,10 @@ from diamant.broker.request_metrics import RequestMetrics
 from diamant.broker.scheduler import Job, Scheduler
 from diamant.broker.server import Server, ServerLimits
 from diamant.broker.topic_metrics import BrokerTopicMetrics
-from diamant.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Topics
+from diamant.broker.topics import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, Topics
 from diamant.cleaner.retention import deletable_segments
 from diamant.protocol.metadata_records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
+from diamant.storage import names
 from diamant.storage.env import Env, RealEnv
 from diamant.storage.log import Log
 from diamant.storage.log_directory import LogDirectory
@@ -49,6 +52,13 @@ if TYPE_CHECKING:
     from diamant.broker.fetch_sessions import FetchSessions
     from diamant.broker.groups.coordinator import GroupCoordinator
     from diamant.broker.transactions.coordinator import TransactionCoordinator
+    from diamant.broker.verbs.clock import BrokerClock
+    from diamant.broker.verbs.compact_config import CompactByConfig
+    from diamant.broker.verbs.compaction import Compactions
+    from diamant.broker.verbs.erasing import Erasure, Erasures
+    from diamant.broker.verbs.explaining import Explaining, Explanation
+    from diamant.broker.verbs.progress import Progress
+    from diamant.cleaner.compaction_report import CompactionReport
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +75,14 @@ STOP_TIMEOUT_S = 10.0
 BATCH_CHECKERS = 2
 """Threads that check large batches; each may hold `leader_batch.MAX_DECOMPRESSED_BYTES`."""
 
+GROUPS_HEAD_START_S = 0.2
+"""How long a start waits for groups to be loaded before clients may come."""
+
 LOGS_PER_TURN = 64
 """Partitions that a pass over all of them looks at before others get their turn."""
+
+
+T = TypeVar("T")
 
 
 class Broker:
@@ -101,6 +117,8 @@ class Broker:
         self._changed_since_ms: int | None = None
         self._last_timed_flush_ms = 0
         self._is_started = False
+        self.started_s: float | None = None
+        """When it was ready, on the monotonic clock."""
         self._thread: _LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -142,6 +160,29 @@ class Broker:
             raise RuntimeError("the broker does not run: faults are added once it does")
         return Faults(self, self._loop)
 
+    @cached_property
+    def clock(self) -> BrokerClock:
+        """What the broker's clock shows, and moving it if it can be moved; may be used from any event loop."""
+        from diamant.broker.verbs.clock import BrokerClock
+
+        return BrokerClock(self, self.loop)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that owns the broker's state. RuntimeError before the start."""
+        if self._loop is None:
+            raise RuntimeError("the broker does not run: enter it, or await start(), first")
+        return self._loop
+
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Wait for one of the coroutines above in a thread that is not the broker's: ``broker.call(broker.clock.advance("8d"))``.
+
+        TimeoutError after `timeout_s`.
+        """
+        from diamant.broker.verbs.calling import call
+
+        return call(self.loop, coroutine, timeout_s)
+
     @property
     def has_faults(self) -> bool:
         """True once `faults` is there."""
@@ -155,6 +196,44 @@ class Broker:
         loop = asyncio.get_running_loop()
         return FetchSessions(self.purgatory, lambda: int(loop.time() * 1000), MAX_CACHED_PARTITIONS)
 
+    @cached_property
+    def explaining(self) -> Explaining:
+        """Who answers `explain`, loaded with the first question."""
+        from diamant.broker.verbs.explaining import Explaining
+
+        return Explaining(self)
+
+    async def explain(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        key: bytes | str | None = None,
+        offset: int | None = None,
+        is_tombstones: bool = False,
+    ) -> Explanation:
+        """Say of every record of `key` that is on the disk, or of the one at `offset`, what keeps it and when it goes.
+
+        Without either: the same of the topic's partitions as a whole; `is_tombstones`: of every tombstone, and which groups
+        have not passed it. May be awaited in any event loop. Raises VerbError (`verbs/errors.py`).
+        """
+
+        async def explain() -> Explanation:
+            return await self.explaining.explain(
+                topic, partition=partition, key=key, offset=offset, is_tombstones=is_tombstones
+            )
+
+        from diamant.broker.verbs.calling import on_loop
+
+        if self._loop is None:
+            raise RuntimeError("the broker does not run")
+        return await on_loop(self._loop, explain)
+
+    @property
+    def has_erasures(self) -> bool:
+        """True once `erasures` is there."""
+        return "erasures" in self.__dict__
+
     @property
     def has_groups(self) -> bool:
         """True once `groups` is there."""
@@ -164,6 +243,86 @@ class Broker:
     def has_transactions(self) -> bool:
         """True once `transactions` is there."""
         return "transactions" in self.__dict__
+
+    @cached_property
+    def compactions(self) -> Compactions:
+        """The calls of `compact`, loaded with the first one."""
+        from diamant.broker.verbs.compaction import Compactions
+
+        return Compactions(self, self.loop)
+
+    @cached_property
+    def erasures(self) -> Erasures:
+        """The calls of `erase`, loaded with the first one, or at the start if one is unfinished."""
+        from diamant.broker.verbs.erasing import Erasures
+
+        return Erasures(self, self.loop)
+
+    async def erase(
+        self,
+        key: bytes,
+        topics: Sequence[str],
+        *,
+        reason: str,
+        reference: str = "",
+        timeout_ms: int | None = None,
+        is_now: bool = False,
+        is_forced: bool = False,
+        progress: Progress | None = None,
+    ) -> Erasure:
+        """Erase a key from compacted topics and return a signed certificate of what is gone. From any event loop.
+
+        It comes back once no value is left, with the time of the certificate for the tombstone's end, which follows by itself;
+        with `is_now` the tombstone goes at once, before consumers that are behind have seen it. `is_forced` passes over
+        `min.compaction.lag.ms`. Raises VerbError: NotFound, NotPossible (not compacted), BadArgument, TimedOut, EraseFailed.
+        """
+        return await self.erasures.erase(
+            key,
+            topics,
+            reason=reason,
+            reference=reference,
+            timeout_ms=timeout_ms,
+            is_now=is_now,
+            is_forced=is_forced,
+            progress=progress,
+        )
+
+    @cached_property
+    def compact_by_config(self) -> CompactByConfig:
+        """What `diamant.compact=now` has begun, loaded with the first such request."""
+        from diamant.broker.verbs.compact_config import CompactByConfig
+
+        return CompactByConfig(self)
+
+    async def compact(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        until: str = "clean",
+        timeout_ms: int | None = None,
+        is_forced: bool = False,
+        return_at_horizon: bool = False,
+        progress: Progress | None = None,
+    ) -> CompactionReport:
+        """Clean a topic, or one partition, now, and return what was done. From any event loop.
+
+        All that was appended before the call is covered: active segments are closed, and rounds follow until nothing
+        superseded is left that may go. Dirty ratios do not matter; open transactions and `min.compaction.lag.ms` do (the
+        report says what they hold back), the lag not if `is_forced`. With `until="tombstones-gone"` it comes back when the
+        tombstones' horizons are over on the broker's clock and they are gone, or with `return_at_horizon` at once, with
+        that time. Raises VerbError: NotFound, NotPossible (not a compacted topic), CompactionFailed, TimedOut after
+        `timeout_ms`, BrokerStopping.
+        """
+        return await self.compactions.compact(
+            topic,
+            partition,
+            until=until,
+            timeout_ms=timeout_ms,
+            is_forced=is_forced,
+            return_at_horizon=return_at_horizon,
+            progress=progress,
+        )
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -176,6 +335,7 @@ class Broker:
             self.addresses = [_reachable(listener, sock) for listener, sock in sockets]
             self.directory = await asyncio.to_thread(self._open_directory)
             undo.callback(self._abandon)
+            await asyncio.to_thread(self._open_clock)
             self.metadata = await asyncio.to_thread(self._open_metadata)
             undo.callback(self.metadata.close, clean=False)
             self.config = self._dynamic_config()
@@ -195,21 +355,19 @@ class Broker:
             self._schedule_jobs()
             dispatch = Dispatcher(self, self.served_keys, load_api)
             self.server = Server(dispatch, frame_header, self._limits(), RequestMetrics())
+            await self._start_coordinators()
             for (listener, sock), advertised in zip(sockets, self._advertised(), strict=True):
                 self.server.listen(sock, listener.name, advertised.host, advertised.port)
             await self.cleaning.start()
             self.scheduler.start()
             self._is_started = True
+            self.started_s = time.monotonic()
             self._loop = loop
             undo.pop_all()
-        logger.info(
-            "listening on %s, %d partitions in %s",
-            self.bootstrap_servers,
-            len(self.directory.logs),
-            self.config.data_dir,
-        )
+        logger.info("started with %s in %s", self._partitions_text(), self.config.data_dir)
         self._start_http()
-        await self._start_coordinators()
+        if self._has_unfinished_erasures():
+            await self.erasures.start()
 
     async def stop(self) -> None:
         """Answer what is under way, write everything down, let go of the directory. Stopping twice is harmless."""
@@ -218,6 +376,10 @@ class Broker:
         self._is_started = False
         self.server.stop_accepting()
         self.purgatory.close()
+        if "erasures" in self.__dict__:
+            await self.erasures.stop()
+        if "compactions" in self.__dict__:
+            self.compactions.stop()
         if self.has_faults:
             self.faults.clear()
         if self.has_groups:
@@ -267,6 +429,22 @@ class Broker:
             self.env, self.config.data_dir, producer_expiration_ms=self.config.producer_id_expiration_ms
         )
 
+    def _open_clock(self) -> None:
+        """Have a manual clock go on where it stood in this directory, and say so if another clock was used here."""
+        directory = self.config.data_dir
+        if self.config.clock == SYSTEM_CLOCK:
+            if self.env.exists(f"{directory}/{names.MANUAL_CLOCK}"):
+                logger.warning(
+                    "%s was used with a manual clock, whose time may differ from the system's: records may lie in the future. "
+                    "--clock manual goes on with it",
+                    directory,
+                )
+            return
+        from diamant.storage.clock_file import open_clock
+
+        self.env.clock = open_clock(self.env, directory)
+        logger.info("the clock is manual and shows %d ms since the epoch", self.env.clock.now_ms())
+
     def _open_metadata(self) -> MetadataLog:
         return MetadataLog.open(
             self.env,
@@ -293,9 +471,17 @@ class Broker:
         for message in (*self.metadata.messages, *self.directory.messages):
             logger.warning("%s", message)
         self.directory.messages.clear()
+        if self.directory.logs and not self.directory.was_clean:
+            logger.warning("the last stop was not orderly: %d logs were checked", len(self.directory.logs))
         for failure in self.directory.failures:
             logger.error("%s-%d is not served: %s", failure.topic, failure.partition, failure.error)
         self.topics.adopt_loaded()
+
+    def _partitions_text(self) -> str:
+        internal = sum(topic in INTERNAL_TOPICS for topic, _ in self.directory.logs)
+        count = len(self.directory.logs) - internal
+        text = f"{count} partition{'s' * (count != 1)}"
+        return f"{text} (and {internal} of internal topics)" if internal else text
 
     def _limits(self) -> ServerLimits:
         return ServerLimits(
@@ -329,19 +515,31 @@ class Broker:
                 http.start()
                 undo.pop_all()
         except OSError as error:
-            reason = error.strerror or error
-            logger.warning("no /metrics and no /health: %s: %s (diamant.http.listen)", listener.address, reason)
+            if error.errno == errno.EADDRINUSE:
+                logger.warning(
+                    "no HTTP (/metrics, /health, /v1): %s is in use, perhaps by another Diamant; "
+                    "--set diamant.http.listen=127.0.0.1:0 takes a free port",
+                    listener.address,
+                )
+            else:
+                reason = error.strerror or error
+                logger.warning("no HTTP (/metrics, /health, /v1): diamant.http.listen=%s: %s", listener.address, reason)
             return
         self._http = http
         self.http_address = _reachable(listener, sock)
         logger.info("metrics at %s/metrics", self.http_url)
 
     async def _start_coordinators(self) -> None:
-        """Load the state of groups and transactions that there is from before."""
-        if GROUP_OFFSETS_TOPIC in self.topics.by_name:
-            await self.groups.start()
+        """Load the state of groups and transactions that there is from before, in the background if it takes long.
+
+        Most have little, and members who are told that it is being loaded wait for seconds before they ask again.
+        """
         if TRANSACTION_STATE_TOPIC in self.topics.by_name:
             await self.transactions.start()
+        if GROUP_OFFSETS_TOPIC in self.topics.by_name:
+            await self.groups.start()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.groups.loaded(), GROUPS_HEAD_START_S)
 
     # -- what happens while it runs ------------------------------------------------------------------------------
 
@@ -388,6 +586,7 @@ class Broker:
         every("metadata snapshot", METADATA_SNAPSHOT_CHECK_MS, self._snapshot_metadata)
         self.scheduler.add(Job("checkpoints", self._checkpoint_due_ms, self._write_checkpoints))
         self.scheduler.add(Job("removal of files", lambda: self.directory.next_deletion_ms, self._remove_files))
+        self.scheduler.add(Job("erasures", self._erasures_due_ms, self._go_on_erasing))
         self.scheduler.add(Job("flush.ms", self._timed_flush_due_ms, self._flush_timed))
 
     async def _retain(self) -> None:
@@ -423,6 +622,16 @@ class Broker:
         self._changed_since_ms = None
         await asyncio.to_thread(self.directory.write_checkpoints, self.directory.checkpoint_state())
 
+    def _has_unfinished_erasures(self) -> bool:
+        found = self.env.list_dir(self.config.data_dir)
+        return any(name.startswith("diamant-erasure-") and name.endswith(".intent") for name in found)
+
+    def _erasures_due_ms(self) -> int | None:
+        return self.erasures.next_due_ms() if "erasures" in self.__dict__ else None
+
+    async def _go_on_erasing(self) -> None:
+        await self.erasures.go_on()
+
     async def _remove_files(self) -> None:
         await asyncio.to_thread(self.directory.remove_paths, self.directory.take_due_deletions())
 
@@ -450,6 +659,15 @@ class Broker:
         except OSError as error:
             # It fences our registration in the log, which Kafka's next start replaces anyway: no reason to stop here.
             self.directory.messages.append(f"the metadata log could not be closed in order: {error}")
+        if self.config.clock != SYSTEM_CLOCK:
+            from diamant.storage.clock_file import keep_clock
+
+            try:
+                keep_clock(self.env, self.config.data_dir)
+            except OSError as error:
+                self.directory.messages.append(
+                    f"where the clock stands could not be written, an earlier time is kept: {error}"
+                )
         self.directory.close(broker_epoch=self.metadata.broker_epoch, threads=self.config.num_recovery_threads)
 
     def _abandon(self) -> None:

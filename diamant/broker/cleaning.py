@@ -63,6 +63,18 @@ class Cleaning:
             self._loading = asyncio.get_running_loop().create_task(self._load())
         return await asyncio.shield(self._loading)
 
+    async def settled(self) -> None:
+        """Wait until there is nothing to clean at this time of the clock; at once if there is no cleaner."""
+        if self._loading is not None:
+            await asyncio.wait({self._loading})
+        if self._service is not None:
+            await self._service.settled()
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the clock alone will make something due; None if nothing is known of."""
+        return None if self._service is None else self._service.next_deadline_ms
+
     async def _load(self) -> CleanerService:
         # In a thread, as it takes some 50 ms.
         module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.service")

@@ -19,16 +19,25 @@ import click
 
 from diamant import __version__
 from diamant.broker.commands.lazy import LazyCommand, LazyGroup
-from diamant.broker.config import DEFAULT_HTTP_LISTEN, BrokerConfig
+from diamant.broker.config import DEFAULT_HTTP_LISTEN, MANUAL_CLOCK, SYSTEM_CLOCK, BrokerConfig
 from diamant.broker.config_key import ConfigError
-from diamant.broker.listeners import Listener, listener_text
+from diamant.broker.listeners import META_ADDRESSES, Listener, listener_text
 from diamant.broker.properties import parse_properties
-from diamant.storage.errors import StorageError
+from diamant.storage.errors import InUse, StorageError
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter from the loop thread. Only of `diamant start`: embedded, it is the host's matter."""
 
 COMMANDS = {
+    "clock": LazyCommand("diamant.broker.commands.clock:clock", "Show a broker's clock, or move one that is manual."),
+    "compact": LazyCommand("diamant.broker.commands.compact:compact", "Clean a topic now, and wait until it is."),
+    "erase": LazyCommand("diamant.broker.commands.erase:erase", "Erase a key from topics and certify that it is gone."),
+    "explain": LazyCommand(
+        "diamant.broker.commands.explain:explain", "Say why records are still there, and until when."
+    ),
+    "redact": LazyCommand("diamant.broker.commands.redact:redact", "Remove records that match from a topic."),
+    "status": LazyCommand("diamant.broker.commands.status:status", "Say how a broker and its cleaner are."),
+    "verify": LazyCommand("diamant.broker.commands.verify:verify", "Check a certificate of an erasure."),
     "log": LazyCommand("diamant.broker.commands.log:log", "Look at log files, and clean them, without a broker."),
 }
 """Commands that `start` must not pay for."""
@@ -54,7 +63,7 @@ def main() -> None:
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="One configuration; wins over the file.",
+    help="One configuration; may be repeated, wins over the file. --listen and --data win over it.",
 )
 @click.option(
     "--listen",
@@ -66,6 +75,11 @@ def main() -> None:
 )
 @click.option("--data", "-d", "data_dir", type=click.Path(file_okay=False), help="Data directory. Default: ./data.")
 @click.option(
+    "--clock",
+    type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]),
+    help="Whose time counts; manual: one that `diamant clock` moves. Default: system.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -73,14 +87,24 @@ def main() -> None:
     help="What to say on standard error.",
 )
 def start(
-    file: str | None, settings: Sequence[str], addresses: Sequence[str], data_dir: str | None, log_level: str
+    file: str | None,
+    settings: Sequence[str],
+    addresses: Sequence[str],
+    data_dir: str | None,
+    clock: str | None,
+    log_level: str,
 ) -> None:
     """Start a broker and run it until it is told to stop (Ctrl-C or SIGTERM).
 
     When it answers, it prints one line to standard output: "Diamant listens on" and its addresses.
+
+    Metrics, health and /v1 are at http://127.0.0.1:9644 (--set diamant.http.listen=HOST:PORT for elsewhere, with nothing behind
+    the = for nowhere).
     """
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
+        if clock is not None:
+            settings = [*settings, f"diamant.clock={clock}"]
         config = make_config(file, settings, addresses, data_dir)
     except ConfigError as error:
         _fail(str(error))
@@ -91,6 +115,8 @@ def start(
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         asyncio.run(_run(config))
+    except InUse as error:
+        _fail(f"{error}. Is another broker running on it? --data takes another directory")
     except StorageError as error:
         _fail(str(error))
     except OSError as error:
@@ -110,6 +136,10 @@ def make_config(
     if addresses:
         # The file's advertised addresses belong to the listeners that --listen replaces.
         properties.pop("advertised.listeners", None)
+    for address in addresses:
+        if "://" not in address and listener_text(address) == address:
+            port = address if address.isdecimal() else 9092
+            raise ConfigError(f"--listen {address}: expected HOST:PORT, e.g. 127.0.0.1:{port}")
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.strip():
@@ -154,6 +184,12 @@ async def _run(config: BrokerConfig) -> None:
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, stop.set)
+    for listener in config.listeners:
+        if listener.host in META_ADDRESSES:
+            logging.getLogger(__name__).warning(
+                "%s is every interface of this machine: there is no security, whoever reaches the port may do everything",
+                listener.address,
+            )
     async with Broker(config) as broker:
         click.echo(f"Diamant listens on {broker.bootstrap_servers}, data in {config.data_dir}")
         await stop.wait()

@@ -53,6 +53,9 @@ _BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigTy
 _DOUBLE, _LIST = ConfigType.DOUBLE, ConfigType.LIST
 
 
+SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
+"""What `diamant.clock` may be."""
+
 DEFAULT_HTTP_LISTEN = "127.0.0.1:9644"
 """What `diamant start` takes for `diamant.http.listen`."""
 
@@ -332,6 +335,14 @@ _KEYS = (
         any_of(PROMPT, KAFKA),
     ),
     ConfigKey(
+        "diamant.erasure.deadline.ms",
+        _LONG,
+        2_592_000_000,
+        "How long a superseded value or a tombstone may be there: `/healthz?erasure` fails and "
+        "`diamant_erasure_deadline_days_left` is negative once a topic of users exceeds it. Nothing is removed sooner for it.",
+        at_least(1),
+    ),
+    ConfigKey(
         "diamant.produce.validation",
         _STRING,
         "full",
@@ -346,6 +357,45 @@ _KEYS = (
         "Where `/metrics` and `/health` are answered over HTTP, as `host:port`; an empty host is every interface, port 0 a "
         f"free port, an empty text is off. `diamant start` sets `{DEFAULT_HTTP_LISTEN}` unless told otherwise; in "
         "a program or a test it is off. If the address is in use the broker runs without.",
+    ),
+    ConfigKey(
+        "diamant.http.token.file",
+        _STRING,
+        None,
+        "File with the bearer token that verbs which change data need over HTTP. Without it they need none on loopback, and "
+        "are refused where HTTP is answered elsewhere. Should have mode 0600; read at the start.",
+    ),
+    ConfigKey(
+        "diamant.certificate.key.file",
+        _STRING,
+        None,
+        "File with the Ed25519 key that certificates of erasures are signed with, in PEM; beside it lies the secret of their "
+        "digests, with `.secret` appended to the name. Both are made with the first erasure, with mode 0600, and belong outside "
+        "of the data directory. Default: `~/.config/diamant/certificate.key`.",
+    ),
+    ConfigKey(
+        "diamant.clock",
+        _STRING,
+        SYSTEM_CLOCK,
+        "Whose time counts for everything that is stored. `manual`: a clock that follows the system's until somebody moves or "
+        "freezes it (`diamant clock`), for tests and demonstrations. Where it is, is kept in the data directory.",
+        any_of(SYSTEM_CLOCK, MANUAL_CLOCK),
+    ),
+    ConfigKey(
+        "diamant.compact.wait.max.ms",
+        _INT,
+        20_000,
+        "How long IncrementalAlterConfigs with `diamant.compact=now` waits for the end of the compaction before it answers "
+        "REQUEST_TIMED_OUT; it goes on, and the same request joins it. Less than the time after which clients give up.",
+        at_least(0),
+        is_dynamic=True,
+    ),
+    ConfigKey(
+        "diamant.describe",
+        _BOOLEAN,
+        True,
+        "Whether DescribeConfigs shows what the cleaner knows of compacted topics as read-only configurations `diamant.*`.",
+        is_dynamic=True,
     ),
     # Metadata
     ConfigKey("metadata.log.dir", _STRING, None, "Directory of the metadata log; may only be the data directory."),
@@ -445,6 +495,11 @@ class BrokerConfig:
     metadata_log_max_snapshot_interval_ms: int
     diamant_produce_validation: str
     diamant_cleaner_mode: str
+    diamant_erasure_deadline_ms: int
+    diamant_http_token_file: str | None
+    diamant_certificate_key_file: str | None
+    diamant_compact_wait_max_ms: int
+    diamant_describe: bool
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int
@@ -489,7 +544,7 @@ class BrokerConfig:
     warnings: tuple[str, ...]
     """What was accepted but is not as it seems, one line each; logged once when the configuration is made."""
     clock: str
-    """Whose time counts: "system"."""
+    """Whose time counts: "system" or "manual" (`diamant.clock`)."""
 
     def __init__(
         self,
@@ -618,7 +673,7 @@ class BrokerConfig:
             advertised_listeners=advertised,
             http_listener=_http_listener(values),
             warnings=tuple(warnings),
-            clock="system",
+            clock=values["diamant.clock"],
             _layers=layers,
             _values=values,
             _topic_defaults=_resolve_topic_defaults(values),

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.cleaning import check_cleaner_change
 from diamant.broker.config import BROKER_CONFIGS, validate_dynamic_config
 from diamant.broker.config_key import ConfigSource, ConfigSynonym, ConfigType, DescribedConfig
+from diamant.broker.listeners import META_ADDRESSES
 from diamant.broker.metadata_text import check_text
 from diamant.broker.topic_config import describe_topic_configs, validate_topic_configs
 from diamant.broker.topics import check_name
@@ -37,6 +38,9 @@ from diamant.protocol.metadata_records import (
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
+
+HTTP_ADDRESS = "diamant.http.address"
+"""What DescribeConfigs of the broker shows beside its configurations."""
 
 MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
@@ -65,7 +69,8 @@ def describe_configs(broker: Broker, resource_type: int, resource_name: str) -> 
         if not resource_name:
             return [_dynamic_default(name, value) for name, value in stored.items()]
         _check_described_broker(broker, resource_name, ", expected {} or empty string, but received {}")
-        return broker.config.describe() + _unknown_configs(stored, stored_configs(broker, resource_type, ""))
+        described = broker.config.describe() + _unknown_configs(stored, stored_configs(broker, resource_type, ""))
+        return [*(one for one in described if one.name != HTTP_ADDRESS), _http_address(broker)]
     if resource_type == BROKER_LOGGER_RESOURCE:
         from diamant.broker.broker_loggers import describe_loggers
 
@@ -86,6 +91,27 @@ def describe_configs(broker: Broker, resource_type: int, resource_name: str) -> 
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return describe_group_configs(stored, broker.config)
     raise KafkaError(ErrorCode.INVALID_REQUEST, MALFORMED)
+
+
+def _http_address(broker: Broker) -> DescribedConfig:
+    """Where HTTP is answered, for clients that want more than Kafka's protocol has: read-only, empty if nowhere.
+
+    Without a host it is the one at which the client reached us.
+    """
+    bound, wanted = broker.http_address, broker.config.http_listener
+    value = ""
+    if bound is not None and wanted is not None:
+        value = f":{bound.port}" if wanted.host in META_ADDRESSES else bound.address
+    return DescribedConfig(
+        name=HTTP_ADDRESS,
+        value=value,
+        source=ConfigSource.STATIC_BROKER_CONFIG,
+        type=ConfigType.STRING,
+        is_read_only=True,
+        is_sensitive=False,
+        synonyms=(),
+        documentation="Where Diamant answers HTTP; see docs/http.md.",
+    )
 
 
 def _check_described_broker(broker: Broker, resource_name: str, expectation: str) -> None:

@@ -87,6 +87,12 @@ async def take_groups(broker: Broker) -> GroupFigures | None:
     return GroupFigures(tuple(sorted(counts.items())), offset_count, tuple(sorted(lags)), shown - len(lags))
 
 
+def committed_offset_of(value: bytes) -> int:
+    """Return the offset in the bytes of an OffsetCommitValue."""
+    (offset,) = _COMMITTED_OFFSET.unpack_from(value)
+    return int(offset)
+
+
 def _lags(group: Group, topics: Topics) -> list[Lag]:
     found = []
     for name, partitions in group.offsets.committed.items():
@@ -95,7 +101,7 @@ def _lags(group: Group, topics: Topics) -> list[Lag]:
             assert topic is not None
             log = topic.logs.get(partition)
             if log is not None:
-                (offset,) = _COMMITTED_OFFSET.unpack_from(value)
+                offset = committed_offset_of(value)
                 found.append(Lag(max(log.high_watermark - offset, 0), group.group_id, name, partition, offset))
     return found
 

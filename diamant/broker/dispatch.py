@@ -17,6 +17,7 @@ from diamant.protocol import apis
 from diamant.protocol.connection import Request
 from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
 from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -81,7 +82,20 @@ class Dispatcher:
                 f"{apis.API_NAMES[key]} v{version} is not served, v{min_version} to v{max_version} are"
             )
         context = RequestContext(version, request.client_id, connection)
-        return handle(self._broker, context, decode(version, request.body))
+        answer = handle(self._broker, context, decode(version, request.body))
+        flusher = self._broker.flusher
+        if not flusher.owed or not isinstance(answer, bytes):
+            return answer
+        logs, flusher.owed = flusher.owed, set()
+        return self._after_flush(answer, logs)
+
+    async def _after_flush(self, answer: bytes, logs: Collection[Log]) -> bytes:
+        """The answer of a coordinator, once what it has appended is on disk."""
+        await self._broker.flusher.flushed(logs)
+        failed = [f"{log.topic}-{log.partition}" for log in logs if log.write_failure is not None]
+        if failed:
+            raise CloseConnection(f"what was to be answered could not be synced to disk: {', '.join(failed)}")
+        return answer
 
     def _first_use(self, key: int) -> tuple[Decode, Handle, int, int]:
         if key not in self._keys:

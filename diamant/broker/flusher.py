@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterable
 
 from diamant.storage.log import Log
+from diamant.storage.log_config import LONG_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +24,8 @@ class Flusher:
         self._loop = loop
         self._due: dict[Log, asyncio.Future[None]] = {}
         self._task: asyncio.Task[None] | None = None
+        self.owed: set[Log] = set()
+        """Logs to which a coordinator has appended what must be on disk before the request is answered (`flush.messages`)."""
 
     def request(self, log: Log) -> asyncio.Future[None]:
         """Sync what `log` holds now; the future is done once that is on disk or has failed (then appends are
@@ -39,6 +42,11 @@ class Flusher:
         """True if a flush of `log` has been asked for and has not begun."""
         return log in self._due
 
+    def owe(self, log: Log) -> None:
+        """Have the answer to the request under way wait for `log`, if `flush.messages` says so."""
+        if log.config.flush_messages != LONG_MAX and self.is_due(log):
+            self.owed.add(log)
+
     async def flushed(self, logs: Iterable[Log]) -> None:
         """Wait until what these logs hold now is on disk."""
         for future in [self.request(log) for log in logs]:
@@ -46,6 +54,10 @@ class Flusher:
 
     async def stop(self) -> None:
         """Wait for what has been requested."""
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until nothing is left that has been requested."""
         while self._task is not None:
             await asyncio.wait({self._task})
 

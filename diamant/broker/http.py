@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
     from diamant.broker.http_routes import Serving
+    from diamant.broker.http_token import TokenCheck
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +35,17 @@ class HttpServer:
         self._starting: asyncio.Task[None] | None = None
         self._serving: Serving | None = None
         self._is_closed = False
+        listener = broker.config.http_listener
+        assert listener is not None
+        self._token_source = listener, broker.config.diamant_http_token_file
+        self._token: TokenCheck | None = None
 
     def start(self) -> None:
-        """Listen."""
+        """Listen. What is wrong with the token's file is logged here, not when somebody needs it."""
+        if self._token_source[1]:
+            from diamant.broker.http_token import load_token_check
+
+            self._token = load_token_check(*self._token_source)
         self._sock.listen(BACKLOG)
         asyncio.get_running_loop().add_reader(self._sock, self._someone_connects)
 
@@ -62,9 +71,11 @@ class HttpServer:
         try:
             await asyncio.to_thread(_load)
             from diamant.broker import http_routes
+            from diamant.broker.http_token import load_token_check
 
             if not self._is_closed:
-                routes = http_routes.Routes(self._broker, self._started_s)
+                token = self._token or load_token_check(*self._token_source)
+                routes = http_routes.Routes(self._broker, self._started_s, token)
                 self._serving = http_routes.Serving(routes, self._sock)
                 self._serving.start()
         except Exception:

@@ -18,8 +18,11 @@ from diamant.broker.faults.fault import Fault
 from diamant.broker.faults.faults import MAX_FAULTS, TooManyFaults
 from diamant.broker.faults.spec import FaultError, FaultSpec
 from diamant.broker.http_json import JsonError, read_int, read_object
+from diamant.broker.http_route import Call, Handle, Param, Route
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from diamant.broker.broker import Broker
 
 MAX_WAIT_MS = 8000
@@ -81,3 +84,57 @@ class FaultRoutes:
         if fault is None:
             raise JsonError(404, f"there is no fault {text[:40]!r}")
         return fault
+
+
+def _handle(answer: Callable[[FaultRoutes, web.BaseRequest], Awaitable[web.Response]]) -> Handle:
+    async def handle(call: Call) -> web.Response:
+        return await answer(FaultRoutes(call.broker), call.request)
+
+    return handle
+
+
+_WAIT = (
+    Param("wait_fired", "integer", "Answer once it has fired so often.", default=0, most=1_000_000),
+    Param("timeout_ms", "integer", "How long to wait for that; then 408.", default=MAX_WAIT_MS, most=MAX_WAIT_MS),
+)
+
+ROUTES = (
+    Route(
+        "GET", "/v1/faults", _handle(FaultRoutes.list), "All faults, with counts and what fired.", takes_any_query=True
+    ),
+    Route(
+        "POST",
+        "/v1/faults",
+        _handle(FaultRoutes.add),
+        "Install a fault; docs/faults.md has the fields.",
+        changes_data=True,
+        takes_any_body=True,
+        takes_any_query=True,
+    ),
+    Route("DELETE", "/v1/faults", _handle(FaultRoutes.clear), "Remove all.", changes_data=True, takes_any_query=True),
+    Route(
+        "GET",
+        "/v1/faults/{id}",
+        _handle(FaultRoutes.get),
+        "One fault, perhaps not before it has fired.",
+        query=_WAIT,
+        takes_any_query=True,
+    ),
+    Route(
+        "DELETE",
+        "/v1/faults/{id}",
+        _handle(FaultRoutes.remove),
+        "Remove one; the answer has its last counts.",
+        changes_data=True,
+        takes_any_query=True,
+    ),
+    Route(
+        "POST",
+        "/v1/faults/{id}/release",
+        _handle(FaultRoutes.release),
+        "Let go what it holds.",
+        changes_data=True,
+        takes_any_body=True,
+        takes_any_query=True,
+    ),
+)

@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import web
 
 MAX_BODY_BYTES = 64 * 1024
-"""Of a request."""
+"""Of a request, unless its row says otherwise."""
 
 JSON_TYPE = "application/json"
 _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
@@ -58,18 +58,22 @@ def check_type(request: web.BaseRequest) -> None:
         raise JsonError(415, f"Content-Type is {request.content_type}, expected {JSON_TYPE}")
 
 
-async def read_object(request: web.BaseRequest) -> dict[str, Any]:
-    """The JSON object that a request carries."""
-    if request.content_length is not None and request.content_length > MAX_BODY_BYTES:
-        raise JsonError(413, f"the body has {request.content_length} bytes, {MAX_BODY_BYTES} are possible")
+async def read_object(
+    request: web.BaseRequest, *, may_be_empty: bool = False, most: int = MAX_BODY_BYTES
+) -> dict[str, Any]:
+    """The JSON object that a request carries, of `most` bytes; with `may_be_empty` no body counts as one without fields."""
+    if request.content_length is not None and request.content_length > most:
+        raise JsonError(413, f"the body has {request.content_length} bytes, {most} are possible")
     body = bytearray()
     try:
         async for chunk in request.content.iter_any():
             body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                raise JsonError(413, f"the body has more than {MAX_BODY_BYTES} bytes")
+            if len(body) > most:
+                raise JsonError(413, f"the body has more than {most} bytes")
     except (web.RequestPayloadError, ConnectionError) as error:
         raise JsonError(400, f"the body ends early: {error}") from None
+    if may_be_empty and not body.strip():
+        return {}
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -1,8 +1,9 @@
 """What the broker answers over HTTP: `/metrics`, `/health` and what is below `/v1`. Imported with the first connection, for
-it is large.
+it is large; what answers a verb is imported with the first request for it (`http_modules`).
 
 One request for each connection, within `CONNECTION_TIMEOUT_S` from the accept to the last byte, so that neither silent nor slow
-peers keep anything; at most `MAX_CONNECTIONS`. Bodies are read by what expects one, within `http_json.MAX_BODY_BYTES`.
+peers keep anything, and so much longer as the request waits for a job; at most `MAX_CONNECTIONS`. Bodies are bounded
+(`Route.max_body_bytes`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -20,9 +25,15 @@ from aiohttp.web_protocol import RequestHandler
 
 from diamant import __version__
 from diamant.broker import metrics
-from diamant.broker.http_faults import FaultRoutes
-from diamant.broker.http_json import JsonError, check_host, check_type
+from diamant.broker.http_jobs import DONE, MAX_JOBS, Jobs, error_fields
+from diamant.broker.http_json import JsonError, check_host, check_type, read_object
+from diamant.broker.http_modules import MODULES, module_of
+from diamant.broker.http_openapi import WAIT_PARAM, document
+from diamant.broker.http_route import Call, Result, Route, matched
+from diamant.broker.http_token import TokenCheck
 from diamant.broker.listeners import META_ADDRESSES
+from diamant.broker.verbs.errors import VerbError
+from diamant.broker.verbs.progress import Progress
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -47,63 +58,148 @@ _server_logger = logging.getLogger(f"{__name__}.server")
 _server_logger.addFilter(_is_not_the_peers_fault)
 
 
-Handle: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response]]
 API_PREFIX = "/v1/"
 
 
 class Routes:
-    """The table of paths and methods, and the answers. `{id}` in a path stands for any one step; GET answers HEAD, too."""
+    """The rows that are imported so far, and the answers. GET answers HEAD, too. See `http_route` for how a row comes in."""
 
-    def __init__(self, broker: Broker, started_s: float) -> None:
+    def __init__(self, broker: Broker, started_s: float, token: TokenCheck) -> None:
         """`started_s`: when the broker was ready, on the monotonic clock."""
         self._broker = broker
         self._started_s = started_s
         self._scrape: asyncio.Task[bytes] | None = None
-        faults = FaultRoutes(broker)
-        self.by_path: dict[str, Mapping[str, Handle]] = {
-            "/metrics": {"GET": self._metrics},
-            "/health": {"GET": self._health},
-            "/v1/faults": {"GET": faults.list, "POST": faults.add, "DELETE": faults.clear},
-            "/v1/faults/{id}": {"GET": faults.get, "DELETE": faults.remove},
-            "/v1/faults/{id}/release": {"POST": faults.release},
-        }
+        self._token = token
+        self.jobs = Jobs()
+        self.extend: Callable[[web.BaseRequest, float], None] = lambda _request, _seconds: None
+        """Has the connection of a request live so much longer."""
+        self._modules: dict[str, ModuleType] = {}
+        self._rows: list[Route] = [
+            Route(
+                "GET",
+                "/metrics",
+                self._metrics,
+                "Metrics as Prometheus reads them.",
+                answer="Text, not JSON.",
+                takes_any_query=True,
+            ),
+            Route("GET", "/health", self._health, "Whether the broker lives and is ready.", takes_any_query=True),
+            Route("GET", "/v1/openapi.json", self._openapi, "This document."),
+            Route(
+                "GET", "/v1/jobs", self._list_jobs, "The jobs that are remembered, the latest first, without results."
+            ),
+            Route(
+                "GET",
+                "/v1/jobs/{id}",
+                self._get_job,
+                "One job with its progress, and its result or error once it is over.",
+                query=(WAIT_PARAM._replace(default=0, doc="How long to wait for the end."),),
+            ),
+        ]
+
+    # -- the table -------------------------------------------------------------------------------------------------------
+
+    async def load_all(self) -> list[Route]:
+        """Import every module that answers; all rows."""
+        for name in MODULES.values():
+            await self._load(name)
+        return list(self._rows)
+
+    async def _load(self, name: str) -> None:
+        if name in self._modules or find_spec(name) is None:
+            return
+        module = await asyncio.to_thread(import_module, name)
+        if name not in self._modules:
+            self._modules[name] = module
+            self._rows += module.ROUTES
+
+    async def _find(self, path: str, steps: list[str]) -> dict[str, tuple[Route, dict[str, str]]]:
+        """The rows at a path by method; those with names in the place of steps give way to those that say them."""
+        name = module_of(path)
+        if name is not None:
+            await self._load(name)
+        found: dict[str, tuple[Route, dict[str, str]]] = {}
+        for row in self._rows:
+            names = matched(row.path, steps)
+            if names is not None and (row.method not in found or len(names) < len(found[row.method][1])):
+                found[row.method] = (row, names)
+        return found
+
+    # -- an answer -------------------------------------------------------------------------------------------------------
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
         """Answer any request; the connection is closed after it."""
-        methods = self._methods(request.path)
-        method = "GET" if request.method == "HEAD" else request.method
-        if methods is None:
-            error = {"error": f"nothing is at {request.path}", "paths": sorted(self.by_path)}
-            response = web.json_response(error, status=404)
-        elif method not in methods:
-            possible = [*methods, *(["HEAD"] if "GET" in methods else [])]
-            error = {"error": f"{request.method} is not possible at {request.path}, only {' and '.join(possible)}"}
-            response = web.json_response(error, status=405, headers={"Allow": ", ".join(possible)})
-        else:
-            response = await self._handled(methods[method], request)
+        try:
+            response = await self._answer(request)
+        except (JsonError, VerbError) as error:
+            response = _error_response(error)
+        except asyncio.CancelledError as error:
+            if not self._is_closed:
+                raise
+            response = _error_response(error)
+        except Exception as error:
+            logger.exception("%s %s failed", request.method, _first_steps(request.path))
+            response = _error_response(error)
         response.headers["Cache-Control"] = "no-store"
         response.force_close()
         return response
 
-    def _methods(self, path: str) -> Mapping[str, Handle] | None:
-        found = self.by_path.get(path)
-        steps = path.split("/")
-        if found is None and len(steps) > 3 and steps[3]:
-            found = self.by_path.get("/".join([*steps[:3], "{id}", *steps[4:]]))
-        return found
+    _is_closed = False
 
-    async def _handled(self, handle: Handle, request: web.BaseRequest) -> web.Response:
-        try:
-            if request.path.startswith(API_PREFIX):
-                check_host(request, self._own_names())
-                if request.method == "POST":
-                    check_type(request)
-            return await handle(request)
-        except JsonError as error:
-            return web.json_response({"error": str(error)}, status=error.status)
-        except Exception:
-            logger.exception("%s %s failed", request.method, request.path)
-            return web.json_response({"error": "internal error, see the broker's log"}, status=500)
+    async def close(self) -> None:
+        """End the jobs."""
+        self._is_closed = True
+        await self.jobs.close()
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        steps = [unquote(step) for step in request.rel_url.raw_path.split("/")[1:]]
+        methods = await self._find(request.path, steps)
+        method = "GET" if request.method == "HEAD" else request.method
+        if not methods:
+            paths = {row.path for row in self._rows} | {
+                path for path, name in MODULES.items() if find_spec(name) is not None
+            }
+            fields = {"error": f"nothing is at {request.path[:200]}", "code": "not-found", "paths": sorted(paths)}
+            return web.json_response(fields, status=404)
+        if method not in methods:
+            possible = [*methods, *(["HEAD"] if "GET" in methods else [])]
+            sentence = f"{request.method} is not possible at {request.path[:200]}, only {' and '.join(possible)}"
+            headers = {"Allow": ", ".join(possible)}
+            return web.json_response({"error": sentence, "code": "bad-method"}, status=405, headers=headers)
+        row, names = methods[method]
+        if request.path.startswith(API_PREFIX):
+            check_host(request, self._own_names())
+            if request.method in ("POST", "PUT"):
+                check_type(request)
+        if row.changes_data and (refusal := self._token.refusal(request.headers.get("Authorization"))) is not None:
+            status, sentence = refusal
+            code = "unauthorized" if status == 401 else "not-allowed"
+            headers = {"WWW-Authenticate": 'Bearer realm="diamant"'} if status == 401 else {}
+            return web.json_response({"error": sentence, "code": code}, status=status, headers=headers)
+        return await self._handled(row, names, request)
+
+    async def _handled(self, row: Route, names: dict[str, str], request: web.BaseRequest) -> web.Response:
+        query = {} if row.takes_any_query else _query(row, request)
+        fields = await _fields(row, request)
+        call = Call(self._broker, request, names, query, fields)
+        if not row.is_job:
+            if row.max_wait_ms:
+                self.extend(request, row.max_wait_ms / 1000)
+            return _response(await row.handle(call))
+        wait_ms = query.pop(WAIT_PARAM.name)
+
+        async def run(progress: Progress) -> Mapping[str, Any]:
+            call.progress = progress
+            return _to_fields(await row.handle(call))
+
+        job = self.jobs.begin(f"{row.method} {row.path}", run)
+        self.extend(request, wait_ms / 1000)
+        await self.jobs.wait(job, wait_ms)
+        if job.state == DONE:
+            return web.json_response(self.jobs.take_result(job))
+        if job.error is not None:
+            return web.json_response(_without_status(job.error), status=job.error["status"])
+        return web.json_response(job.to_fields(), status=202, headers={"Location": job.href})
 
     def _own_names(self) -> set[str]:
         """The names by which this broker is known: those it tells clients, and the one that HTTP was told to listen on."""
@@ -112,7 +208,22 @@ class Routes:
             listeners.append(self._broker.config.http_listener)
         return {listener.host.lower() for listener in listeners if listener.host not in META_ADDRESSES}
 
-    async def _metrics(self, _request: web.BaseRequest) -> web.Response:
+    # -- rows of its own -------------------------------------------------------------------------------------------------
+
+    async def _openapi(self, _call: Call) -> Mapping[str, Any]:
+        return document(await self.load_all(), needs_token=self._token.is_needed)
+
+    async def _list_jobs(self, _call: Call) -> Mapping[str, Any]:
+        return {"jobs": [job.to_fields(with_result=False) for job in self.jobs.list()], "max_jobs": MAX_JOBS}
+
+    async def _get_job(self, call: Call) -> Mapping[str, Any]:
+        job = self.jobs.get(call.path["id"])
+        wait_ms = call.query[WAIT_PARAM.name]
+        self.extend(call.request, wait_ms / 1000)
+        await self.jobs.wait(job, wait_ms)
+        return job.to_fields()
+
+    async def _metrics(self, _call: Call) -> web.Response:
         # Whoever asks while the text is being made gets the same.
         if self._scrape is None:
             self._scrape = asyncio.create_task(self._make_metrics())
@@ -125,7 +236,7 @@ class Routes:
         finally:
             self._scrape = None
 
-    async def _health(self, _request: web.BaseRequest) -> web.Response:
+    async def _health(self, _call: Call) -> web.Response:
         broker = self._broker
         is_ready = not broker.server.is_stopping
         health = {
@@ -141,6 +252,72 @@ class Routes:
             "partitions_offline": metrics.offline_partitions(broker),
         }
         return web.json_response(health, status=200 if is_ready else 503)
+
+
+def _query(row: Route, request: web.BaseRequest) -> dict[str, Any]:
+    """What a query says, checked, with defaults. Raises JsonError."""
+    params = {param.name: param for param in ((*row.query, WAIT_PARAM) if row.is_job else row.query)}
+    unknown = [name for name in request.query if name not in params]
+    if unknown:
+        raise JsonError(400, f"unknown parameters in the query: {_names(unknown)}; possible: {_names(params)}")
+    found = {}
+    for name, param in params.items():
+        if name in request.query:
+            found[name] = param.parse_texts(request.query.getall(name))
+        elif param.is_required:
+            raise JsonError(400, f"the query has no {name}: {param.doc}")
+        else:
+            found[name] = param.default
+    return found
+
+
+async def _fields(row: Route, request: web.BaseRequest) -> dict[str, Any]:
+    """What a body says, checked, with defaults; nothing for one that its function reads. Raises JsonError."""
+    if row.takes_any_body or request.method not in ("POST", "PUT"):
+        return {}
+    body = await read_object(
+        request, may_be_empty=not any(param.is_required for param in row.fields), most=row.max_body_bytes
+    )
+    params = {param.name: param for param in row.fields}
+    unknown = [name for name in body if name not in params]
+    if unknown:
+        raise JsonError(400, f"unknown fields in the body: {_names(unknown)}; possible: {_names(params)}")
+    found = {}
+    for name, param in params.items():
+        if body.get(name) is not None:
+            found[name] = param.parse(body[name], "the body's")
+        elif param.is_required:
+            raise JsonError(400, f"the body has no {name}: {param.doc}")
+        else:
+            found[name] = param.default
+    return found
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(name[:40] for name in list(names)[:20]) or "none"
+
+
+def _to_fields(result: Result) -> Mapping[str, Any]:
+    assert not isinstance(result, web.Response), "a job returns JSON, not a response"
+    return cast("Mapping[str, Any]", result) if isinstance(result, Mapping) else result.to_fields()
+
+
+def _response(result: Result) -> web.Response:
+    return result if isinstance(result, web.Response) else web.json_response(_to_fields(result))
+
+
+def _error_response(error: BaseException) -> web.Response:
+    fields = error_fields(error)
+    return web.json_response(_without_status(fields), status=fields["status"])
+
+
+def _without_status(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "status"}
+
+
+def _first_steps(path: str) -> str:
+    """Enough of a path to know the verb: further steps may be names that users gave."""
+    return "/".join(path.split("/")[:3])[:60]
 
 
 class TimedServer(web.Server):
@@ -163,6 +340,16 @@ class TimedServer(web.Server):
         loop = asyncio.get_running_loop()
         self._deadlines[handler] = loop.call_later(CONNECTION_TIMEOUT_S, transport.abort)
 
+    def extend(self, request: web.BaseRequest, seconds: float) -> None:
+        """Have the connection of a request that waits for something live so much longer."""
+        handler = request.protocol
+        deadline = self._deadlines.get(handler)
+        if deadline is not None and handler.transport is not None:
+            deadline.cancel()
+            loop = asyncio.get_running_loop()
+            when_s = deadline.when() + seconds
+            self._deadlines[handler] = loop.call_at(when_s, handler.transport.abort)
+
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         deadline = self._deadlines.pop(handler, None)
         if deadline is not None:
@@ -180,6 +367,8 @@ class Serving:
     def __init__(self, routes: Routes, sock: socket.socket) -> None:
         """`sock` listens and does not block; whoever made it closes it after `close`."""
         self.server = TimedServer(routes)
+        self._routes = routes
+        routes.extend = self.server.extend
         self._sock = sock
         self._loop = asyncio.get_running_loop()
         self._connecting: set[asyncio.Task[Any]] = set()
@@ -194,6 +383,7 @@ class Serving:
         self._loop.remove_reader(self._sock)
         if self._retry is not None:
             self._retry.cancel()
+        await self._routes.close()
         await asyncio.gather(*self._connecting, return_exceptions=True)
         self.server.pre_shutdown()
         await self.server.shutdown(CLOSE_TIMEOUT_S)

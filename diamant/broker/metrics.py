@@ -25,6 +25,8 @@ from prometheus_client.registry import Collector
 
 from diamant import __version__
 from diamant.broker.coordinator_metrics import GroupFigures, TransactionFigures, take_groups, take_transactions
+from diamant.broker.erasure_deadline import TopicDeadline, take_deadlines
+from diamant.broker.erasure_deadline import samples as deadline_samples
 from diamant.broker.metric_table import COUNTER, GAUGE, HISTOGRAM, METRICS
 from diamant.broker.request_metrics import LATENCY_BOUNDS_MS, RequestMetrics
 from diamant.broker.topic_metrics import TopicCounts
@@ -109,6 +111,9 @@ class Snapshot:
     no_key_compacted_topic_records: int
     logs: tuple[LogFigures, ...]
     cleaner: CleanerStatus | None
+    deadlines: tuple[TopicDeadline, ...]
+    erasures: tuple[int, int]
+    """Done and failed."""
     requests: tuple[RequestFigures, ...]
     partition_errors: tuple[tuple[tuple[str, str], int], ...]
     """Of Produce and Fetch: by (API, error)."""
@@ -144,6 +149,8 @@ async def take(broker: Broker) -> Snapshot:
         no_key_compacted_topic_records=counts.no_key_compacted_topic_records,
         logs=tuple(sorted(logs)),
         cleaner=broker.cleaning.status() if broker.config.log_cleaner_enable else None,
+        deadlines=tuple(await take_deadlines(broker, with_groups=True)),
+        erasures=(broker.erasures.done, broker.erasures.failed) if broker.has_erasures else (0, 0),
         requests=_request_figures(broker.server.metrics),
         partition_errors=tuple(
             ((apis.API_NAMES[key], _error_name(code)), count) for (key, code), count in sorted(counts.errors.items())
@@ -271,6 +278,9 @@ def samples(snapshot: Snapshot) -> Iterator[Sample]:
         yield "kafka_log_log_numlogsegments", labels, log.segment_count
         yield "kafka_log_log_logstartoffset", labels, log.log_start_offset
         yield "kafka_log_log_logendoffset", labels, log.log_end_offset
+    yield from deadline_samples(snapshot.deadlines)
+    for outcome, count in zip(("done", "failed"), snapshot.erasures, strict=True):
+        yield "diamant_erasures_total", (outcome,), count
     if snapshot.cleaner is not None:
         yield from _of_cleaner(snapshot.cleaner, _printable(snapshot.data_dir))
         for status in snapshot.cleaner.partitions:

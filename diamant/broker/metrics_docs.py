@@ -23,13 +23,15 @@ _PAGE = """\
     diamant start --set diamant.http.listen=
 
 A broker inside a Python program or a test has it off unless told otherwise: `BrokerConfig(diamant_http_listen="127.0.0.1:0")`,
-then `broker.http_url`. It has no passwords and no TLS; these two paths only read. `/v1/faults` has a page of its own:
+then `broker.http_url`. It has no passwords and no TLS; these paths only read. `/v1/faults` has a page of its own:
 [faults.md](faults.md).
 
 | path | answer |
 |---|---|
 | `/metrics` | all metrics, in Prometheus' text format (0.0.4) |
 | `/health` | JSON. Status 200 while the broker takes requests, 503 while it stops |
+| `/healthz` | 200 as long as the broker answers; `/healthz?erasure`: 503 past a deadline of erasure ([explain.md](explain.md)) |
+| `/readyz` | 200 while the broker takes requests, 503 while it stops |
 
     $ curl -s http://127.0.0.1:9644/health
     {"status": "ok", "live": true, "ready": true, "version": "0.1.0", "cluster_id": "…", "node_id": 1,

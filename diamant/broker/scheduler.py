@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from diamant.storage.clock import Clock, SettableClock
+from diamant.storage.clock import Clock, SettableClock, is_frozen
 
 logger = logging.getLogger(__name__)
 
@@ -23,11 +23,15 @@ FAILED_JOB_DELAY_S = 1.0
 
 
 class Job(NamedTuple):
-    """`due_ms()` gives the time of the next run (None: none for now); `run` does it and must move that time."""
+    """`due_ms()` gives the time of the next run (None: none for now); `run` does it and must move that time.
+
+    `look_now` makes a job due that otherwise looks at intervals only (None: it is due exactly when there is something to do).
+    """
 
     name: str
     due_ms: Callable[[], int | None]
     run: Callable[[], Awaitable[None]]
+    look_now: Callable[[], None] | None = None
 
 
 class Periodic:
@@ -44,6 +48,9 @@ class Periodic:
     def done(self) -> None:
         self._next_ms = self._clock.now_ms() + self.interval_ms
 
+    def look_now(self) -> None:
+        self._next_ms = min(self._next_ms, self._clock.now_ms())
+
 
 class Scheduler:
     """Runs jobs when they are due. `start` and `stop` on the loop thread; `poke` after anything that brings a due
@@ -54,6 +61,7 @@ class Scheduler:
         self._clock = clock
         self.jobs: list[Job] = []
         self._wake = asyncio.Event()
+        self._settling: list[asyncio.Future[list[str]]] = []
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -71,7 +79,7 @@ class Scheduler:
             period.done()
             await run()
 
-        self.add(Job(name, period.due_ms, run_and_count))
+        self.add(Job(name, period.due_ms, run_and_count, period.look_now))
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -87,6 +95,29 @@ class Scheduler:
         if task is not None:
             self._wake.set()
             await task
+        for future in self._settling:
+            future.cancel()
+
+    async def settled(self) -> list[str]:
+        """Have every job look for work, whatever its interval, and wait until nothing is due at this time of the clock.
+
+        Returns the names of jobs that failed, which are not waited for. Cancelled by `stop`.
+        """
+        future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        for job in self.jobs:
+            if job.look_now is not None:
+                job.look_now()
+        self._settling.append(future)
+        if self._task is None:
+            future.cancel()
+        self.poke()
+        return await future
+
+    @property
+    def is_due(self) -> bool:
+        """True while a job waits for its turn at this time of the clock."""
+        now_ms = self._clock.now_ms()
+        return any(_is_due(job, now_ms) for job in self.jobs)
 
     def poke(self) -> None:
         """Look at the due times again."""
@@ -99,14 +130,19 @@ class Scheduler:
     async def _run(self) -> None:
         while self._task is not None:
             self._wake.clear()
-            failed = False
+            failed: list[str] = []
+            settling, self._settling = self._settling, []
             due = [job for job in self.jobs if _is_due(job, self._clock.now_ms())]
             for job in due:
                 try:
                     await job.run()
                 except Exception:
                     logger.exception("%s failed", job.name)
-                    failed = True
+                    failed.append(job.name)
+            if due and not failed:
+                self._settling = settling + self._settling  # what ran may have made other jobs due
+            else:
+                _tell(settling, failed)
             if failed:
                 await self._sleep(FAILED_JOB_DELAY_S)
             elif due:
@@ -115,6 +151,8 @@ class Scheduler:
                 await self._sleep(self._until_next_s())
 
     def _until_next_s(self) -> float:
+        if is_frozen(self._clock):
+            return MAX_SLEEP_S  # who moves the clock wakes us; else what is due in 1 ms would have us look all the time
         now_ms = self._clock.now_ms()
         times = [due_ms - now_ms for job in self.jobs if (due_ms := job.due_ms()) is not None]
         return min(max(min(times, default=1 << 40), 1) / 1000, MAX_SLEEP_S)
@@ -125,6 +163,12 @@ class Scheduler:
             await self._wake.wait()
         finally:
             timer.cancel()
+
+
+def _tell(settling: list[asyncio.Future[list[str]]], failed: list[str]) -> None:
+    for future in settling:
+        if not future.done():
+            future.set_result(failed)
 
 
 def _is_due(job: Job, now_ms: int) -> bool:

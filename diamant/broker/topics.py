@@ -189,9 +189,9 @@ class Topics:
             name, random_id(), partition_count, {key: value for key, value in overrides.items() if value is not None}
         )
 
-    async def create(self, topics: Sequence[NewTopic]) -> None:
+    async def create(self, topics: Sequence[NewTopic], reason: str = "") -> None:
         """Create topics that `check_new` has passed in this same turn of the loop; returns when they are durable and
-        usable.
+        usable. `reason` is for the log.
         """
         if not topics:
             return
@@ -210,6 +210,9 @@ class Topics:
             for topic in topics:
                 del self._in_creation[topic.name]
             done.set_result(None)
+        for topic in topics:
+            count = topic.partition_count
+            logger.info("topic %s created, %d partition%s%s", topic.name, count, "s" * (count != 1), reason)
 
     async def ensure(self, names: Iterable[str]) -> dict[str, KafkaError]:
         """Create those topics that do not exist, with the broker's defaults; what could not be created and why."""
@@ -226,7 +229,7 @@ class Topics:
                 errors[name] = error
         waiting = {self._in_creation[name] for name in names if name in self._in_creation}
         try:
-            await self.create(new)
+            await self.create(new, " (auto.create.topics.enable)")
         except (StorageError, OSError) as error:
             logger.error("topics could not be created: %s", error)
             failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log failed")
@@ -300,6 +303,8 @@ class Topics:
         await self.sync()
         if failure is not None:
             raise failure
+        for name in names:
+            logger.info("topic %s deleted", name)
 
     async def settled(self, names: Iterable[str]) -> None:
         """Wait until none of these topics is being created."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from diamant.storage.clock import Clock, SettableClock
+from diamant.storage.clock import Clock, SettableClock, is_frozen
 
 MAX_SLEEP_S = 3600.0
 """Longest time to the next look at the clock, which somebody may have set."""
@@ -51,7 +51,10 @@ class Alarm:
         if self._is_due(due_ms):
             return True
         self._event.clear()
-        delay_s = min(max(due_ms - self._clock.now_ms(), 1) / 1000, MAX_SLEEP_S)
+        # Who moves a frozen clock wakes us; without that, what is due in 1 ms would have us look all the time.
+        delay_s = (
+            MAX_SLEEP_S if is_frozen(self._clock) else min(max(due_ms - self._clock.now_ms(), 1) / 1000, MAX_SLEEP_S)
+        )
         timer = asyncio.get_running_loop().call_later(delay_s, self._event.set)
         try:
             await self._event.wait()

@@ -36,16 +36,60 @@ kept in `Segment.first_append_ms`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from diamant.cleaner.eligibility import CleanableRange
 from diamant.storage import names
-from diamant.storage.log import Log
-from diamant.storage.log_config import LONG_MAX
-from diamant.storage.segment import Segment
+from diamant.storage.env import Env
+from diamant.storage.log_config import LONG_MAX, LogConfig
 
 
-def roll_due_ms(log: Log, now_ms: int) -> int | None:
+class AgingSegment(Protocol):
+    """What is asked of a segment (`storage.segment.Segment`)."""
+
+    first_append_ms: int | None
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def first_timestamp(self) -> int: ...
+    @property
+    def jitter_ms(self) -> int: ...
+    @property
+    def path(self) -> str: ...
+
+
+SegmentT = TypeVar("SegmentT", bound=AgingSegment, covariant=True)
+
+
+class AgingLog(Protocol[SegmentT]):
+    """What is asked of a log (`storage.log.Log`)."""
+
+    @property
+    def segments(self) -> Sequence[SegmentT]: ...
+    @property
+    def active(self) -> SegmentT: ...
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def env(self) -> Env: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def is_deleted(self) -> bool: ...
+    @property
+    def write_failure(self) -> OSError | None: ...
+    def floor_segment(self, offset: int) -> int: ...
+
+
+AnyLog = AgingLog[AgingSegment]
+
+
+def roll_due_ms(log: AnyLog, now_ms: int) -> int | None:
     """Return when the active segment is to be closed, maybe in the past; None if nothing in it ages, or it cannot be."""
     active, config = log.active, log.config
     limit_ms = config.max_segment_ms
@@ -58,37 +102,37 @@ def roll_due_ms(log: Log, now_ms: int) -> int | None:
     return first_append_ms(log, active, now_ms) + limit_ms - jitter_ms + 1
 
 
-def should_roll(log: Log, now_ms: int) -> bool:
+def should_roll(log: AnyLog, now_ms: int) -> bool:
     """Tell whether the active segment is to be closed now, by `log.roll()`."""
     due = roll_due_ms(log, now_ms)
     return due is not None and now_ms >= due
 
 
-def with_append_lag(found: CleanableRange, log: Log, now_ms: int) -> CleanableRange:
+def with_append_lag(found: CleanableRange, log: AnyLog, now_ms: int) -> CleanableRange:
     """Return what the scan found with the delay counted from the appends, if that is longer."""
     delay_ms = overdue_ms(log, found.first_dirty_offset, now_ms, with_active=False)
     return replace(found, delay_ms=max(found.delay_ms, delay_ms))
 
 
-def overdue_ms(log: Log, first_dirty_offset: int, now_ms: int, *, with_active: bool = True) -> int:
+def overdue_ms(log: AnyLog, first_dirty_offset: int, now_ms: int, *, with_active: bool = True) -> int:
     """Return by how much the oldest record that is not compacted has outlived `max.compaction.lag.ms`; 0 if it has not."""
-    oldest_ms = _oldest_ms(log, first_dirty_offset, now_ms, with_active=with_active)
+    oldest_ms = oldest_append_ms(log, first_dirty_offset, now_ms, with_active=with_active)
     return 0 if oldest_ms is None else max(0, now_ms - oldest_ms - log.config.max_compaction_lag_ms)
 
 
-def due_ms(log: Log, first_dirty_offset: int, now_ms: int) -> int | None:
+def due_ms(log: AnyLog, first_dirty_offset: int, now_ms: int) -> int | None:
     """Return when the log's next deadline is: a segment to be closed, or a closed one that becomes overdue.
 
     A time in the past means at the next scan: something other than time may keep the log from being cleaned.
     """
     times = [roll_due_ms(log, now_ms)]
     if log.config.is_compacted and log.config.max_compaction_lag_ms < LONG_MAX:
-        oldest_ms = _oldest_ms(log, first_dirty_offset, now_ms, with_active=False)
+        oldest_ms = oldest_append_ms(log, first_dirty_offset, now_ms, with_active=False)
         times.append(None if oldest_ms is None else oldest_ms + log.config.max_compaction_lag_ms + 1)
     return min((time for time in times if time is not None), default=None)
 
 
-def first_append_ms(log: Log, segment: Segment, now_ms: int) -> int:
+def first_append_ms(log: AnyLog, segment: AgingSegment, now_ms: int) -> int:
     """Return when the first batch of a segment that is not empty was appended, or a moment before; see the module."""
     known = segment.first_append_ms
     if known is None:
@@ -96,8 +140,11 @@ def first_append_ms(log: Log, segment: Segment, now_ms: int) -> int:
     return min(known, now_ms)
 
 
-def _oldest_ms(log: Log, first_dirty_offset: int, now_ms: int, *, with_active: bool) -> int | None:
-    """Return the moment from which the lag of the oldest dirty segment counts; None if there is none."""
+def oldest_append_ms(log: AnyLog, first_dirty_offset: int, now_ms: int, *, with_active: bool) -> int | None:
+    """Return the moment from which the lag of the oldest dirty segment counts; None if there is none.
+
+    Nothing in the log was superseded earlier and is still there, since whatever superseded it is dirty, too.
+    """
     segments = log.segments
     ends = [segment.base_offset for segment in segments[1:]]
     dirty = [segment for segment, end in zip(segments, ends, strict=False) if end > first_dirty_offset]
@@ -113,7 +160,7 @@ def _oldest_ms(log: Log, first_dirty_offset: int, now_ms: int, *, with_active: b
     return min(times, default=None)
 
 
-def _estimated_append_ms(log: Log, segment: Segment, now_ms: int) -> int:
+def _estimated_append_ms(log: AnyLog, segment: AgingSegment, now_ms: int) -> int:
     env = log.env
     times = [now_ms, env.mtime_ms(segment.path)]
     if segment.first_timestamp > 0:

@@ -14,6 +14,13 @@ from diamant.cleaner.runner import MAX_INLINE_BYTES, InlineRunner, Runner
 from diamant.cleaner.throttle import Throttle
 from diamant.storage.env import Env
 
+REQUESTED_INLINE = 4
+"""A plan that somebody waits for is run inline up to so many times `MAX_INLINE_BYTES` if no worker is ready: starting one takes
+longer than that."""
+
+WORTH_READY = 16
+"""And from this part of it on it goes to a worker that is ready, which is quicker."""
+
 
 @runtime_checkable
 class WorkerRunner(Runner, Protocol):
@@ -43,6 +50,8 @@ class CleanerThread:
         self.process: Runner | None = None
         """The runner with a worker process, once there was need of one."""
         self._task: asyncio.Task[None] | None = None
+        self._ready_pid: int | None = None
+        """The worker process that has loaded its engine."""
 
     @property
     def is_busy(self) -> bool:
@@ -62,15 +71,36 @@ class CleanerThread:
         """Be free for the next round."""
         self._task = None
 
-    def runner_for(self, plan: CleanPlan) -> Runner:
-        """Return the runner for a plan of this size."""
+    def runner_for(self, plan: CleanPlan, *, is_requested: bool = False) -> Runner:
+        """Return the runner for a plan of this size; `is_requested`: somebody waits for it."""
         size = sum(segment.size for segment in plan.segments)
-        return self._inline if size <= MAX_INLINE_BYTES else self._process_runner() or self._inline
+        if is_requested and self.process is not None and self._is_ready and size > MAX_INLINE_BYTES // WORTH_READY:
+            return self.process
+        limit = MAX_INLINE_BYTES * (REQUESTED_INLINE if is_requested else 1)
+        return self._inline if size <= limit else self._process_runner() or self._inline
 
     async def warm_up(self) -> str:
         """Make the worker ready; what it will work with."""
         runner = self._process_runner()
-        return await runner.warm_up() if isinstance(runner, WorkerRunner) else "plain"
+        if not isinstance(runner, WorkerRunner):
+            return "plain"
+        engine = await runner.warm_up()
+        self._ready_pid = runner.worker_pid
+        return engine
+
+    @property
+    def _is_ready(self) -> bool:
+        process = self.process
+        return (
+            isinstance(process, WorkerRunner)
+            and process.worker_pid is not None
+            and process.worker_pid == self._ready_pid
+        )
+
+    def note_ready(self, runner: Runner) -> None:
+        """Take note that a round of this runner has ended well: its worker has loaded what it needs."""
+        if isinstance(runner, WorkerRunner):
+            self._ready_pid = runner.worker_pid
 
     def _process_runner(self) -> Runner | None:
         if self.process is None and self._new_process_runner is not None:

@@ -82,6 +82,11 @@ class CleaningStates:
         """Tell whether the partition is in no state, so that a round may begin."""
         return partition not in self._states
 
+    def is_under_way(self, partition: TopicPartition) -> bool:
+        """Tell whether a round, or retention, is at work."""
+        state = self._states.get(partition)
+        return state is not None and state.is_in_progress
+
     def grab(self, partition: TopicPartition) -> None:
         """Begin a round, or retention, at a partition that is free."""
         self._demand(self.is_free(partition), partition, "none")

@@ -75,14 +75,14 @@ class DueLogs:
         """Tell whether a round may begin at a log, if there is anything to clean."""
         return why_not(log) is None and self._states.is_free(_name(log))
 
-    def look(self, log: Log, now_ms: int) -> CleanableRange | None:
+    def look(self, log: Log, now_ms: int, *, is_forced: bool = False) -> CleanableRange | None:
         """Return what there is to clean at a log; None if that cannot be told, and then the log is uncleanable.
 
-        A checkpoint outside of the log is replaced.
+        A checkpoint outside of the log is replaced. `is_forced`: whatever `min.compaction.lag.ms` says.
         """
         partition = _name(log)
         try:
-            found = self._range(log, now_ms)
+            found = self._range(log, now_ms, is_forced=is_forced)
         except (StorageError, OSError) as error:
             # Kafka gives up the whole scan and goes on without this log after a pause.
             marked = self._states.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)
@@ -103,15 +103,15 @@ class DueLogs:
             self._states.set_checkpoint(partition, found.first_dirty_offset)
         return found
 
-    def _range(self, log: Log, now_ms: int) -> CleanableRange:
+    def _range(self, log: Log, now_ms: int, *, is_forced: bool) -> CleanableRange:
         checkpoint = self._states.checkpoint(_name(log))
         if self._prompt is None:
-            return cleanable_range(log, checkpoint, now_ms)
+            return cleanable_range(log, checkpoint, now_ms, is_forced=is_forced)
         known = self._prompt.of(log)
         while True:
             first_dirty = known.first_dirty(checkpoint)
             try:
-                found = cleanable_range(log, first_dirty, now_ms)
+                found = cleanable_range(log, first_dirty, now_ms, is_forced=is_forced)
                 return background_roll.with_append_lag(found, log, now_ms)
             except CorruptLog as error:
                 first = log.log_start_offset if first_dirty is None else first_dirty

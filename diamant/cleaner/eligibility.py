@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from diamant.cleaner.modes import KAFKA
 from diamant.storage.log_config import LogConfig
@@ -47,6 +47,23 @@ class LogView(Protocol):
     def log_end_offset(self) -> int: ...
     @property
     def last_stable_offset(self) -> int: ...
+
+
+class Limits(NamedTuple):
+    """Where a round may not go on, each rule for itself; it ends at the base of the segment that holds the least of them."""
+
+    active_segment: int
+    """Base offset of the active segment."""
+    last_stable_offset: int
+    """First offset of the oldest open transaction, else the log's end."""
+    young_segment: int | None
+    """Base offset of the first dirty segment with a record younger than `min.compaction.lag.ms`."""
+
+    @property
+    def offset(self) -> int:
+        """The least of them."""
+        bound = min(self.last_stable_offset, self.active_segment)
+        return bound if self.young_segment is None else min(bound, self.young_segment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +102,15 @@ class CleanableRange:
         return (self.is_overdue and self.cleanable_bytes > 0) or self.dirty_ratio > self.min_dirty_ratio
 
 
-def cleanable_range(log: LogView, checkpoint: int | None, now_ms: int) -> CleanableRange:
+def cleanable_range(log: LogView, checkpoint: int | None, now_ms: int, *, is_forced: bool = False) -> CleanableRange:
     """Return the range of the next round of `log`, whose `checkpoint` is where the last one ended (None: never).
 
-    Reads the first header of a dirty segment if nobody has yet, so it may touch the disk.
+    `is_forced`: as if `min.compaction.lag.ms` were 0. Reads the first header of a dirty segment if nobody has yet, so it may
+    touch the disk.
     """
     first_dirty, is_reset = _first_dirty_offset(log, checkpoint)
-    bound = max(first_dirty, _upper_bound(log, first_dirty, now_ms))
-    first_uncleanable = _round_down(log, bound)
+    bound = max(first_dirty, limits(log, first_dirty, now_ms, is_forced=is_forced).offset)
+    first_uncleanable = round_down(log, bound)
     return CleanableRange(
         first_dirty_offset=first_dirty,
         is_checkpoint_reset=is_reset,
@@ -131,34 +149,41 @@ def _first_dirty_offset(log: LogView, checkpoint: int | None) -> tuple[int, bool
     return checkpoint, False
 
 
-def _upper_bound(log: LogView, first_dirty: int, now_ms: int) -> int:
-    bound = min(log.last_stable_offset, log.segments[-1].base_offset)
-    lag_ms = log.config.min_compaction_lag_ms
-    if lag_ms > 0:
+def limits(log: LogView, first_dirty: int, now_ms: int, *, is_forced: bool = False) -> Limits:
+    """Return what a round from `first_dirty` on may not go beyond; `is_forced`: as if `min.compaction.lag.ms` were 0."""
+    young = None
+    if log.config.min_compaction_lag_ms > 0 and not is_forced:
         # The first segment with a young record holds back all that follow, whatever their age.
-        for segment in _inactive_from(log, first_dirty):
-            if segment.largest_timestamp > now_ms - lag_ms:
-                return min(bound, segment.base_offset)
-    return bound
+        for segment in inactive_from(log, first_dirty):
+            if now_ms < old_enough_ms(segment, log.config):
+                young = segment.base_offset
+                break
+    return Limits(log.segments[-1].base_offset, log.last_stable_offset, young)
 
 
-def _round_down(log: LogView, offset: int) -> int:
+def old_enough_ms(segment: SegmentView, config: LogConfig) -> int:
+    """Return from when on `min.compaction.lag.ms` does not hold a segment back."""
+    return segment.largest_timestamp + config.min_compaction_lag_ms
+
+
+def round_down(log: LogView, offset: int) -> int:
     """Return the base of the inactive segment that holds `offset`, else that of the active one."""
-    inactive = _inactive_from(log, offset)
+    inactive = inactive_from(log, offset)
     return inactive[0].base_offset if inactive else log.segments[-1].base_offset
 
 
 def _delay_ms(log: LogView, first_dirty: int, now_ms: int) -> int:
     if log.config.max_compaction_lag_ms >= now_ms:
         return 0  # nothing can be that old; saves reading first batches where no lag is set
-    timestamps = (segment.first_timestamp for segment in _inactive_from(log, first_dirty))
+    timestamps = (segment.first_timestamp for segment in inactive_from(log, first_dirty))
     earliest = min((timestamp for timestamp in timestamps if timestamp > 0), default=None)
     if earliest is None:
         return 0
     return max(0, now_ms - max(log.config.max_compaction_lag_ms, 0) - earliest)
 
 
-def _inactive_from(log: LogView, offset: int) -> Sequence[SegmentView]:
+def inactive_from(log: LogView, offset: int) -> Sequence[SegmentView]:
+    """Return the inactive segments from the one on that holds `offset`."""
     active_base = log.segments[-1].base_offset
     return () if offset > active_base else _range(log, offset, active_base)
 

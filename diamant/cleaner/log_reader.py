@@ -135,6 +135,8 @@ class OpenLogDirectory:
     """Those of the directory itself; the partitions have not been read yet."""
     set_aside: tuple[str, ...] = ()
     """Directories that wait to be deleted (`-delete`) or that no topic claims (`-stray`, `-future`)."""
+    was_orderly: bool = True
+    """Whether the last broker stopped in order; it leaves `.kafka_cleanshutdown` then."""
     lock: ReadLock | None = None
 
     def __enter__(self) -> OpenLogDirectory:
@@ -161,6 +163,7 @@ def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
     is_partition = any(names.is_segment_file(name) for name in env.list_dir(path))
     log_directory = os.path.dirname(path) if is_partition else path
     opened = OpenLogDirectory(log_directory, (), lock=lock_for_reading(env, log_directory))
+    opened.was_orderly = env.exists(f"{log_directory}/{names.CLEAN_SHUTDOWN}")
     try:
         starts = _read_checkpoint(env, opened, names.LOG_START_OFFSET_CHECKPOINT)
         opened.cleaner_checkpoint = _read_checkpoint(env, opened, names.CLEANER_CHECKPOINT)
@@ -253,17 +256,24 @@ def iter_batches(env: Env, segment: SegmentFile, report: Report, advance: Advanc
         report(Problem(segment.path, None, f"cannot be read: {error.strerror or error}"))
         return
     try:
-        yield from _Walk(file, segment, report, advance).batches()
+        yield from iter_open_batches(file, segment, file.size(), report, advance)
     finally:
         file.close()
+
+
+def iter_open_batches(
+    file: File, segment: SegmentFile, size: int, report: Report, advance: Advance | None = None
+) -> Iterator[Batch]:
+    """Yield the whole batches in the first `size` bytes of a segment's open file, as `iter_batches` does."""
+    yield from _Walk(file, segment, size, report, advance).batches()
 
 
 class _Walk:
     """One pass over a segment, through a window of `READ_BYTES`."""
 
-    def __init__(self, file: File, segment: SegmentFile, report: Report, advance: Advance | None) -> None:
+    def __init__(self, file: File, segment: SegmentFile, size: int, report: Report, advance: Advance | None) -> None:
         self._file = file
-        self._size = file.size()
+        self._size = size
         self._path = segment.path
         self._report = report
         self._advance = advance

@@ -79,6 +79,8 @@ class PartitionStats:
     """When the checkpoint was written: the last cleaning of this partition or of a later one."""
     dirty_ratio: float | None
     """None if the topic is not compacted as far as is known, or if no segment can be cleaned."""
+    missing_indexes: int
+    """Index files that are not there because the broker did not stop in order; the next start makes them anew."""
     problems: tuple[Problem, ...]
 
     @property
@@ -110,7 +112,8 @@ def read_stats(
         partitions = tuple(group)
         with KeyCensus(len(partitions), max_bytes=max_bytes) as census:
             counts = [
-                _count_partition(env, partition, source, census, advance) for source, partition in enumerate(partitions)
+                _count_partition(env, partition, source, census, advance, was_orderly=directory.was_orderly)
+                for source, partition in enumerate(partitions)
             ]
             keys = census.finish()
         policy = None if policies is None else policies.get(topic)
@@ -167,6 +170,7 @@ class _Count:
     below_log_start: int = 0
     log_end_offset: int = 0
     last_stable_offset: int | None = None
+    missing_indexes: int = 0
     problem_count: int = 0
     problems: list[Problem] = field(default_factory=list)
 
@@ -177,7 +181,7 @@ class _Count:
 
 
 def _count_partition(
-    env: Env, partition: PartitionFiles, source: int, census: KeyCensus, advance: Advance | None
+    env: Env, partition: PartitionFiles, source: int, census: KeyCensus, advance: Advance | None, *, was_orderly: bool
 ) -> _Count:
     count = _Count()
     for name in partition.leftovers:
@@ -203,7 +207,7 @@ def _count_partition(
     keys.flush()
     if batches.outcomes is not None:
         count.last_stable_offset = batches.outcomes.first_open_offset
-    _check_indexes(env, partition, batches, count)
+    _check_indexes(env, partition, batches, count, was_orderly=was_orderly)
     return count
 
 
@@ -264,7 +268,9 @@ def _count_records(
     keys.add(hashes, tombstones)
 
 
-def _check_indexes(env: Env, partition: PartitionFiles, batches: DecidedBatches, count: _Count) -> None:
+def _check_indexes(
+    env: Env, partition: PartitionFiles, batches: DecidedBatches, count: _Count, *, was_orderly: bool
+) -> None:
     marker_offsets: set[int] = set()
     for segment in partition.segments:
         stem = segment.path.removesuffix(names.LOG_SUFFIX)
@@ -276,14 +282,14 @@ def _check_indexes(env: Env, partition: PartitionFiles, batches: DecidedBatches,
                 entries = read_offset_index(env, path, base_offset)
                 _report(count, check_offset_index(path, entries, base_offset, segment.size))
             elif segment.size:
-                count.report(Problem(path, None, "is missing; the next start makes it anew"))
+                _report_missing(count, path, was_orderly=was_orderly)
             path = stem + names.TIME_INDEX_SUFFIX
             if env.exists(path):
                 _report(count, check_length(env, path, time_index.ENTRY_SIZE))
                 entries = read_time_index(env, path, base_offset)
                 _report(count, check_time_index(path, entries, base_offset))
             elif segment.size:
-                count.report(Problem(path, None, "is missing; the next start makes it anew"))
+                _report_missing(count, path, was_orderly=was_orderly)
             path = stem + names.TXN_INDEX_SUFFIX
             if env.exists(path):
                 _report(count, check_length(env, path, txn_index.ENTRY_SIZE))
@@ -296,6 +302,14 @@ def _check_indexes(env: Env, partition: PartitionFiles, batches: DecidedBatches,
                 f"no index has the aborted transaction of producer {aborted.producer_id} with the marker at offset "
             )
             count.report(Problem(partition.directory, None, f"{reason}{aborted.last_offset}"))
+
+
+def _report_missing(count: _Count, path: str, *, was_orderly: bool) -> None:
+    """A broker that is killed leaves the segment it writes to without indexes; after an orderly stop each has its own."""
+    if was_orderly:
+        count.report(Problem(path, None, "is missing; the next start makes it anew"))
+    else:
+        count.missing_indexes += 1
 
 
 def _report(count: _Count, problem: Problem | None) -> None:
@@ -340,6 +354,7 @@ def _partition_stats(
         first_dirty_offset=first_dirty_offset,
         last_cleaned_ms=None if first_dirty_offset is None else directory.cleaner_checkpoint_ms,
         dirty_ratio=ratio,
+        missing_indexes=count.missing_indexes,
         problems=tuple(problems),
     )
 

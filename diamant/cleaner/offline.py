@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from diamant.cleaner import rewrite
-from diamant.cleaner.eligibility import CleanableRange, cleanable_range, is_candidate
+from diamant.cleaner.eligibility import CleanableRange, cleanable_range, is_candidate, limits
 from diamant.cleaner.output_sync import SYNC_THREADS
 from diamant.cleaner.plan import CleanerSettings, CleanPlan, make_plan
 from diamant.cleaner.result import CleanResult, OnOutput, OutputSegment
@@ -51,6 +51,8 @@ class OfflineReport:
     checkpoint: int | None
     """Where the last round ended, as the checkpoint file or the caller has it."""
     range: CleanableRange
+    why_nothing: str | None
+    """Why nothing is cleanable, None if something is."""
     is_cleaned: bool
     result: CleanResult | None
     """None unless `is_cleaned`."""
@@ -167,6 +169,7 @@ def clean_partition(
             _write_offset(env, log_directory, names.CLEANER_CHECKPOINT, key, found.first_dirty_offset)
         is_due = found.is_eligible and is_candidate(log, found)
         bytes_before, log_start_offset = log.size, log.log_start_offset
+        why_nothing = None if found.cleanable_bytes else _why_nothing(log, found, now_ms)
         result = None
         if found.cleanable_bytes > 0 and (is_due or is_forced):
             result = _clean(env, log, found, now_ms, settings, engine)
@@ -185,6 +188,7 @@ def clean_partition(
             last_stable_offset=log.last_stable_offset,
             checkpoint=checkpoint,
             range=found,
+            why_nothing=why_nothing,
             is_cleaned=result is not None,
             result=result,
             bytes_before=bytes_before,
@@ -194,6 +198,23 @@ def clean_partition(
         )
     finally:
         log.close()
+
+
+def _why_nothing(log: Log, found: CleanableRange, now_ms: int) -> str:
+    if log.log_end_offset == log.log_start_offset:
+        return "the log is empty"
+    first_dirty = found.first_dirty_offset
+    if first_dirty >= log.log_end_offset:
+        return "all of it is clean"
+    bounds = limits(log, first_dirty, now_ms)
+    rest = "all of it" if first_dirty == log.log_start_offset else f"all from offset {first_dirty} on"
+    if first_dirty >= bounds.active_segment:
+        return f"{rest} is in the active segment, which is never cleaned"
+    if bounds.last_stable_offset < log.log_end_offset and bounds.last_stable_offset == bounds.offset:
+        return f"a transaction is open from offset {bounds.last_stable_offset} on"
+    if bounds.young_segment is not None:
+        return f"{rest} is younger than min.compaction.lag.ms, or behind what is"
+    return f"{rest} is empty"
 
 
 def preview_partition(

@@ -6,11 +6,27 @@ Source: UnifiedLog.deleteOldSegments with its three rules: below the log start, 
 
 from __future__ import annotations
 
-from diamant.storage.log import Log
-from diamant.storage.segment import Segment
+from collections.abc import Sequence
+from typing import Protocol
+
+from diamant.cleaner.eligibility import SegmentView
+from diamant.storage.log_config import LogConfig
 
 
-def deletable_segments(log: Log, now_ms: int) -> int:
+class RetainedLog(Protocol):
+    """What is asked of a log (`storage.log.Log`); the last of `segments` is the active one."""
+
+    @property
+    def segments(self) -> Sequence[SegmentView]: ...
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+def deletable_segments(log: RetainedLog, now_ms: int) -> int:
     """How many of the oldest segments of `log` may go at `now_ms`; an empty active segment always stays.
 
     Each rule goes on where the one before it ended, as in Kafka: a young segment that goes because of the size does not
@@ -23,7 +39,7 @@ def deletable_segments(log: Log, now_ms: int) -> int:
     return count
 
 
-def _below_log_start(log: Log) -> int:
+def _below_log_start(log: RetainedLog) -> int:
     count = 0
     for following in log.segments[1:]:
         if following.base_offset > log.log_start_offset:
@@ -32,7 +48,7 @@ def _below_log_start(log: Log) -> int:
     return count
 
 
-def _over_size(log: Log, count: int) -> int:
+def _over_size(log: RetainedLog, count: int) -> int:
     limit = log.config.retention_bytes
     if limit < 0:
         return count
@@ -46,7 +62,7 @@ def _over_size(log: Log, count: int) -> int:
     return count
 
 
-def _over_age(log: Log, count: int, now_ms: int) -> int:
+def _over_age(log: RetainedLog, count: int, now_ms: int) -> int:
     limit_ms = log.config.retention_ms
     if limit_ms < 0:
         return count
@@ -57,5 +73,5 @@ def _over_age(log: Log, count: int, now_ms: int) -> int:
     return count
 
 
-def _is_empty_active(log: Log, segment: Segment) -> bool:
-    return segment is log.active and not segment.size
+def _is_empty_active(log: RetainedLog, segment: SegmentView) -> bool:
+    return segment is log.segments[-1] and not segment.size

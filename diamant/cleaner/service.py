@@ -18,12 +18,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar, TypeVarTuple
 
 from diamant.cleaner import summary
 from diamant.cleaner.alarm import Alarm
 from diamant.cleaner.checkpoint_file import CheckpointFile
 from diamant.cleaner.cleaner_thread import CleanerThread, WorkerRunner
+from diamant.cleaner.cleaner_view import CleanerView
 from diamant.cleaner.cleaning_round import holds, look_at_segments, run_plan
 from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.due_logs import DueLogs, why_not
@@ -35,8 +37,10 @@ from diamant.cleaner.prompt_logs import PromptLog, PromptLogs
 from diamant.cleaner.result import CleaningAborted, CleanResult
 from diamant.cleaner.retention import deletable_segments
 from diamant.cleaner.round_report import RoundReport
+from diamant.cleaner.round_requests import RoundRequests, RoundWatch
 from diamant.cleaner.runner import InlineRunner, Runner
 from diamant.cleaner.runner_errors import MemoryLimit, RunnerFailed
+from diamant.cleaner.segment_facts import SegmentFacts, horizon_round_end
 from diamant.cleaner.service_settings import ServiceSettings, kept_hash_key, new_hash_key
 from diamant.cleaner.status import CleanerStatus
 from diamant.cleaner.worker_warmth import WorkerWarmth
@@ -116,7 +120,8 @@ class CleanerService:
         self._retained_ms = 0
         self._threads: list[CleanerThread] = []
         self._inline_turns = asyncio.Semaphore(MAX_INLINE_ROUNDS)
-        self._requests: dict[TopicPartition, list[asyncio.Future[RoundReport]]] = {}
+        self._requests: dict[TopicPartition, RoundRequests] = {}
+        self._watches: dict[TopicPartition, list[RoundWatch]] = {}
         self._settling: list[asyncio.Future[None]] = []
         self._pausing: dict[TopicPartition, list[asyncio.Future[None]]] = {}
         self._restarts: dict[TopicPartition, int] = {}
@@ -162,7 +167,9 @@ class CleanerService:
         for pausing in self._pausing.values():
             self._cancel(pausing)
         for requests in self._requests.values():
-            self._cancel(requests)
+            self._cancel(requests.futures)
+        for watch in [one for watches in self._watches.values() for one in watches]:
+            watch.end(CleaningAborted("the cleaner stops"))
         await self._checkpoints.close()
         await asyncio.to_thread(self._blocking.shutdown)
 
@@ -172,21 +179,62 @@ class CleanerService:
 
     # -- what others ask for -------------------------------------------------------------------------------------
 
-    def request(self, partition: TopicPartition) -> asyncio.Future[RoundReport]:
+    def request(
+        self, partition: TopicPartition, *, is_forced: bool = False, is_for_horizons: bool = False
+    ) -> asyncio.Future[RoundReport]:
         """Have a partition cleaned as soon as a thread is free, due or not, by a round that begins after this call.
 
         The answer comes when the round is over and its checkpoint on disk; a failure is in the report. What may not be
-        cleaned yet (active segment, open transactions, `min.compaction.lag.ms`) is not. Cancelled when the service stops.
-        Raises UnknownPartition.
+        cleaned yet (active segment, open transactions, `min.compaction.lag.ms` unless `is_forced`) is not. With
+        `is_for_horizons` there is a round for what has expired even if nothing is dirty, in mode kafka, too. All who
+        wait for the same round get the same report. Cancelled when the service stops. Raises UnknownPartition.
         """
         if partition not in self._logs:
             raise UnknownPartition(f"there is no partition {partition[0]}-{partition[1]}")
         future: asyncio.Future[RoundReport] = asyncio.get_running_loop().create_future()
         if self._is_stopping:
             future.cancel()
-        self._requests.setdefault(partition, []).append(future)
+        requests = self._requests.setdefault(partition, RoundRequests())
+        requests.futures.append(future)
+        requests.is_forced |= is_forced
+        requests.is_for_horizons |= is_for_horizons
         self._alarm.poke()
         return future
+
+    def look(self, log: Log, *, is_forced: bool = False) -> CleanableRange | None:
+        """Return what there is to clean at a log now; None if that cannot be told, and then the log is uncleanable."""
+        return self._due.look(log, self._env.clock.now_ms(), is_forced=is_forced)
+
+    def watch(self, partition: TopicPartition) -> RoundWatch:
+        """Be told of each round that ends at a partition, whoever wanted it, until `unwatch`."""
+        watch = RoundWatch()
+        if partition not in self._logs:
+            watch.end(UnknownPartition(f"there is no partition {partition[0]}-{partition[1]}"))
+        if self._is_stopping:
+            watch.end(CleaningAborted("the cleaner stops"))
+        self._watches.setdefault(partition, []).append(watch)
+        return watch
+
+    def unwatch(self, partition: TopicPartition, watch: RoundWatch) -> None:
+        """Be told no more."""
+        watches = self._watches.get(partition, [])
+        watches.remove(watch)
+        if not watches:
+            self._watches.pop(partition, None)
+
+    def quarantined(self, partition: TopicPartition) -> tuple[str, ...]:
+        """Return what of a partition cannot be read and is left out, in words."""
+        return () if self._prompt is None else self._prompt.quarantined(partition)
+
+    @property
+    def blocking(self) -> Executor:
+        """Return the threads for what blocks for the disk."""
+        return self._blocking
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """Return when the clock alone will make something due, as of the last look (mode prompt); None: nothing is known of."""
+        return self._due.next_deadline_ms
 
     async def settled(self) -> None:
         """Have everything looked at, now, and wait until at this time of the clock nothing is left to be done."""
@@ -219,6 +267,43 @@ class CleanerService:
             io_bytes_under_way=sum(thread.progress_bytes for thread in self._threads),
             quarantined=lambda partition: () if self._prompt is None else self._prompt.quarantined(partition),
         )
+
+    def view(self, log: Log) -> CleanerView:
+        """Return what is known of a log, whether it is compacted or not. Looks at no file."""
+        partition = _name(log)
+        now_ms = self._env.clock.now_ms()
+        checkpoint = self.states.checkpoint(partition)
+        view = CleanerView(
+            mode=self.settings.mode,
+            is_enabled=self.settings.is_enabled,
+            checkpoint=checkpoint,
+            occupied=self.states.state(partition),
+            uncleanable=self.states.uncleanable.get(partition),
+            hash_key=self._hash_key,
+        )
+        if self._prompt is None or not log.config.is_compacted:
+            return view
+        known = self._prompt.of(log)
+        first_dirty = known.first_dirty(checkpoint)
+        clean_end = log.log_start_offset if first_dirty is None else first_dirty
+        return replace(
+            view,
+            checkpoint=first_dirty,
+            quarantined=tuple(known.quarantine.segments),
+            frozen_above=known.quarantine.frozen_above(now_ms),
+            horizon_ms=known.horizon_ms(clean_end, now_ms),
+        )
+
+    def first_dirty(self, log: Log) -> int:
+        """Return from where on no round has been over a log."""
+        checkpoint = self.states.checkpoint(_name(log))
+        if self._prompt is not None:
+            checkpoint = self._prompt.of(log).first_dirty(checkpoint)
+        return log.log_start_offset if checkpoint is None else max(checkpoint, log.log_start_offset)
+
+    def facts(self, log: Log, end_offset: int) -> list[SegmentFacts]:
+        """Return what is known of the closed segments that end at `end_offset` or before; nothing in mode kafka."""
+        return [] if self._prompt is None else self._prompt.of(log).facts.of(log, end_offset)
 
     @property
     def process_runners(self) -> list[WorkerRunner]:
@@ -256,6 +341,8 @@ class CleanerService:
         partition = _name(log)
         if before.is_compacted and not log.config.is_compacted:
             self.states.abort(partition)
+            for watch in self._watches.get(partition, ()):
+                watch.end(StorageError(f"{partition[0]}-{partition[1]}: {why_not(log)}"))
         if not self._is_kafka and (before.is_compacted or log.config.is_compacted):
             self._restarts.pop(partition, None)
             self.states.retry_now(partition, self._env.clock.now_ms())
@@ -279,9 +366,12 @@ class CleanerService:
         if self._prompt is not None:
             self._prompt.forget(partition)
         self._restarts.pop(partition, None)
-        for future in self._requests.pop(partition, ()):
+        gone = UnknownPartition(f"{partition[0]}-{partition[1]} was deleted")
+        for watch in self._watches.get(partition, ()):
+            watch.end(gone)
+        for future in self._requests.pop(partition, RoundRequests()).futures:
             if not future.done():
-                future.set_exception(UnknownPartition(f"{partition[0]}-{partition[1]} was deleted"))
+                future.set_exception(gone)
 
     def rolled(self, log: Log) -> None:
         """Take note that a segment of `log` has become inactive."""
@@ -392,12 +482,12 @@ class CleanerService:
     async def _clean(self, thread: CleanerThread, log: Log) -> None:
         """Have a round at a log that was grabbed, and tell whoever waits for it."""
         partition = _name(log)
-        waiting = self._requests.pop(partition, [])
+        requests = self._requests.pop(partition, RoundRequests())
         try:
-            report = await self._round(thread, log, is_requested=bool(waiting))
+            report = await self._round(thread, log, requests)
         except BaseException:
             self.states.done_cleaning(partition, None)
-            self._cancel(waiting)
+            self._cancel(requests.futures)
             raise
         else:
             self.states.done_cleaning(partition, report.checkpoint)
@@ -407,14 +497,16 @@ class CleanerService:
                 self._figures.count(partition, report, thread.index)
                 self._on_cleaned(log)
             await self._checkpoints.write()
-            for future in waiting:
+            for watch in self._watches.get(partition, ()):
+                watch.add(report)
+            for future in requests.futures:
                 if not future.done():
                     future.set_result(report)
         finally:
             thread.end()
             self._alarm.poke()
 
-    async def _round(self, thread: CleanerThread, log: Log, *, is_requested: bool) -> RoundReport:
+    async def _round(self, thread: CleanerThread, log: Log, requests: RoundRequests) -> RoundReport:
         partition = _name(log)
         started_ms = self._env.clock.now_ms()
         found: CleanableRange | None = None
@@ -433,19 +525,22 @@ class CleanerService:
             check_done()
             now_ms = self._env.clock.now_ms()
             if (error := why_not(log)) is None:
-                found = self._due.look(log, now_ms)
+                found = self._due.look(log, now_ms, is_forced=requests.is_forced)
             if found is not None:
-                plan = self._plan(log, found, now_ms, known, is_requested=is_requested)
+                plan = self._plan(log, found, now_ms, known, requests)
             known.clear()  # else thousands of segments that the round replaces would be dropped, and their files closed, at once
             if plan is not None:
-                result = await self._run_plan(thread, log, plan, check_done)
+                result = await self._run_plan(thread, log, plan, check_done, is_requested=bool(requests.futures))
                 checkpoint = result.end_offset
                 if checkpoint <= plan.first_dirty_offset < plan.first_uncleanable_offset:
                     raise StorageError(
                         f"the round ended at {checkpoint}, where it had begun: the offset map is too small"
                     )
-                if self._prompt is not None:
+                if plan.first_dirty_offset >= plan.first_uncleanable_offset:
+                    checkpoint = None
+                elif self._prompt is not None:
                     checkpoint = self._prompt.of(log).end_round(plan, checkpoint)
+                if self._prompt is not None:
                     await self._prompt.prune(log)
                 self._tell(plan, result)
         except CleaningAborted as aborted:
@@ -462,26 +557,31 @@ class CleanerService:
         found: CleanableRange,
         now_ms: int,
         known: Mapping[Segment, SegmentPlan],
-        *,
-        is_requested: bool,
+        requests: RoundRequests,
     ) -> CleanPlan | None:
         """Return the plan for what is due, or for all that there is to clean if somebody wants that; None for nothing."""
         settings = self.settings.for_rounds(self._hash_key)
-        is_dirty = found.cleanable_bytes > 0 and (is_requested or found.is_eligible)
+        is_dirty = found.cleanable_bytes > 0 and (bool(requests.futures) or found.is_eligible)
         if self._prompt is None:
+            first_dirty, end = found.first_dirty_offset, found.first_uncleanable_offset
             if not is_dirty:
-                return None
-            return make_plan(log, found.first_dirty_offset, found.first_uncleanable_offset, now_ms, settings, known)
-        if not is_dirty and not self._due.is_horizon_due(log, found, now_ms):
+                if not requests.is_for_horizons:
+                    return None
+                # Kafka has no such round. It is what one of Kafka's would be whose dirty part removes nothing.
+                first_dirty = end = horizon_round_end(log, first_dirty)
+            return make_plan(log, first_dirty, end, now_ms, settings, known)
+        if not is_dirty and not requests.is_for_horizons and not self._due.is_horizon_due(log, found, now_ms):
             return None
         return self._prompt.of(log).plan(found, now_ms, settings, known, is_for_horizons=not is_dirty)
 
     async def _run_plan(
-        self, thread: CleanerThread, log: Log, plan: CleanPlan, check_done: Callable[[], None]
+        self, thread: CleanerThread, log: Log, plan: CleanPlan, check_done: Callable[[], None], *, is_requested: bool
     ) -> CleanResult:
-        runner = thread.runner_for(plan)
+        runner = thread.runner_for(plan, is_requested=is_requested)
         if not isinstance(runner, InlineRunner):
-            return await run_plan(log, plan, runner, check_done=check_done, blocking=self._blocking)
+            result = await run_plan(log, plan, runner, check_done=check_done, blocking=self._blocking)
+            thread.note_ready(runner)
+            return result
         async with self._inline_turns:
             return await run_plan(log, plan, runner, check_done=check_done, blocking=self._blocking)
 

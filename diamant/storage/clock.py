@@ -67,3 +67,71 @@ class SettableClock:
         for callback in tuple(self.on_change):
             callback()
         return self.now_ms()
+
+
+class ManualClock(SettableClock):
+    """A broker's clock that people move: forward only, running or frozen.
+
+    It may stand ahead of real time (somebody advanced it) or behind (somebody froze it). Safe from any thread to read;
+    moved by one at a time.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self, now_ms: int | None = None, *, is_frozen: bool = False) -> None:
+        super().__init__(now_ms)
+        # One value, so that a reader in another thread never sees half of a change.
+        self._state: tuple[int, int | None] = (self._now_ms, None if is_frozen else time.monotonic_ns())
+
+    def now_ms(self) -> int:
+        """Return the present time. Safe from any thread."""
+        origin_ms, real_origin_ns = self._state
+        if real_origin_ns is None:
+            return origin_ms
+        return origin_ms + (time.monotonic_ns() - real_origin_ns) // 1_000_000
+
+    @property
+    def is_frozen(self) -> bool:
+        """True while it moves only when told to."""
+        return self._state[1] is None
+
+    def advance_ms(self, delta_ms: int) -> int:
+        """Move forward by `delta_ms` (backward is refused with ValueError) and return the new time."""
+        if delta_ms < 0:
+            raise ValueError(f"a clock is advanced by 0 ms or more, got {delta_ms}")
+        return self._change(self.now_ms() + delta_ms, is_frozen=self.is_frozen)
+
+    def set_ms(self, now_ms: int) -> int:
+        """Move forward to `now_ms` (backward is refused with ValueError) and return the new time."""
+        present_ms = self.now_ms()
+        if now_ms < present_ms:
+            raise ValueError(f"the clock shows {present_ms} and cannot go back to {now_ms}")
+        return self._change(now_ms, is_frozen=self.is_frozen)
+
+    def freeze(self) -> int:
+        """Let it stand from now on; returns when."""
+        return self._change(self.now_ms(), is_frozen=True)
+
+    def resume(self) -> int:
+        """Let it run again, from where it stands; returns that."""
+        return self._change(self.now_ms(), is_frozen=False)
+
+    def _change(self, now_ms: int, *, is_frozen: bool) -> int:
+        self._state = (now_ms, None if is_frozen else time.monotonic_ns())
+        for callback in tuple(self.on_change):
+            callback()
+        return now_ms
+
+
+def is_frozen(clock: Clock) -> bool:
+    """Tell whether waiting for a time of this clock is waiting for somebody who moves it."""
+    return isinstance(clock, ManualClock) and clock.is_frozen
+
+
+def bounds_now_ms(clock: Clock) -> int:
+    """Return the time that bounds on producers' timestamps count from: of a manual clock and the real one the later.
+
+    Producers stamp records by their own clocks, which nobody moved: a broker whose clock was frozen must not refuse them.
+    """
+    now_ms = clock.now_ms()
+    return max(now_ms, time.time_ns() // 1_000_000) if isinstance(clock, ManualClock) else now_ms

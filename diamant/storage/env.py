@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Protocol, TypeAlias
 
 from diamant.storage.clock import Clock, SystemClock
-from diamant.storage.errors import StorageError
+from diamant.storage.errors import InUse
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes in memory; a memoryview must be contiguous and of single bytes."""
@@ -522,7 +522,7 @@ class _RealLock:
         self._path = path
         self._name = os.path.realpath(path)
         if self._name in _locked_here:
-            raise StorageError(f"{path}: in use by this process already")
+            raise InUse(f"{path}: in use by this process already")
         _locked_here.add(self._name)
         try:
             self._fd = self._acquire()
@@ -541,7 +541,7 @@ class _RealLock:
             except OSError as error:
                 os.close(fd)
                 if error.errno in (errno.EACCES, errno.EAGAIN):
-                    raise StorageError(f"{self._path}: in use by another process") from error
+                    raise InUse(f"{self._path}: in use by another process") from error
                 raise
             os.close(fd)
 
@@ -570,14 +570,14 @@ class _RealReadLock:
     def __init__(self, path: str) -> None:
         self._fd = -1
         if os.path.realpath(path) in _locked_here:
-            raise StorageError(f"{path}: in use by this process")
+            raise InUse(f"{path}: in use by this process")
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             os.close(fd)
             if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise StorageError(f"{path}: in use by another process") from error
+                raise InUse(f"{path}: in use by another process") from error
             raise
         self._fd = fd
 

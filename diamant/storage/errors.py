@@ -11,6 +11,10 @@ class StorageError(Exception):
     """A log directory cannot be used as asked: in use by another process, wrong version, wrong owner."""
 
 
+class InUse(StorageError):
+    """Another process, or another part of this one, holds the directory."""
+
+
 class CorruptLog(StorageError):
     """Bytes in a file are not what its format demands.
 

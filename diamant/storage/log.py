@@ -31,6 +31,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.records import iter_records
 from diamant.storage import names
 from diamant.storage.checkpoints import LeaderEpochs
+from diamant.storage.clock import bounds_now_ms
 from diamant.storage.env import Env
 from diamant.storage.leader_batch import BatchCheck, CheckedBatch, Validation
 from diamant.storage.log_config import LogConfig
@@ -222,7 +223,11 @@ class Log:
 
     def _batch_check(self) -> BatchCheck:
         return BatchCheck(
-            f"{self.topic}-{self.partition}", self.config, self.validation, self.env.clock.now_ms(), self.leader_epoch
+            f"{self.topic}-{self.partition}",
+            self.config,
+            self.validation,
+            bounds_now_ms(self.env.clock),
+            self.leader_epoch,
         )
 
     def _append(

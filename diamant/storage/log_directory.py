@@ -226,6 +226,11 @@ class LogDirectory:
         """When the next queued file or directory is to be removed (clock of the Env)."""
         return self._deletions[0][0] if self._deletions else None
 
+    def deletions_in(self, directory: str) -> list[tuple[int, str]]:
+        """When files in a partition's directory are to be removed (clock of the Env), and which; ascending."""
+        prefix = f"{directory}/"
+        return sorted(one for one in self._deletions if one[1].startswith(prefix))
+
     def take_due_deletions(self) -> list[str]:
         """Paths whose delay is over, some of them if there are thousands; the caller hands them to `remove_paths`, which may
         run in a thread, and asks again.

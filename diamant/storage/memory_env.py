@@ -43,7 +43,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from diamant.storage.clock import Clock, SettableClock
 from diamant.storage.env import Buffer, File, Lock, ReadLock, View, replace_file
-from diamant.storage.errors import StorageError
+from diamant.storage.errors import InUse
 
 Operation: TypeAlias = Literal[
     "open", "create", "pread", "append", "pwrite", "truncate", "sync", "rename", "remove", "make_dirs", "sync_dir",
@@ -567,7 +567,7 @@ class MemoryEnv:
         with self._lock:
             self._begin("lock", path)
             if path in self._locked or path in self._read_locked:
-                raise StorageError(f"{path}: in use by this process already")
+                raise InUse(f"{path}: in use by this process already")
             if self._node(path) is None:
                 self._make_file(path)
             self._locked.add(path)
@@ -577,7 +577,7 @@ class MemoryEnv:
         with self._lock:
             self._begin("lock", path)
             if path in self._locked:
-                raise StorageError(f"{path}: in use by this process")
+                raise InUse(f"{path}: in use by this process")
             if self._node(path) is None:
                 return None
             self._read_locked.append(path)

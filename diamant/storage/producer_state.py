@@ -175,7 +175,7 @@ class ProducerStateManager:
     def check(self, header: BatchHeader, *, is_client: bool) -> Update | DuplicateBatch:
         """Decide on a data batch with a producer id, before it is written.
 
-        `is_client` is false for batches of our own coordinators, whose sequences (-1) are not checked.
+        `is_client` is false for batches of our own coordinators, whose sequences (always 0) are not checked.
         KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
         """
         state = self._producers.get(header.producer_id)

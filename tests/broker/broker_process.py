@@ -67,6 +67,13 @@ class BrokerProcess:
             time.sleep(0.02)
         raise AssertionError(f"the broker did not start within {START_TIMEOUT_S} s: {self.log}")
 
+    def wait_for_end(self, timeout_s: float) -> None:
+        """Return when it has ended, or the time is over."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            pass
+
     def kill(self) -> None:
         """SIGKILL; returns once the process is gone."""
         self._process.kill()

@@ -188,7 +188,7 @@ async def test_a_larger_log_is_cleaned_by_a_worker(tmp_path: Path) -> None:
     """A process of its own, which is gone when the broker is."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", min_cleanable_dirty_ratio="1", retention_ms="-1")
-        for batch in range(30):
+        for batch in range(90):
             await produce(wire, "t", *(f"k{index}=" + f"{batch}" * 5000 for index in range(10)))
         await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
         broker.topics.log("t", 0).roll()
@@ -197,7 +197,7 @@ async def test_a_larger_log_is_cleaned_by_a_worker(tmp_path: Path) -> None:
         assert report.result is not None
         assert report.result.runner == "process"
         assert [(key, value[:2]) for _, key, value in await read(wire, "t")] == [
-            (f"k{index}", "29") for index in range(10)
+            (f"k{index}", "89") for index in range(10)
         ]
     assert not files(tmp_path, ".cleaned")
 

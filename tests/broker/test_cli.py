@@ -88,7 +88,10 @@ def test_a_directory_in_use_is_one_line(tmp_path: Path) -> None:
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):
         result = run_start("--listen", "127.0.0.1:0", "--data", str(tmp_path))
     assert result.returncode == 1
-    assert result.stderr.startswith(f"diamant: {tmp_path}")
+    assert result.stderr == (
+        f"diamant: {tmp_path}/.lock: in use by another process. "
+        "Is another broker running on it? --data takes another directory\n"
+    )
     assert len(result.stderr.splitlines()) == 1
 
 
@@ -117,3 +120,19 @@ def test_help_and_version_need_no_broker() -> None:
     """Both answer without starting anything."""
     assert "diamant" in CliRunner().invoke(main, ["--version"]).stdout
     assert "--listen" in CliRunner().invoke(main, ["start", "--help"]).stdout
+
+
+def test_a_port_alone_is_no_address() -> None:
+    """It says what one looks like."""
+    result = CliRunner().invoke(main, ["start", "--listen", "9095"])
+    assert result.exit_code == 1
+    assert result.stderr == "diamant: --listen 9095: expected HOST:PORT, e.g. 127.0.0.1:9095\n"
+
+
+def test_every_interface_is_warned_of(tmp_path: Path) -> None:
+    """Before anything is listened on: here the port is taken, so that the start ends there."""
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        address = f"0.0.0.0:{other.getsockname()[1]}"
+        result = run_start("--listen", address, "--data", str(tmp_path / "data"))
+    assert result.returncode == 1
+    assert f"{address} is every interface of this machine: there is no security" in result.stderr

@@ -53,8 +53,8 @@ def test_the_tour_of_the_readme_works(example: str, address: str) -> None:
 
 
 def test_the_examples_for_pytest_pass(tmp_path: Path) -> None:
-    """The tests shown in docs/testing.md and docs/faults.md are collected and pass with the plugin as it is installed."""
-    tests = examples("docs/testing.md") + examples("docs/faults.md")
+    """The tests shown in the pages are collected and pass with the plugin as it is installed."""
+    tests = examples("docs/testing.md") + examples("docs/faults.md") + examples("docs/clock.md")
     for number, text in enumerate(tests):
         (tmp_path / f"test_example_{number}.py").write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
@@ -79,7 +79,7 @@ def test_the_examples_for_pytest_pass(tmp_path: Path) -> None:
         timeout=120,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "5 passed" in result.stdout
+    assert "6 passed" in result.stdout
 
 
 def _plugin_is_installed() -> bool:

@@ -301,7 +301,10 @@ async def test_a_port_in_use_leaves_the_broker_without_http(tmp_path: Path, capl
                 assert (await wire.create("t")).error_code == 0
         assert (await get(first, "/health")).json["cluster_id"] == first.cluster_id
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert warnings == [f"no /metrics and no /health: {taken}: Address already in use (diamant.http.listen)"]
+    assert warnings == [
+        f"no HTTP (/metrics, /health, /v1): {taken} is in use, perhaps by another Diamant; "
+        "--set diamant.http.listen=127.0.0.1:0 takes a free port"
+    ]
 
 
 async def test_stop_closes_the_port_and_every_connection(tmp_path: Path) -> None:

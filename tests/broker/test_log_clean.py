@@ -15,7 +15,10 @@ from diamant.broker.cli import main
 from diamant.broker.commands.log_clean import BROKER_SETTINGS, parse_settings
 from diamant.broker.config_key import ConfigError
 from diamant.cleaner.modes import KAFKA
+from diamant.protocol.metadata_records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.storage.env import RealEnv
+from diamant.storage.metadata_log import MetadataLog
+from diamant.storage.uuid_text import random_id
 from tests.cleaner.cleaner_log import CleanerLog
 
 
@@ -141,7 +144,7 @@ def test_wrong_settings_are_refused(partition: Path, options: list[str], message
     """One line on standard error, and nothing is touched."""
     before = contents(partition)
     result = run(partition, *options)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.stderr
     assert contents(partition) == before
 
@@ -203,3 +206,88 @@ def test_start_imports_none_of_the_log_commands() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def configure(partition: Path, **configs: str) -> None:
+    """Give the log directory a metadata log in which the topic has these configurations."""
+    metadata = MetadataLog.open(
+        RealEnv(), str(partition.parent), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)]
+    )
+    values = [
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="topic", name=name.replace("_", "."), value=value)
+        for name, value in configs.items()
+    ]
+    metadata.append([TopicRecord(name="topic", topic_id=random_id()), *values])
+    metadata.close()
+
+
+@pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "delete"}])
+@pytest.mark.parametrize("options", [(), ("--force",), ("--force", "--retention"), ("--dry-run",)])
+def test_a_topic_that_is_not_compacted_is_refused(
+    partition: Path, configs: dict[str, str], options: tuple[str, ...]
+) -> None:
+    """By what the metadata of the directory say; nothing is changed, and the error says how to insist."""
+    configure(partition, **configs)
+    before = contents(partition)
+    result = run(partition, *options)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"diamant: topic-0: cleanup.policy is delete in {partition.parent}'s metadata; compacting would remove records "
+        "that no later one replaces. --set cleanup.policy=compact does it all the same\n"
+    )
+    assert contents(partition) == before
+    assert "cleaned up to offset 5" in run(partition, "--set", "cleanup.policy=compact").output
+
+
+def test_retention_alone_needs_no_compacted_topic(partition: Path) -> None:
+    """It removes what cleanup.policy=delete demands, and nothing is compacted."""
+    configure(partition, cleanup_policy="delete", retention_ms="1")
+    result = run(partition, "--retention", "--now", "1800000000000")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "not cleaned: cleanup.policy is not compact" in result.output
+    assert "retention removed 3 segments" in result.output
+
+
+def test_the_topics_configuration_counts(partition: Path) -> None:
+    """As the metadata of the directory have it; --set wins."""
+    configure(partition, cleanup_policy="compact", min_cleanable_dirty_ratio="1")
+    assert "not cleaned: it is not due" in run(partition).output
+    assert "cleaned up to offset 5" in run(partition, "--set", "min.cleanable.dirty.ratio=0").output
+
+
+def test_metadata_that_cannot_be_read_demand_a_decision(partition: Path) -> None:
+    """Whether the topic is compacted is not guessed."""
+    configure(partition, cleanup_policy="compact")
+    for path in (partition.parent / "__cluster_metadata-0").glob("*.log"):
+        data = bytearray(path.read_bytes())
+        data[70] ^= 1
+        path.write_bytes(data)
+    result = run(partition)
+    assert result.exit_code == 1
+    assert (
+        "what is configured for topic is not known, --set cleanup.policy=compact cleans it all the same"
+        in result.stderr
+    )
+    assert "cleaned up to offset 5" in run(partition, "--set", "cleanup.policy=compact").output
+
+
+def test_a_topic_that_the_metadata_do_not_have_is_taken_for_compacted(partition: Path) -> None:
+    """As without metadata: a partition of another broker was put there."""
+    configure(partition)
+    directory = partition.parent / "elsewhere-0"
+    partition.rename(directory)
+    assert "cleaned up to offset 5" in run(directory).output
+
+
+def test_why_nothing_is_cleanable(partition: Path) -> None:
+    """Clean already, too young, or in the active segment."""
+    young = run(partition, "--set", f"min.compaction.lag.ms={10**15}", "--force").output
+    assert "nothing is cleanable: all of it is younger than min.compaction.lag.ms, or behind what is" in young
+    run(partition)
+    assert "nothing is cleanable: all of it is clean" in run(partition).output
+    for path in partition.glob("*"):
+        if path.name != f"{0:020d}.log":
+            path.unlink()
+    (partition.parent / "cleaner-offset-checkpoint").unlink()
+    active = run(partition, "--force").output
+    assert "nothing is cleanable: all of it is in the active segment, which is never cleaned" in active

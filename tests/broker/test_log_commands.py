@@ -88,7 +88,7 @@ def test_dump_prints_batches_and_records(data: Path) -> None:
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0] == f"{data / T0}: base offset 0, " + (
-        f"{(data / T0).stat().st_size} bytes, 0 index entries, 0 time index entries, 1 transaction index entries"
+        f"{(data / T0).stat().st_size} bytes, 0 index entries, 0 time index entries, 1 transaction index entry"
     )
     assert lines[1].startswith("  at 0: offsets 0 to 2, 3 records in ")
     assert "zstd, CreateTime up to 2023-11-14T22:13:20.002Z, leader epoch 0, CRC" in lines[1]
@@ -189,6 +189,41 @@ def test_stats_with_problems_exits_with_1(tmp_path: Path) -> None:
     result = run("stats", tmp_path)
     assert result.exit_code == 1
     assert result.stderr == f"diamant: {tmp_path}/{T0} at 70: the last 4 bytes are no whole batch\n"
+
+
+def test_stats_after_a_broker_that_was_killed(tmp_path: Path) -> None:
+    """Indexes that it left missing are one line and no damage; after an orderly stop each is a problem."""
+    env = RealEnv()
+    for partition in range(2):
+        history = History(partition=partition)
+        history.batch("k=1")
+        directory = history.write(env, str(tmp_path))
+        for suffix in ("index", "timeindex"):
+            (Path(directory) / f"{0:020d}.{suffix}").unlink(missing_ok=True)
+    result = run("stats", tmp_path)
+    assert (result.exit_code, result.stderr) == (0, "")
+    line = "the broker did not stop in order; 4 indexes are missing, the next start makes them anew"
+    assert line in result.stdout.splitlines()
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    result = run("stats", tmp_path)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 4)
+
+
+def test_stats_fold_empty_partitions_of_internal_topics(tmp_path: Path) -> None:
+    """They are one line, unless --all asks for them or one is named."""
+    env = RealEnv()
+    history = History()
+    history.batch("k=1")
+    history.write(env, str(tmp_path))
+    for partition in range(3):
+        directory = tmp_path / f"__consumer_offsets-{partition}"
+        directory.mkdir()
+        (directory / f"{0:020d}.log").touch()
+    result = run("stats", tmp_path)
+    assert "and 3 empty partitions of internal topics (--all lists them)" in result.stdout.splitlines()
+    assert "__consumer_offsets-1" not in result.stdout
+    for arguments in ((tmp_path, "--all"), (tmp_path / "__consumer_offsets-1",)):
+        assert "__consumer_offsets-1" in run("stats", *arguments).stdout
 
 
 def test_stats_knows_policies_from_the_metadata_log(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_the_table(data: Path) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].startswith("t-0 at 2023-11-15T22:13:20.000Z: 4 segments, ")
-    assert "13 records, of them 2 live, 10 superseded, 1 tombstones" in lines[0]
+    assert "13 records, of them 2 live, 10 superseded, 1 tombstone" in lines[0]
     assert "min.compaction.lag.ms" in lines[2]
     # Without a time in the indexes the files' count: a second later.
     assert any(line.strip().startswith("+2 d 00 h: cleaned up to offset 12, due by min.cleanable") for line in lines)
@@ -181,7 +181,7 @@ def test_too_many_combinations(data: Path) -> None:
     """The limit is told, and nothing is done."""
     numbers = ",".join(map(str, range(9)))
     result = run(data, "--set", f"segment.ms={numbers}", "--set", f"delete.retention.ms={numbers}")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "9 x 9 values make 81 combinations, expected at most 64" in result.stderr
 
 
@@ -196,7 +196,7 @@ def test_too_many_combinations(data: Path) -> None:
 def test_wrong_settings(data: Path, arguments: list[str], message: str) -> None:
     """One line that names them."""
     result = run(data, *arguments)
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
 

@@ -30,8 +30,9 @@ OF_COORDINATORS = (
     "diamant_groups",
     "diamant_consumergroup_",
     "diamant_transaction",
+    "diamant_tombstone_consumers_behind",
 )
-"""Shown once there is one; test_request_metrics.py has them."""
+"""Shown once there is one; test_request_metrics.py and test_erasure_deadline.py have them."""
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -83,7 +84,7 @@ class WithCleaner:
 
     def __init__(self, broker: Broker, status: CleanerStatus = STATUS) -> None:
         self._broker = broker
-        self.cleaning = SimpleNamespace(status=lambda: status)
+        self.cleaning = SimpleNamespace(status=lambda: status, is_loaded=True, service=broker.cleaning.service)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._broker, name)

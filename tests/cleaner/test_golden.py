@@ -34,6 +34,8 @@ from tests.cleaner.golden_pass import (
 
 PASSES = {
     "basic_dups": 1,
+    "client_offsets": 4,
+    "client_transactions": 4,
     "codecs": 2,
     "compact_delete": 2,
     "compaction_lag": 5,

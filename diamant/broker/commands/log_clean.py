@@ -2,7 +2,8 @@
 
 The directory is opened as after an orderly shutdown, cleaned if a broker would pick it (or with --force), and closed again, so
 that a broker of either kind can go on with it. Configurations come by --set, with Kafka's names and without the minima that a
-broker insists on.
+broker insists on; what is not set is taken from the topic's configuration in the metadata log of the same log directory, if
+there is one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from diamant.broker.commands.reading import counted
+from diamant.broker.commands.topic_settings import CLEANUP_POLICY, names_set, read_topic_configs, with_topic_configs
 from diamant.broker.config import BROKER_CONFIGS, BrokerConfig
 from diamant.broker.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.broker.topic_config import TOPIC_CONFIGS, log_config
@@ -25,7 +28,7 @@ from diamant.cleaner.offline import ENGINES, OfflineReport, clean_partition, pre
 from diamant.cleaner.plan import KAFKA_MAP_ENTRY_BYTES, CleanerSettings, kafka_map_entries
 from diamant.storage import names
 from diamant.storage.clock import SettableClock, SystemClock
-from diamant.storage.env import RealEnv, parent
+from diamant.storage.env import Env, RealEnv, parent
 from diamant.storage.errors import StorageError
 from diamant.storage.log_config import LogConfig
 
@@ -41,6 +44,9 @@ BROKER_SETTINGS = (DEDUPE_BUFFER, LOAD_FACTOR, IO_BUFFER, IO_RATE, THREADS, MESS
 """What --set takes besides the configurations of topics."""
 
 MIN_PUBLIC_SEGMENT_BYTES = 1 << 20
+
+USAGE = 2
+"""The exit code for a wrong command line."""
 
 
 class Settings(NamedTuple):
@@ -97,17 +103,21 @@ def clean(
 ) -> None:
     """Compact the partition in DIRECTORY (a directory named like my-topic-0), which no broker may be using.
 
-    Uses and updates the checkpoints in the directory above. The topic's cleanup.policy is taken to be compact unless --set
-    says otherwise.
+    Uses and updates the checkpoints in the directory above. The topic's configurations are those in the metadata log of that
+    directory; --set wins over them. Without a metadata log: Kafka's defaults, with cleanup.policy=compact. A topic that is not
+    compacted is refused, unless --set cleanup.policy=compact says otherwise, or it is only --retention that is asked for.
     """
     directory = os.path.abspath(directory)
     clock = SystemClock() if now_ms is None else SettableClock(now_ms)
     env = RealEnv(clock)
     try:
-        parsed = parse_settings(settings, mode)
-        names.parse_partition_dir(os.path.basename(directory))
+        parse_settings(settings, mode)
+    except ConfigError as error:
+        _fail(str(error), USAGE)
+    try:
+        topic, _ = names.parse_partition_dir(os.path.basename(directory))
         lock = env.lock(f"{parent(directory)}/{names.LOCK}")
-    except (ConfigError, StorageError, ValueError) as error:
+    except (StorageError, ValueError) as error:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.filename or directory}: {error.strerror or error}")
@@ -127,6 +137,12 @@ def clean(
         )
 
     try:
+        parsed = parse_settings(_all_settings(env, parent(directory), topic, settings), mode)
+        if not parsed.config.is_compacted and CLEANUP_POLICY not in names_set(settings) and (force or not retention):
+            raise StorageError(
+                f"{os.path.basename(directory)}: cleanup.policy is delete in {parent(directory)}'s metadata; "
+                "compacting would remove records that no later one replaces. --set cleanup.policy=compact does it all the same"
+            )
         report = preview_partition(env, directory, clean=run, is_clean=not unclean) if dry_run else run(directory)
     except StorageError as error:
         _fail(str(error))
@@ -134,7 +150,26 @@ def clean(
         _fail(f"{error.filename or directory}: {error.strerror or error}")
     finally:
         lock.release()
-    click.echo(json.dumps(report.to_fields()) if as_json else describe(report, is_dry_run=dry_run))
+    if as_json:
+        click.echo(json.dumps(report.to_fields()))
+    else:
+        click.echo(describe(report, is_dry_run=dry_run, is_compacted=parsed.config.is_compacted))
+
+
+def _all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[str]) -> list[str]:
+    """Return `settings` and, before them, what the metadata in the log directory say of the topic, if they know it.
+
+    StorageError if they cannot be read and `settings` do not say whether it is compacted.
+    """
+    try:
+        configs = read_topic_configs(env, log_directory)
+    except (StorageError, OSError) as error:
+        if CLEANUP_POLICY in names_set(settings):
+            return list(settings)
+        raise StorageError(
+            f"{error}; what is configured for {topic} is not known, --set cleanup.policy=compact cleans it all the same"
+        ) from error
+    return with_topic_configs(None if configs is None else configs.get(topic), settings)
 
 
 def parse_settings(settings: Sequence[str], mode: str) -> Settings:
@@ -177,7 +212,7 @@ def parse_settings(settings: Sequence[str], mode: str) -> Settings:
     return Settings(log_config(topic, BrokerConfig()), cleaner, broker[PRODUCER_EXPIRATION])
 
 
-def describe(report: OfflineReport, *, is_dry_run: bool) -> str:
+def describe(report: OfflineReport, *, is_dry_run: bool, is_compacted: bool = True) -> str:
     """Return the report as a few lines for people."""
     found, result = report.range, report.result
     lines = [
@@ -186,7 +221,12 @@ def describe(report: OfflineReport, *, is_dry_run: bool) -> str:
         f"{found.cleanable_bytes} of {found.total_bytes} bytes dirty"
     ]
     if result is None:
-        why = "nothing is cleanable" if not found.cleanable_bytes else "it is not due (--force cleans it all the same)"
+        if report.why_nothing is not None:
+            why = f"nothing is cleanable: {report.why_nothing}"
+        elif not is_compacted:
+            why = "cleanup.policy is not compact"
+        else:
+            why = "it is not due (--force cleans it all the same)"
         lines.append(f"not cleaned: {why}")
     else:
         done = "would be cleaned" if is_dry_run else "cleaned"
@@ -196,12 +236,12 @@ def describe(report: OfflineReport, *, is_dry_run: bool) -> str:
             f"{done} up to offset {result.end_offset} by the {result.runner} engine; records removed: {removed}"
         )
     if report.deleted_segments:
-        lines.append(f"retention removed {report.deleted_segments} segments")
+        lines.append(f"retention removed {counted(report.deleted_segments, 'segment')}")
     if report.bytes_after != report.bytes_before:
         lines.append(f"{report.bytes_before} bytes before, {report.bytes_after} after")
     return "\n".join(lines)
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = 1) -> NoReturn:
     click.echo(f"diamant: {message}", err=True)
-    sys.exit(1)
+    sys.exit(code)

@@ -15,6 +15,7 @@ import click
 from diamant.broker.commands.reading import (
     bytes_json,
     bytes_text,
+    counted,
     one_line_errors,
     problem_fields,
     progress_bar,
@@ -91,7 +92,7 @@ def _text_line(item: Item) -> str:
 
 def _segment_text(item: SegmentItem) -> str:
     counts = (
-        f"{'no' if count is None else count} {name} entries"
+        f"no {name} entries" if count is None else counted(count, f"{name} entry", f"{name} entries")
         for name, count in (
             ("index", item.offset_index_entries),
             ("time index", item.time_index_entries),
@@ -104,7 +105,7 @@ def _segment_text(item: SegmentItem) -> str:
 def _batch_text(item: BatchItem) -> str:
     parts = [
         f"  at {item.position}: offsets {item.base_offset} to {item.last_offset}",
-        f"{item.record_count} record{'s' * (item.record_count != 1)} in {item.size} bytes",
+        f"{counted(item.record_count, 'record')} in {counted(item.size, 'byte')}",
         item.codec,
         f"{item.timestamp_type} up to {time_text(item.max_timestamp)}",
         f"leader epoch {item.leader_epoch}",

@@ -10,7 +10,14 @@ from typing import Any
 
 import click
 
-from diamant.broker.commands.reading import one_line_errors, problem_fields, progress_bar, show_problem, time_text
+from diamant.broker.commands.reading import (
+    counted,
+    one_line_errors,
+    problem_fields,
+    progress_bar,
+    show_problem,
+    time_text,
+)
 from diamant.cleaner.log_reader import OpenLogDirectory, Problem, open_log_directory
 from diamant.cleaner.log_stats import PartitionStats, TopicStats, read_stats
 from diamant.storage.env import RealEnv
@@ -32,7 +39,8 @@ _WIDTH = 1000
     metavar="MIB",
     help="Memory for keys; what does not fit goes to temporary files.",
 )
-def stats(directory: str, *, as_json: bool, memory_mib: int) -> None:
+@click.option("--all", "is_all", is_flag=True, help="List the empty partitions of internal topics as well.")
+def stats(directory: str, *, as_json: bool, memory_mib: int, is_all: bool) -> None:
     """Count what is in DIRECTORY, a log directory or the directory of one partition.
 
     Live records are the latest of their key. Dirty is the share of the bytes that the cleaner could clean and has not looked
@@ -49,7 +57,7 @@ def stats(directory: str, *, as_json: bool, memory_mib: int) -> None:
         if as_json:
             click.echo(json.dumps(_document(opened, topics)))
         else:
-            _print_tables(opened, topics, problems)
+            _print_tables(opened, topics, problems, is_all=is_all)
     sys.exit(1 if problems else 0)
 
 
@@ -104,13 +112,22 @@ _RARE_COUNTS = {
 """Columns that are left out if all of it is 0."""
 
 
-def _print_tables(opened: OpenLogDirectory, topics: Sequence[TopicStats], problems: Sequence[Problem]) -> None:
+def _print_tables(
+    opened: OpenLogDirectory, topics: Sequence[TopicStats], problems: Sequence[Problem], *, is_all: bool
+) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from diamant.broker.topics import INTERNAL_TOPICS
+
     partitions = [partition for topic in topics for partition in topic.partitions]
+    missing_indexes = sum(one.missing_indexes for one in partitions)
+    folded = 0
+    if not is_all and len(partitions) > 1:
+        shown = [one for one in partitions if one.bytes or one.topic not in INTERNAL_TOPICS]
+        partitions, folded = shown, len(partitions) - len(shown)
     rare = {head: name for head, name in _RARE_COUNTS.items() if any(getattr(one, name) for one in partitions)}
     counts = {**_COUNTS, **rare}
     table = Table(box=SIMPLE_HEAD)
@@ -129,6 +146,13 @@ def _print_tables(opened: OpenLogDirectory, topics: Sequence[TopicStats], proble
         ]
         table.add_row(*map(Text, cells))
     Console(width=_WIDTH).print(table)
+    if folded:
+        click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all lists them)")
+    if missing_indexes:
+        are_missing = "1 index is missing, the next start makes it anew"
+        if missing_indexes > 1:
+            are_missing = f"{missing_indexes:,} indexes are missing, the next start makes them anew"
+        click.echo(f"the broker did not stop in order; {are_missing}")
     for topic in topics:
         if topic.shared_keys:
             click.echo(

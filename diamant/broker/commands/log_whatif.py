@@ -15,9 +15,17 @@ import click
 
 from diamant.broker.commands.log_clean import parse_settings
 from diamant.broker.commands.log_stats import size_text
-from diamant.broker.commands.reading import Bar, one_line_errors, problem_fields, progress_bar, show_problem, time_text
+from diamant.broker.commands.reading import (
+    Bar,
+    counted,
+    one_line_errors,
+    problem_fields,
+    progress_bar,
+    show_problem,
+    time_text,
+)
+from diamant.broker.commands.topic_settings import TopicConfigs, read_topic_configs, with_topic_configs
 from diamant.broker.config_key import ConfigError
-from diamant.broker.topic_config import TOPIC_CONFIGS
 from diamant.cleaner.forecast import (
     CLEAN,
     DELETE,
@@ -34,14 +42,14 @@ from diamant.cleaner.forecast import (
 )
 from diamant.cleaner.log_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
 from diamant.cleaner.modes import MODES, PROMPT
-from diamant.protocol.metadata_records import TOPIC_RESOURCE
 from diamant.storage.clock import SystemClock
 from diamant.storage.env import RealEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.metadata_format import metadata_directory
-from diamant.storage.metadata_replay import load_metadata
 
 MIB = 1024 * 1024
+USAGE = 2
+"""The exit code for a wrong command line."""
 MAX_COMBINATIONS = 64
 
 LAYOUT_SETTINGS = ("segment.bytes", "internal.segment.bytes", "segment.ms", "segment.index.bytes")
@@ -107,13 +115,13 @@ def whatif(
     Nothing in DIRECTORY is changed. The rounds are carried out all the same, in the system's directory for temporary files
     (TMPDIR), which must have room for what they write: once or twice the largest partition.
 
-    The exit code is 1 if something is damaged.
+    The exit code is 1 if something is damaged, 2 for a wrong command line.
     """
     try:
         combinations = combine(settings)
         parse_settings([f"{name}={value}" for name, value in combinations[0].items()], mode)
     except ConfigError as error:
-        _fail(str(error))
+        _fail(str(error), USAGE)
     request = _Request(
         combinations, mode, SystemClock().now_ms() if now_ms is None else now_ms, until_ms, memory_mib * MIB
     )
@@ -136,7 +144,7 @@ def whatif(
                     )
                     found.append((partition, forecasts))
                 except ConfigError as error:
-                    _fail(str(error))
+                    _fail(str(error), USAGE)
                 except StorageError as error:
                     problems.append(Problem(partition.directory, None, str(error)))
         if as_json:
@@ -161,14 +169,11 @@ class _Request:
 
     def scenarios(self, topic_config: Mapping[str, str] | None) -> list[Scenario]:
         """Return the scenarios for a topic with these configurations, None if nobody knows them. ConfigError if one is wrong."""
-        known = [] if topic_config is None else [f"cleanup.policy={topic_config.get('cleanup.policy', 'delete')}"]
-        known += [f"{name}={value}" for name, value in (topic_config or {}).items() if _is_valid(name, value)]
-        return [self._scenario(known, combination) for combination in self.combinations]
+        return [self._scenario(topic_config, combination) for combination in self.combinations]
 
-    def _scenario(self, known: list[str], combination: Mapping[str, str]) -> Scenario:
-        if {"segment.bytes", "internal.segment.bytes"} & combination.keys():
-            known = [one for one in known if one.partition("=")[0] not in ("segment.bytes", "internal.segment.bytes")]
-        parsed = parse_settings([*known, *(f"{name}={value}" for name, value in combination.items())], self.mode)
+    def _scenario(self, topic_config: Mapping[str, str] | None, combination: Mapping[str, str]) -> Scenario:
+        settings = [f"{name}={value}" for name, value in combination.items()]
+        parsed = parse_settings(with_topic_configs(topic_config, settings), self.mode)
         return Scenario(
             settings=combination,
             config=replace(parsed.config, segment_jitter_ms=0),
@@ -176,14 +181,6 @@ class _Request:
             producer_expiration_ms=parsed.producer_expiration_ms,
             is_laid_out_anew=any(name in combination for name in LAYOUT_SETTINGS),
         )
-
-
-def _is_valid(name: str, value: str) -> bool:
-    """Tell whether a broker would heed what the metadata say: other brokers know other settings."""
-    try:
-        return name in TOPIC_CONFIGS and TOPIC_CONFIGS[name].parse(value) is not None
-    except ConfigError:
-        return False
 
 
 def combine(settings: Sequence[str]) -> list[dict[str, str]]:
@@ -221,17 +218,13 @@ def _split(name: str, text: str) -> Iterator[str]:
         raise ConfigError(f"--set {name}={text}: a bracket is not closed")
 
 
-def _topic_configs(env: RealEnv, opened: OpenLogDirectory) -> dict[str, Mapping[str, str]] | None:
+def _topic_configs(env: RealEnv, opened: OpenLogDirectory) -> TopicConfigs | None:
     """Return what is configured for the topics, None without a metadata log that can be read."""
-    path = metadata_directory(opened.path)
-    if not env.exists(path):
-        return None
     try:
-        image = load_metadata(env, path).image
+        return read_topic_configs(env, opened.path)
     except (StorageError, OSError) as error:
-        opened.problems.append(Problem(path, None, str(error)))
+        opened.problems.append(Problem(metadata_directory(opened.path), None, str(error)))
         return None
-    return {name: values for (resource, name), values in image.configs.items() if resource == TOPIC_RESOURCE}
 
 
 def _forecasts(
@@ -359,13 +352,13 @@ def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], r
 
 def _contents_text(contents: Contents) -> str:
     return (
-        f"{contents.segments:,} segments, {size_text(contents.bytes)}, {contents.records:,} records, of them "
-        f"{contents.live:,} live, {contents.superseded:,} superseded, {contents.tombstones:,} tombstones"
+        f"{counted(contents.segments, 'segment')}, {size_text(contents.bytes)}, {counted(contents.records, 'record')}, of them "
+        f"{contents.live:,} live, {contents.superseded:,} superseded, {counted(contents.tombstones, 'tombstone')}"
     )
 
 
 def _event_text(event: Event) -> str:
-    left = f"{size_text(event.bytes)} in {event.segments:,} segments are left"
+    left = f"{size_text(event.bytes)} in {counted(event.segments, 'segment')} left"
     if event.kind == CLEAN:
         removed = ", ".join(f"{count:,} {reason}" for reason, count in event.removed.items()) or "nothing"
         return f"cleaned up to offset {event.offset:,}, due by {event.because}; records removed: {removed}; {left}"
@@ -395,6 +388,6 @@ def after_text(time_ms: int | None, now_ms: int) -> str:
     return f"{sign}{days:,} d {hours % 24:02d} h"
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int) -> NoReturn:
     click.echo(f"diamant: {message}", err=True)
-    sys.exit(1)
+    sys.exit(code)

@@ -50,7 +50,12 @@ def problem_fields(problem: Problem) -> dict[str, Any]:
     return {"file": problem.path, "position": problem.position, "reason": problem.reason}
 
 
-# -- bytes and times ---------------------------------------------------------------------------------------------------
+# -- numbers, bytes and times ---------------------------------------------------------------------------------------------------
+
+
+def counted(count: int, what: str, plural: str | None = None) -> str:
+    """Return a number and what is counted: `1 segment`, `2 segments`; `plural` where it is not the word with an s."""
+    return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
 
 
 def bytes_text(data: bytes | None) -> str:

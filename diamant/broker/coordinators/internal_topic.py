@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
 
 
 class KeyValue(NamedTuple):
@@ -57,14 +58,25 @@ class InternalTopic:
     """One coordinator's topic. The loop thread owns it."""
 
     def __init__(
-        self, broker: Broker, name: str, partition_count: int, configs: Mapping[str, str], codec: int = compression.NONE
+        self,
+        broker: Broker,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str],
+        codec: int = compression.NONE,
+        *,
+        base_sequence: int = NO_SEQUENCE,
     ) -> None:
-        """`partition_count` and `configs` are for its creation, `codec` for the batches written to it."""
+        """`partition_count` and `configs` are for its creation, `codec` and `base_sequence` for the batches written to it.
+
+        Batches that may have a producer need the sequence that Kafka gives them, 0: its cleaner refuses to rewrite others.
+        """
         self.name = name
         self._broker = broker
         self._new_partition_count = partition_count
         self._configs = configs
         self._codec = codec
+        self._base_sequence = base_sequence
 
     @property
     def exists(self) -> bool:
@@ -125,6 +137,7 @@ class InternalTopic:
             codec=self._codec,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
+            base_sequence=self._base_sequence,
             is_transactional=producer_id != NO_PRODUCER_ID,
         )
         if len(batch) > log.config.max_message_bytes:
@@ -132,4 +145,6 @@ class InternalTopic:
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"{len(batch)} bytes for {self.name}-{partition}, over max.message.bytes={log.config.max_message_bytes}",
             )
-        return log.append_internal(batch).base_offset
+        base_offset = log.append_internal(batch).base_offset
+        self._broker.flusher.owe(log)
+        return base_offset

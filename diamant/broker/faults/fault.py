@@ -82,9 +82,11 @@ class Fault:
         """
         if self._faults.is_on_loop:
             raise RuntimeError("wait_fired would stop the broker's event loop: use `await fault.until_fired()`")
+        when = self._faults.call(lambda: self._when_fired(count))
         try:
-            self._faults.call(lambda: self._when_fired(count)).result(timeout_s)
+            when.result(timeout_s)
         except concurrent.futures.TimeoutError:
+            when.cancel()
             raise TimeoutError(self._too_late(count, timeout_s)) from None
 
     async def until_fired(self, count: int = 1, *, timeout_s: float = WAIT_TIMEOUT_S) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +27,8 @@ from diamant.broker.faults.spec import FaultError, FaultSpec
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
 
 MAX_FAULTS = 1000
 CALL_TIMEOUT_S = 10.0
@@ -153,6 +156,8 @@ class Faults:
         self._last_id += 1
         fault = self._installed[self._last_id] = Fault(self, self._last_id, spec)
         self._dispatch.install()
+        told = ", ".join(f"{name}={value}" for name, value in spec.as_json().items())
+        logger.info("fault %d added: %s", self._last_id, told)
         return fault
 
     def _remove(self, fault_id: int) -> bool:

@@ -228,7 +228,9 @@ class ClassicGroups:
         records.append(encode_record(GroupMetadataKey(group_id), value))
         self._coordinator.append(group_id, records)
         group = self._coordinator.group_or_new(group_id)
-        group.consumer = None
+        if group.consumer is not None:
+            # With its timers, and the resolution of regular expressions, which would make it the group again.
+            self._coordinator.consumer.drop(group)
         return group
 
     # -- effects -------------------------------------------------------------------------------------------------------

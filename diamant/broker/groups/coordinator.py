@@ -50,6 +50,9 @@ FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 GROUPS_PER_TURN = 200
 """Groups that loading and expiry handle before others get their turn."""
 
+OFFSET_GROUPS_PER_TURN = 2_000
+"""As `GROUPS_PER_TURN`, for those that only have to be put in their place."""
+
 TOMBSTONES_PER_BATCH = 1000
 MAX_METADATA_BYTES = 0x7FFF
 """What a record's string can hold, whatever `offset.metadata.max.bytes` says."""
@@ -73,11 +76,13 @@ class GroupCoordinator:
                 "segment.bytes": str(config.offsets_topic_segment_bytes),
             },
             config.offsets_topic_compression_codec,
+            base_sequence=0,
         )
         self.groups: dict[str, Group] = {}
         self._in_use: Topic | None = None  # whose records `groups` is
         self._loader: PartitionLoader | None = None  # None when every partition is loaded
         self._open_transactions: dict[tuple[int, int], set[str]] = {}
+        self._is_stopped = False
         broker.scheduler.every("expiry of offsets", config.offsets_retention_check_interval_ms, self.expire)
 
     @cached_property
@@ -101,7 +106,8 @@ class GroupCoordinator:
         self.look_for_topic()
 
     async def stop(self) -> None:
-        """Let go of timers and of requests that wait."""
+        """Let go of timers and of requests that wait. What still comes is refused: nothing waits for a broker that stops."""
+        self._is_stopped = True
         if self._loader is not None:
             await self._loader.stop()
         if "classic" in self.__dict__:
@@ -118,8 +124,11 @@ class GroupCoordinator:
         """Whether requests about a group can be answered now.
 
         KafkaError: INVALID_GROUP_ID for null, or "" unless `may_be_empty`; NOT_COORDINATOR if there is no topic, or its
-        partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS while its partition is being loaded, which is then loaded next.
+        partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS while its partition is being loaded, which is then loaded next;
+        COORDINATOR_NOT_AVAILABLE when the broker stops.
         """
+        if self._is_stopped:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker stops")
         if not group_id and (group_id is None or not may_be_empty):
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.")
         if self._in_use is None or self._broker.topics.by_name.get(GROUP_OFFSETS_TOPIC) is not self._in_use:
@@ -375,19 +384,30 @@ class GroupCoordinator:
         )
         return subscribed
 
-    def topic_deleted(self, name: str, topic_id: UUID | None = None) -> None:
+    async def topic_deleted(self, name: str, topic_id: UUID | None = None) -> None:
         """Remove what groups have committed for a topic that was deleted; with its id, only what was for that very topic.
+
+        There may be many thousands of groups, so others get their turn in between.
 
         Source: OffsetMetadataManager.onTopicsDeleted.
         """
         if self._loader is not None:
             for partition in self._loader.waiting_partitions():
-                self._loader.when_loaded(partition, lambda: self._remove_topic(name, topic_id))
-        self._remove_topic(name, topic_id)
+                self._loader.when_loaded(partition, lambda: self._remove_topic(self.groups.values(), name, topic_id))
+        some: list[Group] = []
+        offset_count = 0
+        for group in list(self.groups.values()):
+            some.append(group)
+            offset_count += len(group.offsets.committed.get(name, ()))
+            if len(some) >= GROUPS_PER_TURN or offset_count >= TOMBSTONES_PER_BATCH:
+                self._remove_topic(some, name, topic_id)
+                some, offset_count = [], 0
+                await asyncio.sleep(0)
+        self._remove_topic(some, name, topic_id)
 
-    def _remove_topic(self, name: str, topic_id: UUID | None) -> None:
+    def _remove_topic(self, groups: Iterable[Group], name: str, topic_id: UUID | None) -> None:
         places = []
-        for group in self.groups.values():
+        for group in groups:
             if name in group.offsets.committed or group.offsets.pending:
                 places += [(group, name, partition) for partition in group.offsets.partitions_of(name, topic_id)]
         try:
@@ -456,7 +476,7 @@ class GroupCoordinator:
     def _drop_everything(self) -> None:
         """The topic is gone, and with it all groups."""
         if self._loader is not None:
-            self._stopping = asyncio.ensure_future(self._loader.stop())
+            self._loader.cancel()
             self._loader = None
         for group in self.groups.values():
             if group.classic is not None:
@@ -467,10 +487,21 @@ class GroupCoordinator:
         self._open_transactions.clear()
 
     async def _take_over(self, partition: int, loaded: LoadedPartition) -> None:
-        self.groups.update(loaded.groups)
+        strangers = set()
+        for count, (group_id, group) in enumerate(loaded.groups.items(), start=1):
+            if self.topic.partition_of(group_id) == partition:
+                self.groups[group_id] = group
+            else:
+                strangers.add(group_id)
+            if count % OFFSET_GROUPS_PER_TURN == 0:
+                await asyncio.sleep(0)
         for group_id, producer_id in loaded.open_transactions:
-            self._open_transactions.setdefault((partition, producer_id), set()).add(group_id)
+            if group_id not in strangers:
+                self._open_transactions.setdefault((partition, producer_id), set()).add(group_id)
         for count, (key, value) in enumerate(loaded.records, start=1):
+            if self.topic.partition_of(key.group_id) != partition:
+                strangers.add(key.group_id)
+                continue
             group = self.group_or_new(key.group_id)
             if isinstance(value, GroupMetadataValue):
                 self.classic.restore(group, value)
@@ -478,6 +509,11 @@ class GroupCoordinator:
                 self.consumer.restore(group, key, value)
             if count % GROUPS_PER_TURN == 0:
                 await asyncio.sleep(0)
+        if strangers:
+            # Somebody has given the topic more partitions. What these groups did since then is in others, and counts.
+            logger.warning(
+                "%s-%d: %d groups that belong elsewhere are left out", self.topic.name, partition, len(strangers)
+            )
 
 
 def _check_member(

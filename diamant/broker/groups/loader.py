@@ -96,8 +96,13 @@ class PartitionLoader:
         if self._task is not None:
             await asyncio.wait([self._task])
 
+    def cancel(self) -> None:
+        """Leave off: nothing is taken over from now on. A thread may go on with its range for a moment."""
+        if self._task is not None:
+            self._task.cancel()
+
     async def stop(self) -> None:
-        """Leave off. A thread may go on with its range for a moment; nobody takes what it finds."""
+        """As `cancel`, and wait for the end."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):

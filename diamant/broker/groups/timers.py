@@ -71,6 +71,30 @@ class Timers:
         entry = self._entries.get(key)
         return None if entry is None else max(entry.deadline_s - self._loop.time(), 0) * 1000
 
+    def advance_ms(self, delta_ms: float) -> None:
+        """Let `delta_ms` pass for all timers at once, as when somebody moves a broker's clock with its sessions.
+
+        Those whose time is over then are called back before this returns, in the order of their deadlines.
+        """
+        now_s = self._loop.time()
+        for entry in self._entries.values():
+            entry.deadline_s -= delta_ms / 1000
+        for key, entry in sorted(self._entries.items(), key=lambda item: item[1].deadline_s):
+            if self._entries.get(key) is not entry:
+                continue  # a callback before it has cancelled it
+            entry.handle.cancel()
+            if entry.deadline_s > now_s:
+                entry.handle = self._loop.call_at(entry.deadline_s, self._fired, key)
+            else:
+                del self._entries[key]
+                entry.callback()
+
+    @property
+    def last_ms(self) -> float | None:
+        """Time until the last of all callbacks, None if there is none."""
+        last_s = max((entry.deadline_s for entry in self._entries.values()), default=None)
+        return None if last_s is None else max(last_s - self._loop.time(), 0) * 1000
+
     def close(self) -> None:
         """Cancel all timers."""
         for entry in self._entries.values():

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from diamant.broker.diamant_configs import ROWS
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.server import Answer
 from diamant.broker.topic_config import describe_topic_configs
@@ -70,7 +71,8 @@ def _check(broker: Broker, topic: Any) -> NewTopic:
         int(topic.num_partitions),
         int(topic.replication_factor),
         assignments,
-        {config.name: config.value for config in topic.configs},
+        # Tools that copy a topic send what DescribeConfigs showed of it.
+        {config.name: config.value for config in topic.configs if config.name not in ROWS},
     )
 
 

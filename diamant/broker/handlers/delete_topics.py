@@ -67,7 +67,7 @@ async def _delete(broker: Broker, version: int, request: Any) -> bytes:
             await broker.topics.delete(list(doomed))
             if broker.has_groups:
                 for name, entry in doomed.items():
-                    broker.groups.topic_deleted(name, found[entry].topic_id)
+                    await broker.groups.topic_deleted(name, found[entry].topic_id)
         except REQUEST_ERRORS as error:
             errors.update(dict.fromkeys(found, error_of(error)))
         broker.scheduler.poke()

@@ -2,19 +2,22 @@
 and where each comes from.
 
 Versions: 3 adds types and documentation (KIP-569).
-Deviations: none known.
+Deviations: compacted topics have further, read-only entries, which `diamant.describe=false` hides (`diamant_configs.py`).
 
 Source: ConfigHelper.describeConfigs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.config_changes import describe_configs
 from diamant.broker.config_key import DescribedConfig
+from diamant.broker.diamant_configs import ROWS
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.server import Answer
+from diamant.protocol.metadata_records import TOPIC_RESOURCE
 from diamant.protocol.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
@@ -25,11 +28,32 @@ KEY = 32
 
 def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     """Describe every resource for itself."""
+    if any(_shows_figures(broker, resource) for resource in request.resources):
+        return _with_figures(broker, context.api_version, request)
     results = [_describe(broker, request, resource) for resource in request.resources]
     return encode_response_fields(KEY, context.api_version, {"results": results})
 
 
-def _describe(broker: Broker, request: Any, resource: Any) -> dict[str, Any]:
+def _shows_figures(broker: Broker, resource: Any) -> bool:
+    """Tell whether what the cleaner knows of a topic belongs to the answer (`diamant_configs.py`)."""
+    if resource.resource_type != TOPIC_RESOURCE or not broker.config.diamant_describe:
+        return False
+    if resource.configuration_keys and not any(name in ROWS for name in resource.configuration_keys):
+        return False
+    topic = broker.topics.by_name.get(resource.resource_name)
+    return topic is not None and any(log.config.is_compacted for log in topic.logs.values())
+
+
+async def _with_figures(broker: Broker, version: int, request: Any) -> bytes:
+    figures = await broker.compactions.figures()
+    results = []
+    for resource in request.resources:
+        shown = await figures.describe(resource.resource_name) if _shows_figures(broker, resource) else []
+        results.append(_describe(broker, request, resource, shown))
+    return encode_response_fields(KEY, version, {"results": results})
+
+
+def _describe(broker: Broker, request: Any, resource: Any, more: Sequence[DescribedConfig] = ()) -> dict[str, Any]:
     result: dict[str, Any] = {
         "error_code": 0,
         "error_message": "",
@@ -46,7 +70,7 @@ def _describe(broker: Broker, request: Any, resource: Any) -> dict[str, Any]:
     wanted = resource.configuration_keys
     result["configs"] = [
         _entry(config, request.include_synonyms, getattr(request, "include_documentation", False))
-        for config in described
+        for config in [*described, *more]
         if not wanted or config.name in wanted
     ]
     return result

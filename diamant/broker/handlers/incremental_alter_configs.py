@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs (key 44), versions 0 to 1: change single configurations (KIP-339).
 
 Behaviour: all or nothing per resource; one operation per configuration. Changes are in effect when the answer comes.
-Deviations: none known.
+Deviations: `diamant.compact=now` on a topic is no configuration but a command (`verbs/compact_config.py`): the topic is
+compacted, after the changes that come with it, before the answer.
 
 Source: ConfigurationControlManager.incrementalAlterConfigs.
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.config import BROKER_CONFIGS
 from diamant.broker.config_changes import change_configs, check_resource, stored_configs
 from diamant.broker.config_key import ConfigType, format_value
+from diamant.broker.diamant_configs import COMPACT, NOW, READ_ONLY
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.server import Answer
 from diamant.broker.topic_config import append_to_list, subtract_from_list
@@ -31,26 +33,32 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     """Change; always a coroutine, as the metadata log has to be synced."""
-    return _alter(broker, context.api_version, request)
+    return _alter(broker, context, request)
 
 
-async def _alter(broker: Broker, version: int, request: Any) -> bytes:
+async def _alter(broker: Broker, context: RequestContext, request: Any) -> bytes:
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     await broker.topics.settled(resource.resource_name for resource in request.resources)
-    responses = []
+    responses: list[dict[str, Any]] = []
+    to_compact: dict[str, dict[str, Any]] = {}
     for resource in request.resources:
         code, message = 0, None
+        is_compacted = False
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             _check_operations(resource)
             check_resource(broker, resource.resource_type, resource.resource_name)
             present = stored_configs(broker, resource.resource_type, resource.resource_name)
+            changes = _changes(resource, present)
+            is_compacted = resource.resource_type == TOPIC_RESOURCE and _takes_command(resource, changes)
+            if is_compacted:
+                broker.compact_by_config.check(resource.resource_name, changes.get("cleanup.policy"))
             change_configs(
                 broker,
                 resource.resource_type,
                 resource.resource_name,
-                _changes(resource, present),
+                changes,
                 validate_only=request.validate_only,
             )
         except REQUEST_ERRORS as error:
@@ -63,8 +71,33 @@ async def _alter(broker: Broker, version: int, request: Any) -> bytes:
                 "resource_name": resource.resource_name,
             }
         )
+        if is_compacted and not code and not request.validate_only:
+            to_compact[resource.resource_name] = responses[-1]
     await broker.topics.sync()
-    return encode_response_fields(KEY, version, {"responses": responses})
+    if to_compact:
+        failures = await broker.compact_by_config.compact(list(to_compact), context.connection.peer)
+        for topic, failure in failures.items():
+            if failure is not None:
+                to_compact[topic]["error_code"], to_compact[topic]["error_message"] = error_of(failure)
+    return encode_response_fields(KEY, context.api_version, {"responses": responses})
+
+
+def _takes_command(resource: Any, changes: dict[str, str | None]) -> bool:
+    """Take `diamant.compact` out of the changes; whether the topic is to be compacted. Raises KafkaError."""
+    given = next((config for config in resource.configs if config.name == COMPACT), None)
+    for config in resource.configs:
+        if config.name in READ_ONLY:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} can only be read")
+    if given is None:
+        return False
+    del changes[COMPACT]
+    if given.config_operation == DELETE:
+        return False  # it is never stored, so there is nothing to delete
+    if given.config_operation != SET or given.value != NOW:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Invalid value {given.value} for {COMPACT}: only SET to {NOW} is possible"
+        )
+    return True
 
 
 def _check_operations(resource: Any) -> None:
@@ -82,7 +115,7 @@ def _changes(resource: Any, present: Mapping[str, str]) -> dict[str, str | None]
         name, operation, value = config.name, config.config_operation, config.value
         if operation == DELETE:
             changes[name] = None
-        elif operation == SET:
+        elif operation == SET or name == COMPACT:
             changes[name] = value
         elif operation in (APPEND, SUBTRACT):
             changes[name] = _changed_list(resource.resource_type, operation, name, present.get(name), value)

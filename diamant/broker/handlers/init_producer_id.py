@@ -11,6 +11,7 @@ Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInit
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,12 @@ from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_o
 from diamant.broker.server import Answer
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.schemas import decode_request, encode_response_fields
+from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
 
 KEY = 22
 FIRST_WITH_PRODUCER_FENCED = 4
@@ -68,7 +72,11 @@ def _known_code(version: int, code: int) -> int:
 
 
 async def _with_new_block(broker: Broker, version: int) -> bytes:
-    return _encode(version, ErrorCode.NONE, await broker.producer_ids.take_slowly(), 0)
+    try:
+        return _encode(version, ErrorCode.NONE, await broker.producer_ids.take_slowly(), 0)
+    except (StorageError, OSError) as error:
+        logger.error("no producer ids: %s", error)
+        return _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def _encode(version: int, code: int, producer_id: int = -1, producer_epoch: int = -1) -> bytes:

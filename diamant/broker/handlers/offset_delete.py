@@ -27,11 +27,11 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
         (str(topic.name), partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
     images = broker.topics.image.topics
-    existing = [
+    existing = dict.fromkeys(
         (topic, partition)
         for topic, partition in places
         if topic in broker.topics.by_name and partition in images[topic].partitions
-    ]
+    )
     try:
         subscribed = broker.groups.delete_offsets(str(request.group_id), existing)
     except REQUEST_ERRORS as error:

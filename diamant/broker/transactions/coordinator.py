@@ -35,7 +35,7 @@ from diamant.broker.transactions.transaction import (
     Transaction,
 )
 from diamant.broker.transactions.verification import Verification
-from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
 from diamant.protocol.transaction_records import encode_key, encode_value
 from diamant.storage.errors import StorageError
 from diamant.storage.metadata_features import TRANSACTION_VERSION
@@ -52,6 +52,9 @@ TOMBSTONE_BATCH = 500
 """Tombstones in one batch: their keys stay far below any sensible `max.message.bytes`."""
 
 MAX_TRANSACTIONAL_ID_BYTES = 0x7FFF
+
+_CORRUPT = (CorruptBatch, StorageError)
+"""What reading a log says about bytes that will not get better."""
 
 _Result = TypeVar("_Result")
 
@@ -85,12 +88,14 @@ class TransactionCoordinator:
         self._loaded_topic: Topic | None = None
         self._loaded: set[int] = set()
         self._to_load: list[int] = []
+        self._unreadable: set[int] = set()
         self._loading: asyncio.Task[None] | None = None
         self._is_stopped = False
         self._timeouts = Periodic(broker.env.clock, config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
         self._expiry = Periodic(broker.env.clock, config.transaction_remove_expired_transaction_cleanup_interval_ms)
-        broker.scheduler.add(Job("transaction timeouts", self._timeouts_due_ms, self._abort_timed_out))
-        broker.scheduler.add(Job("expiry of transactional ids", self._expiry_due_ms, self._remove_expired))
+        timeouts, expiry = self._timeouts.look_now, self._expiry.look_now
+        broker.scheduler.add(Job("transaction timeouts", self._timeouts_due_ms, self._abort_timed_out, timeouts))
+        broker.scheduler.add(Job("expiry of transactional ids", self._expiry_due_ms, self._remove_expired, expiry))
 
     # -- life ------------------------------------------------------------------------------------------------------------
 
@@ -123,6 +128,17 @@ class TransactionCoordinator:
     def is_loading(self) -> bool:
         """Whether some transactions are not in memory yet."""
         return bool(self._to_load)
+
+    async def loaded(self) -> None:
+        """Wait until everything is loaded that can be."""
+        if self._loading is not None:
+            await asyncio.wait({self._loading})
+
+    @property
+    def next_timeout_ms(self) -> int | None:
+        """When the first of the open transactions will have been open for too long; None without any."""
+        found = (self.transactions[transactional_id] for transactional_id in self._open)
+        return min((txn.start_ms + txn.timeout_ms + 1 for txn in found if txn.state not in ENDING), default=None)
 
     # -- what requests ask -----------------------------------------------------------------------------------------------
 
@@ -353,6 +369,8 @@ class TransactionCoordinator:
 
     def _retry(self) -> None:
         self._retry_timer = None
+        if not self._has_topic():
+            return
         for transactional_id in list(self._missing_markers):
             self._finish(self.transactions[transactional_id])
         if not self._missing_markers:
@@ -367,6 +385,7 @@ class TransactionCoordinator:
             self._loaded_topic = topic
             for state in (self.transactions, self._open, self._missing_markers, self._loaded, self._to_load):
                 state.clear()
+            self._unreadable.clear()
         return topic is not None
 
     def _check_loaded(self, transactional_id: str) -> None:
@@ -375,6 +394,10 @@ class TransactionCoordinator:
         partition = self.topic.partition_of(transactional_id)
         if partition in self._loaded:
             return
+        if partition in self._unreadable:
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{partition} could not be loaded, see the broker's log"
+            )
         try:
             log = self.topic.log(partition)
             if loading.is_small(log):
@@ -384,6 +407,9 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, error.detail) from error
         except OSError as error:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{partition} cannot be read") from error
+        except _CORRUPT as error:
+            self._give_up(partition, error)
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{partition} cannot be read") from None
         self._load_all()
         self._to_load.remove(partition)
         self._to_load.insert(0, partition)
@@ -393,7 +419,7 @@ class TransactionCoordinator:
 
     def _load_all(self) -> None:
         """Have all partitions read that are not yet."""
-        known = self._loaded.union(self._to_load)
+        known = self._loaded.union(self._to_load, self._unreadable)
         self._to_load += [partition for partition in range(self.topic.partition_count) if partition not in known]
         if self._to_load and self._loading is None and not self._is_stopped:
             self._loading = asyncio.get_running_loop().create_task(self._load())
@@ -409,6 +435,10 @@ class TransactionCoordinator:
                 # It is tried again, and answered for, when somebody asks for one of its ids.
                 logger.error("%s-%d cannot be read: %s", self.topic.name, partition, error)
                 found = None
+            except Exception as error:
+                found = None
+                if topic is self._loaded_topic:
+                    self._give_up(partition, error)
             # Meanwhile a request may have had it read, or the topic may have been deleted.
             if partition in self._to_load and topic is self._loaded_topic:
                 self._to_load.remove(partition)
@@ -417,16 +447,36 @@ class TransactionCoordinator:
             await asyncio.sleep(0)
         self._loading = None
 
+    def _give_up(self, partition: int, error: Exception) -> None:
+        """Leave a partition alone whose bytes cannot be read: its ids are not served, as in Kafka, all others are."""
+        logger.error(
+            "%s-%d cannot be read, its transactions are not served: %s",
+            self.topic.name,
+            partition,
+            error,
+            exc_info=not isinstance(error, _CORRUPT),
+        )
+        self._unreadable.add(partition)
+        if partition in self._to_load:
+            self._to_load.remove(partition)
+
     def _adopt(self, partition: int, found: dict[str, Transaction]) -> None:
         """Take over a partition that was read, and finish the transactions whose end was decided."""
         self._loaded.add(partition)
         if partition in self._to_load:
             self._to_load.remove(partition)
         unfinished = []
+        strangers = 0
         for txn in found.values():
+            if self.topic.partition_of(txn.transactional_id) != partition:
+                strangers += 1
+                continue
             self._take(txn)
             if txn.state in ENDING:
                 unfinished.append(txn)
+        if strangers:
+            # Somebody has given the topic more partitions. What these ids did since then is in others, and counts.
+            logger.warning("%s-%d: %d ids that belong elsewhere are left out", self.topic.name, partition, strangers)
         for txn in unfinished:
             logger.info("%s: %s of transaction %s is finished", self.topic.name, txn.state.label, txn.transactional_id)
             self._finish(txn)
@@ -442,6 +492,8 @@ class TransactionCoordinator:
         self._timeouts.done()
         now_ms = self._now_ms()
         for transactional_id in list(self._open):
+            if not self._has_topic():
+                return
             txn = self.transactions.get(transactional_id)
             if txn is not None and txn.is_timed_out(now_ms):
                 await self._abort(transactional_id)

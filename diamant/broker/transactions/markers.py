@@ -44,6 +44,7 @@ def write_marker(
         timestamp=broker.env.clock.now_ms(),
     )
     offset = log.append_internal(marker).base_offset
+    broker.flusher.owe(log)
     if log.topic == GROUP_OFFSETS_TOPIC and broker.has_groups:
         broker.groups.transaction_ended(log.partition, producer_id, is_commit, offset)
 

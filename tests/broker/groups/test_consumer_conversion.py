@@ -5,7 +5,8 @@ The flows and what they answer are those of Kafka 4.3.1, asked the same question
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,35 @@ async def test_empty_groups_convert_whatever_the_policy(members: ClassicMembers)
     assert (await members.join_twice("g")).error_code == ErrorCode.NONE
     assert (await members.describe("g")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert await members.classic_state("g") == "CompletingRebalance"
+
+
+async def test_a_resolution_does_not_outlive_its_group(
+    members: ClassicMembers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classic members have taken over the group when its regular expressions are resolved: that is theirs now."""
+    is_resolving, may_end = asyncio.Event(), asyncio.Event()
+    in_thread = asyncio.to_thread
+
+    async def when_told(function: Callable[..., Any], *arguments: Any) -> Any:
+        is_resolving.set()
+        await may_end.wait()
+        return await in_thread(function, *arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", when_told)
+    await members.beat("g", A, 0, subscribed_topic_regex="t[12]")
+    await is_resolving.wait()
+    groups = members.broker.groups
+    group = groups.group("g")
+    assert group is not None
+    assert group.consumer is not None
+    resolving = groups.consumer._live[group.consumer].resolving
+    assert resolving is not None
+    await members.beat("g", A, -1)
+    joined = await members.join_twice("g")
+    may_end.set()
+    await asyncio.gather(resolving, return_exceptions=True)
+    assert groups.group_or_new("g").consumer is None
+    assert await members.classic_beat("g", joined.member_id, joined.generation_id) is ErrorCode.NONE
 
 
 async def test_upgrade_and_downgrade_with_members(members: ClassicMembers) -> None:

@@ -15,7 +15,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.coordinators.internal_topic import partition_of
 from diamant.broker.groups import loader
-from diamant.broker.groups.coordinator import GroupCoordinator
+from diamant.broker.groups.coordinator import GROUPS_PER_TURN, GroupCoordinator
 from diamant.broker.groups.loading import PartitionScan
 from diamant.broker.groups.offsets import OffsetCommit
 from diamant.broker.transactions.markers import write_marker
@@ -34,7 +34,7 @@ from tests.broker.groups.offset_requests import (
     wait_until_loaded,
 )
 from tests.broker.groups.offsets_log import commit_record
-from tests.broker.wire import WireClient
+from tests.broker.wire import CREATE_PARTITIONS, WireClient
 
 MakeBroker = Callable[..., Broker]
 NONE = ErrorCode.NONE
@@ -292,3 +292,61 @@ async def test_loading_imports_nothing_heavy(make_broker: MakeBroker, tmp_path: 
     )
     output, errors = await process.communicate()
     assert output == b"[]\n", errors.decode()
+
+
+async def test_a_topic_that_is_deleted_while_it_is_loaded(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read of it does not come back in the turn after: the groups are gone with it."""
+    async with started(make_broker, offsets_topic_num_partitions=1) as (_, client):
+        assert await commit(client, "g", {("t", 0): 1}) == [NONE]
+    is_read, may_go_on = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    async def when_told(function: Callable[..., Any], *arguments: Any) -> Any:
+        result = function(*arguments)
+        if function.__name__ == "finish":
+            is_read.set()
+            await may_go_on
+        return result
+
+    monkeypatch.setattr(loader, "to_thread", when_told)
+    async with make_broker() as broker:
+        await is_read.wait()
+        may_go_on.set_result(None)
+        broker.groups._drop_everything()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert broker.groups.groups == {}
+
+
+async def test_a_topic_that_was_given_more_partitions(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A group is what is in its partition as of now: what another one has from before does not come back."""
+    moved = next(
+        name for name in map("g{}".format, range(99)) if (partition_of(name, 2), partition_of(name, 3)) == (1, 0)
+    )
+    async with started(make_broker, offsets_topic_num_partitions=2) as (broker, client):
+        assert await commit(client, moved, {("t", 0): 1}) == [NONE]
+        commit_pending(broker.groups, moved, 5, 2, partition=1)
+        topic = {"name": "__consumer_offsets", "count": 3, "assignments": None}
+        await client.call(CREATE_PARTITIONS, 3, {"topics": [topic], "timeout_ms": 5_000, "validate_only": False})
+        assert await commit(client, moved, {("t", 0): 3}) == [NONE]
+    async with started(make_broker) as (broker, client):
+        await wait_until_loaded(broker)
+        assert await fetch(client, moved, {"t": [0, 1]}) == {("t", 0): 3, ("t", 1): -1}
+    assert "__consumer_offsets-1: 1 groups that belong elsewhere are left out" in caplog.text
+
+
+async def test_deleting_a_topic_of_many_groups(groups_broker: Broker, client: WireClient) -> None:
+    """Their offsets are removed in several turns, so that others get theirs."""
+    groups = groups_broker.groups
+    names = [f"g{number}" for number in range(2 * GROUPS_PER_TURN)]
+    for name in names:
+        groups.commit(name, [OffsetCommit("t", 0, 1, -1, "")], member_id="", instance_id=None, generation=-1, version=9)
+    removing = asyncio.ensure_future(groups.topic_deleted("t"))
+    await asyncio.sleep(0)
+    left = sum(bool(groups.groups[name].offsets) for name in names)
+    assert left == GROUPS_PER_TURN
+    await removing
+    assert not any(groups.groups[name].offsets for name in names)

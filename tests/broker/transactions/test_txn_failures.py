@@ -10,13 +10,14 @@ import logging
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.coordinators.internal_topic import KeyValue
+from diamant.broker.coordinators.internal_topic import KeyValue, partition_of
 from diamant.broker.transactions import loading
+from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.transaction_records import encode_key
 from diamant.storage.memory_env import MemoryEnv
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
-from tests.broker.wire import DELETE_TOPICS, LIST_OFFSETS, WireClient
+from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, LIST_OFFSETS, WireClient
 
 STATE_LOG = "/data/__transaction_state-0/*.log"
 
@@ -298,3 +299,77 @@ async def test_list_transactions() -> None:
         for pattern in ("(", "a" * 5000):
             with pytest.raises(AssertionError, match="INVALID_REGULAR_EXPRESSION"):
                 await txn.list(pattern=pattern)
+
+
+async def test_a_partition_of_the_state_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its ids are refused with NOT_COORDINATOR; those of all other partitions are served, and can be listed."""
+    env = MemoryEnv()
+    names = {partition_of(name, 3): name for name in map("id{}".format, range(99))}
+    async with running(env, transaction_state_log_num_partitions=3) as (_, wire):
+        for name in names.values():
+            await started(wire, transactional_id=name)
+    load = loading.load
+
+    async def fail_in_the_first(log: loading.Log) -> dict[str, loading.Transaction]:
+        if log.partition == 0:
+            raise CorruptBatch(124, "magic is 9")
+        return await load(log)
+
+    monkeypatch.setattr(loading, "SMALL_LOG_BYTES", -1)
+    monkeypatch.setattr(loading, "load", fail_in_the_first)
+    async with running(env) as (broker, wire):
+        async with asyncio.timeout(10):
+            while broker.transactions.is_loading:
+                await asyncio.sleep(0)
+        codes = [(await TxnProducer(wire, names[partition]).describe()).code for partition in range(3)]
+        assert codes == ["NOT_COORDINATOR", "NONE", "NONE"]
+        assert sorted(await TxnProducer(wire, names[1]).list()) == sorted((names[1], names[2]))
+    assert "__transaction_state-0 cannot be read, its transactions are not served: magic is 9" in caplog.text
+
+
+async def test_a_state_topic_that_was_given_more_partitions(caplog: pytest.LogCaptureFixture) -> None:
+    """A transaction is what its partition says as of now: the state that another has from before does not come back."""
+    env = MemoryEnv()
+    moved = next(
+        name for name in map("id{}".format, range(99)) if (partition_of(name, 2), partition_of(name, 3)) == (1, 0)
+    )
+    async with running(env, transaction_state_log_num_partitions=2) as (_, wire):
+        txn = await started(wire, transactional_id=moved)
+        assert await txn.produce("t", 0, version=12) == "NONE"
+        topic = {"name": "__transaction_state", "count": 3, "assignments": None}
+        await wire.call(CREATE_PARTITIONS, 3, {"topics": [topic], "timeout_ms": 5_000, "validate_only": False})
+        assert await txn.end(commit=True, version=5) == "NONE"
+        before = await txn.describe()
+    async with running(env) as (broker, wire):
+        async with asyncio.timeout(10):
+            while broker.transactions.is_loading:
+                await asyncio.sleep(0)
+        assert await TxnProducer(wire, moved).describe() == before
+    assert "__transaction_state-1: 1 ids that belong elsewhere are left out" in caplog.text
+
+
+async def test_a_state_topic_that_is_deleted_while_markers_are_missing() -> None:
+    """There is nothing left to be finished: the next try says so, and is the last."""
+    env = MemoryEnv()
+    async with running(env) as (broker, wire):
+        txn = await started(wire)
+        assert await txn.produce("t", 0, version=12) == "NONE"
+        fault = env.fail("append", "/data/t-0/*.log", errno.ENOSPC)
+        assert await txn.end(commit=True, version=5) == "NONE"
+        await broker.topics.delete(["__transaction_state"])
+        await wait_for_markers(broker)
+        assert broker.transactions.transactions == {}
+        fault.clear()
+
+
+async def test_a_producer_id_that_cannot_be_recorded() -> None:
+    """An idempotent producer is told to try again, as a transactional one is."""
+    env = MemoryEnv()
+    async with running(env) as (broker, wire):
+        txn = await started(wire)
+        broker.producer_ids._next = broker.producer_ids._end
+        fault = env.fail("append", "/data/__cluster_metadata-0/*.log", errno.ENOSPC)
+        assert await txn.init(transactional_id=None) == "COORDINATOR_LOAD_IN_PROGRESS"
+        fault.clear()

@@ -1,0 +1,152 @@
+"""What the commands that ask a running broker share: their options, errors as one line, progress, exit codes.
+
+    @click.command()
+    @click.argument("topic")
+    @asking
+    def compact(topic: str, asked: Asked) -> None:
+        report = asked.admin.compact(topic, timeout_s=asked.timeout_s, on_progress=asked.on_progress)
+        asked.show(report, lambda: print_tables(report))
+        sys.exit(EXIT_DONE if ... else EXIT_NOT_SO)
+
+Exit codes: 0 done; 1 failed (no broker, an error there, not in time); 2 usage, also what the broker says of an argument; 3 not
+(yet) so, for commands that answer a question.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from diamant.admin import DEFAULT_BOOTSTRAP, Admin, AdminError
+from diamant.broker.verbs.duration import parse_duration_ms
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_SO = 0, 1, 2, 3
+TOKEN_VARIABLE = "DIAMANT_TOKEN_FILE"
+DEFAULT_TIMEOUT = "10m"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def duration(text: str | int) -> int:
+    """A duration as a text like `8d`, in milliseconds; the `type` of an option."""
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+class Asked:
+    """One call of such a command."""
+
+    def __init__(self, bootstrap: str, token_file: str | None, timeout_ms: int, *, as_json: bool) -> None:
+        self.timeout_s = timeout_ms / 1000
+        self.as_json = as_json
+        self.admin = Admin(bootstrap, token_file=token_file, timeout_s=self.timeout_s)
+        self._status: Status | None = None
+
+    def show(self, fields: Mapping[str, Any], show: Callable[[Console], object]) -> None:
+        """Print an answer: as JSON if that was asked for, else what `show` prints to the console it gets."""
+        self._end_status()
+        if self.as_json:
+            click.echo(json.dumps(fields))
+        else:
+            show(self.console())
+
+    def console(self, *, stderr: bool = False) -> Console:
+        """A console of rich; where there is no terminal lines are as long as they need to be."""
+        from rich.console import Console
+
+        file = sys.stderr if stderr else sys.stdout
+        width = None if file.isatty() else 200
+        return Console(stderr=stderr, width=width, highlight=False, soft_wrap=not file.isatty())
+
+    def on_progress(self, progress: Mapping[str, Any]) -> None:
+        """Show how far a job is, on standard error if that is a terminal."""
+        if self.as_json or not sys.stderr.isatty():
+            return
+        if self._status is None:
+            self._status = self.console(stderr=True).status("")
+            self._status.start()
+        total = progress["total"]
+        share = f" {100 * progress['done'] // total} %" if total else f" {progress['done']} {progress['unit']}"
+        self._status.update(f"{progress['stage']}{share}")
+
+    def _end_status(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+def asking(command: F) -> F:
+    """Give a command the options `--bootstrap-server`, `--token-file`, `--timeout` and `--json`, and an `asked`."""
+
+    @functools.wraps(command)
+    def run(*args: Any, bootstrap: str, token_file: str | None, timeout_ms: int, as_json: bool, **options: Any) -> None:
+        with one_line_errors():
+            asked = Asked(bootstrap, token_file, timeout_ms, as_json=as_json)
+            try:
+                command(*args, asked=asked, **options)
+            finally:
+                asked._end_status()
+
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return run  # type: ignore[return-value]
+
+
+_OPTIONS = (
+    click.option(
+        "--bootstrap-server",
+        "-b",
+        "bootstrap",
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        metavar="HOST:PORT",
+        help="The broker's Kafka address; that of HTTP is found out.",
+    ),
+    click.option(
+        "--token-file",
+        type=click.Path(dir_okay=False),
+        default=lambda: os.environ.get(TOKEN_VARIABLE),
+        help=f"File with the broker's token, if it wants one. Default: ${TOKEN_VARIABLE}.",
+    ),
+    click.option(
+        "--timeout",
+        "timeout_ms",
+        type=duration,
+        default=DEFAULT_TIMEOUT,
+        show_default=True,
+        help="How long to wait; what was begun goes on in the broker.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the answer as one JSON object."),
+)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn what a user can do something about into one line on standard error and an exit code."""
+    try:
+        yield
+    except AdminError as error:
+        fail(str(error), EXIT_USAGE if error.code in ("bad-argument", "not-found") else EXIT_FAILED)
+    except BrokenPipeError:
+        raise  # click knows what to do when a pager is closed
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), EXIT_FAILED)
+
+
+def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
+    """End with one line on standard error."""
+    click.echo(f"diamant: {message}", err=True)
+    sys.exit(code)

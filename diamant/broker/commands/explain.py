@@ -1,0 +1,199 @@
+"""`diamant explain`: why records are still in a running broker's logs, and until when."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.reading import time_text
+from diamant.broker.verbs.duration import duration_text
+from diamant.broker.verbs.errors import BadArgument
+from diamant.broker.verbs.record_key import key_from_options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_ROWS = 100
+MAX_GROUPS = 10
+
+_STATUS_STYLES = {"live": "green", "superseded": "yellow", "tombstone": "magenta", "undecided": "cyan"}
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("--key", "-k", help="Explain every record of this key.")
+@click.option("--key-hex", metavar="HEX", help="The same, for a key that is no text.")
+@click.option("--key-base64", metavar="BASE64", help="The same in base64.")
+@click.option(
+    "--offset", "-o", type=click.IntRange(min=0), help="Explain the record at this offset, and its key's others."
+)
+@click.option(
+    "--tombstones", is_flag=True, help="Explain every tombstone, and name the groups that have not passed it."
+)
+@click.option(
+    "--all", "is_all", is_flag=True, help=f"Print every record that was found, not only {MAX_ROWS} a partition."
+)
+@asking
+def explain(
+    topic: str,
+    partition: int | None,
+    key: str | None,
+    key_hex: str | None,
+    key_base64: str | None,
+    offset: int | None,
+    tombstones: bool,
+    is_all: bool,
+    asked: Asked,
+) -> None:
+    """Say why records of TOPIC are still on the disk, when they go by themselves, and what has them go now.
+
+    Without a key, an offset or --tombstones: what keeps each partition from being clean. The exit code is 3 if no record was
+    found that was asked for.
+    """
+    wanted: Mapping[str, str] | None = None
+    if key is not None or key_hex is not None or key_base64 is not None:
+        try:
+            wanted = key_from_options(key, key_hex, key_base64)
+        except BadArgument as error:
+            raise click.UsageError(str(error)) from None
+    options = {"tombstones": True} if tombstones else {}
+    found = asked.admin.explain(
+        topic, partition=partition, key=wanted, offset=offset, timeout_s=asked.timeout_s, **options
+    )
+    asked.show(found, lambda console: show_explanation(console, found, tombstones, None if is_all else MAX_ROWS))
+    is_of_records = wanted is not None or offset is not None or tombstones
+    is_empty = not any(one["records"] for one in found["partitions"])
+    sys.exit(EXIT_NOT_SO if is_of_records and is_empty else EXIT_DONE)
+
+
+def show_explanation(console: Console, found: Mapping[str, Any], is_tombstones: bool, limit: int | None) -> None:
+    """Print an explanation: a heading and a table for each partition that has something to tell."""
+    from rich.markup import escape
+
+    is_of_records = found["key"] is not None or found["offset"] is not None or is_tombstones
+    count = sum(len(one["records"]) + one["records_left_out"] for one in found["partitions"])
+    now_ms = found["now_ms"]
+    console.print(f"[bold]{escape(found['topic'])}[/] at {time_text(now_ms)} by the broker's clock")
+    if is_of_records:
+        what = "tombstones" if is_tombstones else "records of the key on the disk"
+        console.print(f"{count:,} {what}" if count else f"[green]no {what}[/]")
+    for one in found["partitions"]:
+        if is_of_records and not one["records"] and not one["problems"]:
+            continue
+        _heading(console, one)
+        if is_of_records:
+            _records(console, one, now_ms, limit, with_groups=is_tombstones)
+        else:
+            _gates(console, one, now_ms)
+        for problem in one["problems"]:
+            console.print(f"[red]could not be read:[/] {escape(problem)}")
+
+
+def _heading(console: Console, one: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+
+    clean = f"clean to {one['first_dirty_offset']:,}" if "compact" in one["cleanup_policy"] else "never cleaned"
+    policy = one["cleanup_policy"] or "none"
+    console.print(
+        f"\n[bold]{escape(one['topic'])}-{one['partition']}[/]: policy {policy}, offsets {one['log_start_offset']:,} to "
+        f"{one['log_end_offset']:,}, {clean}, {one['segments']} segments, {one['bytes']:,} bytes"
+    )
+
+
+def _gates(console: Console, one: Mapping[str, Any], now_ms: int) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    if one["gates"]:
+        table = Table("what keeps it", "until")
+        for gate in one["gates"]:
+            table.add_row(escape(gate["text"]), _when(gate["until_ms"], now_ms, _never(gate)))
+        console.print(table)
+    elif "compact" in one["cleanup_policy"]:
+        console.print("[green]nothing is left to clean[/]")
+    if "compact" in one["cleanup_policy"]:
+        console.print(f"next round: {_when(one['next_round_ms'], now_ms, 'none, as things are')}")
+    if one["gates"] and one["change"] is not None:
+        console.print(f"to have it now: {_change(one['change'])}")
+
+
+def _records(console: Console, one: Mapping[str, Any], now_ms: int, limit: int | None, *, with_groups: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    columns = ["record", "is", "kept by", "goes", "to have it go now"]
+    table = Table(*columns, *(["groups behind"] if with_groups else []), show_lines=True)
+    rows = (
+        one["records"]
+        if limit is None or len(one["records"]) <= limit
+        else [*one["records"][: limit - 1], one["records"][-1]]
+    )
+    for record in rows:
+        style = _STATUS_STYLES.get(record["status"], "white")
+        by = f" by {record['superseded_by']:,}" if record["superseded_by"] is not None else ""
+        goes = _when(record["goes_ms"], now_ms, "never, as things are")
+        if record["segment"].endswith(".deleted"):
+            goes = f"out of the log; the file {_when(record['leaves_disk_ms'], now_ms, 'at the next stop')}"
+        cells = [
+            f"[bold]{record['offset']:,}[/] in {escape(_short(record['segment']))}\n{time_text(record['timestamp'])}",
+            f"[{style}]{record['status']}[/]{by}",
+            "\n".join(_gate(gate, now_ms) for gate in record["gates"]),
+            ("" if record["bound"] == "exact" else f"at the {record['bound']} ") + goes,
+            _change(record["change"]) if record["change"] is not None else "-",
+        ]
+        if with_groups:
+            cells.append(_groups(record["groups_behind"]))
+        table.add_row(*cells)
+    console.print(table)
+    left = len(one["records"]) - len(rows)
+    if left:
+        console.print(f"... and {left:,} more (--all, --json)")
+    if one["records_left_out"]:
+        console.print(f"... and {one['records_left_out']:,} more that the broker does not tell one by one")
+
+
+def _gate(gate: Mapping[str, Any], now_ms: int) -> str:
+    from rich.markup import escape
+
+    until = "" if gate["until_ms"] is None else f" [bold]until {_when(gate['until_ms'], now_ms, '')}[/]"
+    return f"• {escape(gate['text'])}{until}"
+
+
+def _never(gate: Mapping[str, Any]) -> str:
+    return "-" if gate["bytes_more"] is None else f"{gate['bytes_more']:,} more bytes"
+
+
+def _when(time_ms: int | None, now_ms: int, never: str) -> str:
+    if time_ms is None:
+        return never
+    if time_ms <= now_ms:
+        return "now"
+    return f"{time_text(time_ms)} (in {duration_text(time_ms - now_ms)})".replace("T", " ", 1)
+
+
+def _change(change: Mapping[str, Any]) -> str:
+    from rich.markup import escape
+
+    lines = [escape(change["text"])]
+    if change["command"] is not None:
+        lines.append(f"[cyan]diamant {escape(change['command'])}[/]")
+    lines += [f"[cyan]{escape(name)}={escape(value)}[/]" for name, value in change["configs"].items()]
+    return "\n".join(lines)
+
+
+def _groups(groups: list[str]) -> str:
+    from rich.markup import escape
+
+    if not groups:
+        return "[green]none[/]"
+    more = f", and {len(groups) - MAX_GROUPS} more" if len(groups) > MAX_GROUPS else ""
+    return f"[red]{escape(', '.join(groups[:MAX_GROUPS]))}{more}[/]"
+
+
+def _short(segment: str) -> str:
+    return segment.lstrip("0") if segment.lstrip("0")[:1].isdigit() else "0" + segment.lstrip("0")

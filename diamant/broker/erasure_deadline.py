@@ -1,0 +1,135 @@
+"""How long what should be gone is still there, topic by topic, against `diamant.erasure.deadline.ms`.
+
+Told from what the cleaner knows anyway, without reading a record:
+
+* the oldest superseded value      At most since the oldest record was appended that no round has been over: whatever supersedes
+                                   a record that is still there is among those. It may be younger, or there may be none.
+* the oldest tombstone             In mode prompt, of the clean part: since the first round that kept it, which gave it the
+                                   earliest of the horizons that are there, with the present `delete.retention.ms`. Of each
+                                   segment the 64 earliest horizons are known. One in the dirty part counts as above.
+
+So what is told is never too young. Consumers behind a tombstone: groups whose committed offset has not passed the end of the last
+segment known to have one; perhaps they have passed the tombstone itself.
+
+The deadline is for topics of users; the internal topics are told of, but are never late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.coordinator_metrics import committed_offset_of
+from diamant.broker.topics import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+    from diamant.cleaner.service import CleanerService
+    from diamant.storage.log import Log
+
+SEGMENTS_PER_TURN = 256
+GROUPS_PER_TURN = 1_000
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeadline:
+    """One compacted topic."""
+
+    topic: str
+    superseded_age_ms: int | None
+    """Of the oldest superseded value, at most; None: nothing is dirty."""
+    tombstone_age_ms: int | None
+    """Of the oldest tombstone in the clean part; None: none is known."""
+    left_ms: int
+    """Until the deadline; negative if it is past."""
+    is_late: bool
+    consumers_behind: tuple[tuple[int, int], ...] = ()
+    """By partition, if it has tombstones: groups that have committed offsets there and not passed them."""
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+
+async def take_deadlines(broker: Broker, *, with_groups: bool = False) -> list[TopicDeadline]:
+    """Look at all compacted topics, letting others have their turn in between; by name."""
+    if not broker.cleaning.is_loaded:
+        return []
+    from diamant.cleaner.background_roll import oldest_append_ms
+
+    service = await broker.cleaning.service()
+    now_ms = broker.env.clock.now_ms()
+    deadline_ms = broker.config.diamant_erasure_deadline_ms
+    committed = await _committed(broker) if with_groups else {}
+    found = []
+    seen = 0
+    for name, topic in sorted(broker.topics.by_name.items()):
+        logs = [log for _, log in sorted(topic.logs.items()) if log.config.is_compacted and not log.is_deleted]
+        if not logs:
+            continue
+        dirty: list[int] = []
+        stamped: list[int] = []
+        behind = []
+        for log in logs:
+            seen += len(log.segments)
+            if seen >= SEGMENTS_PER_TURN:
+                seen = 0
+                await asyncio.sleep(0)
+            first_dirty = service.first_dirty(log)
+            if log.log_end_offset > first_dirty:
+                oldest_ms = oldest_append_ms(log, first_dirty, now_ms, with_active=True)
+                dirty += [] if oldest_ms is None else [oldest_ms]
+            horizons, end = _tombstones(service, log, first_dirty)
+            if end is not None:
+                stamped.append(min(horizons) - log.config.delete_retention_ms)
+                offsets = committed.get((name, log.partition), ())
+                behind.append((log.partition, sum(offset < end for offset in offsets)))
+        superseded_ms = max((now_ms - one for one in dirty), default=None)
+        tombstone_ms = max((now_ms - one for one in stamped), default=None)
+        left_ms = deadline_ms - max(superseded_ms or 0, tombstone_ms or 0)
+        is_late = left_ms < 0 and name not in INTERNAL_TOPICS
+        found.append(TopicDeadline(name, superseded_ms, tombstone_ms, left_ms, is_late, tuple(behind)))
+    return found
+
+
+def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[list[int], int | None]:
+    """Return the horizons known in the clean part, and the end of the last segment with one; None if there is none."""
+    horizons: list[int] = []
+    end: int | None = None
+    bases = [segment.base_offset for segment in log.segments]
+    for facts in service.facts(log, first_dirty):
+        markers = {step.offset for step in facts.steps or ()}
+        own = [one.horizon_ms for one in facts.horizons if one.offset not in markers]
+        if own:
+            horizons += own
+            index = bases.index(facts.base_offset)
+            end = bases[index + 1]
+    return horizons, end
+
+
+async def _committed(broker: Broker) -> dict[tuple[str, int], list[int]]:
+    """Return the committed offsets of all groups by topic and partition."""
+    found: dict[tuple[str, int], list[int]] = {}
+    if not broker.has_groups:
+        return found
+    for count, group in enumerate(list(broker.groups.groups.values()), start=1):
+        for topic, partitions in group.offsets.committed.items():
+            for partition, stored in partitions.items():
+                found.setdefault((topic, partition), []).append(committed_offset_of(stored[0]))
+        if count % GROUPS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return found
+
+
+def samples(deadlines: Iterable[TopicDeadline]) -> Iterable[tuple[str, tuple[str, ...], float]]:
+    """Yield the samples of the metrics."""
+    for one in deadlines:
+        labels = (one.topic,)
+        yield "diamant_oldest_superseded_age_seconds", labels, (one.superseded_age_ms or 0) / 1000
+        yield "diamant_oldest_tombstone_age_seconds", labels, (one.tombstone_age_ms or 0) / 1000
+        yield "diamant_erasure_deadline_days_left", labels, one.left_ms / DAY_MS
+        for partition, count in one.consumers_behind:
+            yield "diamant_tombstone_consumers_behind", (one.topic, str(partition)), count

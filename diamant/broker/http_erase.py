@@ -1,0 +1,105 @@
+"""Erasures and their certificates over HTTP: `/v1/erase`, `/v1/verify`, `/v1/certificates`. docs/erase.md has examples.
+
+The key is in the body and not in the path, where access logs of proxies would keep it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from diamant.broker.http_route import Call, Param, Route
+from diamant.broker.verbs.errors import BadArgument
+
+
+async def erase(call: Call) -> Any:
+    """Erase a key."""
+    fields = call.fields
+    return await call.broker.erase(
+        fields["key"],
+        fields["topics"],
+        reason=fields["reason"],
+        reference=fields["reference"],
+        timeout_ms=fields["timeout_ms"],
+        is_now=fields["now"],
+        is_forced=fields["force"],
+        progress=call.progress,
+    )
+
+
+async def verify(call: Call) -> Any:
+    """Check a certificate."""
+    text = call.fields["public_key"]
+    public_key = None
+    if text is not None:
+        try:
+            public_key = bytes.fromhex(text)
+        except ValueError:
+            public_key = b""
+        if len(public_key) != 32:
+            raise BadArgument("public_key: expected the 64 hexadecimal digits of an Ed25519 public key")
+    return await call.broker.erasures.verify(
+        call.fields["certificate"], public_key=public_key, key=call.fields["key"], progress=call.progress
+    )
+
+
+async def certificates(call: Call) -> dict[str, Any]:
+    """List what there is."""
+    erasures = call.broker.erasures
+    return {
+        "certificates": await erasures.certificates(),
+        "unfinished": erasures.unfinished(),
+        "public_key": await erasures.public_key(),
+    }
+
+
+async def certificate(call: Call) -> dict[str, Any]:
+    """Return one."""
+    return await call.broker.erasures.certificate(call.path["id"])
+
+
+async def page(call: Call) -> web.Response:
+    """Return one to be read by people."""
+    from diamant.cleaner.evidence.page import certificate_page
+
+    found = await call.broker.erasures.certificate(call.path["id"])
+    return web.Response(text=certificate_page(found), content_type="text/html", charset="utf-8")
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/erase",
+        erase,
+        "Erase a key from topics, and certify what is gone.",
+        changes_data=True,
+        is_job=True,
+        fields=(
+            Param("key", "key", "The key.", is_required=True),
+            Param("topics", "strings", "Compacted topics; all their partitions are searched.", is_required=True),
+            Param("reason", "string", "Why; it stands in the certificate.", is_required=True),
+            Param("reference", "string", "The requester's reference; it stands in the certificate.", default=""),
+            Param("timeout_ms", "integer", "How long values may take to go.", most=366 * 24 * 3_600_000),
+            Param("now", "boolean", "Remove the tombstone before its horizon, too.", default=False),
+            Param("force", "boolean", "Pass over min.compaction.lag.ms.", default=False),
+        ),
+        answer="The state, when the next certificate is due, the certificate, and the public key.",
+    ),
+    Route(
+        "POST",
+        "/v1/verify",
+        verify,
+        "Check a certificate against what the broker holds now.",
+        is_job=True,
+        fields=(
+            Param("certificate", "object", "The certificate.", is_required=True),
+            Param("public_key", "string", "The public key that is trusted, in hexadecimal."),
+            Param("key", "key", "The key that was erased, to look for it by itself."),
+        ),
+        answer="What came of the signature, the segments and the claims, and what has changed since.",
+    ),
+    Route("GET", "/v1/certificates", certificates, "The certificates, unfinished erasures, and the public key."),
+    Route("GET", "/v1/certificates/{id}", certificate, "The last certificate of an erasure."),
+    Route("GET", "/v1/certificates/{id}/page", page, "The same as a page for people."),
+)

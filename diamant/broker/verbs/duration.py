@@ -1,0 +1,29 @@
+"""Durations as people write them: `8d`, `1h30m`, `250ms`."""
+
+from __future__ import annotations
+
+import re
+
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_PART = re.compile(r"(\d{1,15})(ms|[smhdw])")
+
+
+def parse_duration_ms(duration: str | int) -> int:
+    """Milliseconds of `8d`, `1h30m`, `90s`, `250ms`, or of a number of milliseconds. Raises ValueError."""
+    if isinstance(duration, int):
+        return duration
+    text = "".join(duration.lower().split())
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{duration!r} is no duration: expected numbers with w, d, h, m, s or ms, as in 8d or 1h30m")
+    return sum(int(number) * UNITS_MS[unit] for number, unit in parts)
+
+
+def duration_text(duration_ms: int) -> str:
+    """The two largest units of a duration: `8d`, `1h 30m`, `-5s`."""
+    rest, parts = abs(duration_ms), []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, rest = divmod(rest, UNITS_MS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return ("-" if duration_ms < 0 else "") + (" ".join(parts[:2]) or "0ms")

@@ -1,0 +1,56 @@
+"""What a verb answers when it does not do what it was asked for: one class for each thing that the caller can do about it.
+
+`status` is that of HTTP, `code` a word for programs. The text is for people: it says what, where, what was expected and what to
+do next, and never holds a key or a value of a record.
+"""
+
+from __future__ import annotations
+
+
+class VerbError(Exception):
+    """The base: what was tried has failed."""
+
+    status = 500
+    code = "failed"
+
+
+class BadArgument(VerbError):
+    """What was asked for makes no sense as it was put."""
+
+    status = 400
+    code = "bad-argument"
+
+
+class NotAllowed(VerbError):
+    """The caller, or this broker as it was started, may not do that."""
+
+    status = 403
+    code = "not-allowed"
+
+
+class NotFound(VerbError):
+    """There is no such topic, partition, job or certificate."""
+
+    status = 404
+    code = "not-found"
+
+
+class NotPossible(VerbError):
+    """It exists, but in its present state that cannot be done: a topic that is not compacted, a second call at once."""
+
+    status = 409
+    code = "not-possible"
+
+
+class TimedOut(VerbError):
+    """It has not come to an end in the time that was given; what was begun may go on."""
+
+    status = 504
+    code = "timed-out"
+
+
+class TooMany(VerbError):
+    """A bound on how much at once is reached; later it may be possible."""
+
+    status = 429
+    code = "too-many"

@@ -1,0 +1,169 @@
+"""What came of compacting a topic on demand: one report for each partition, and what they add up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+CLEAN = "clean"
+"""Nothing superseded is left of what was there when it was asked, and nothing that had expired by then."""
+TOMBSTONES_GONE = "tombstones-gone"
+"""Nor a tombstone."""
+UNTIL = (CLEAN, TOMBSTONES_GONE)
+
+# What may keep records out of all rounds.
+OPEN_TRANSACTION = "open_transaction"
+MIN_COMPACTION_LAG = "min_compaction_lag"
+
+# What keeps records in the log, beside the above.
+LIVE = "live"
+TOMBSTONE = "tombstone"
+MARKER = "marker"
+
+# Why a partition could not be compacted.
+NOT_COMPACTED = "not-compacted"
+DELETED = "deleted"
+STOPPING = "stopping"
+UNCLEANABLE = "uncleanable"
+QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Offsets that no round may touch yet, though they were there when it was asked."""
+
+    reason: str
+    """OPEN_TRANSACTION or MIN_COMPACTION_LAG."""
+    first_offset: int
+    """A segment's base."""
+    end_offset: int
+    """Exclusive."""
+    bytes: int
+    producer_id: int | None = None
+    """Whose transaction is open."""
+    transaction_first_offset: int | None = None
+    until_ms: int | None = None
+    """When `min.compaction.lag.ms` lets go of all of it; None for a transaction."""
+
+    def to_fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {name: getattr(self, name) for name in HeldBack.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCompaction:
+    """One partition. What is `before` and `after` is of the offsets that were there when it was asked."""
+
+    topic: str
+    partition: int
+    first_dirty_offset: int | None
+    """Where the part began that no round had been over; None if that could not be told."""
+    cleaned_to_offset: int | None
+    """Below this offset the log is clean now."""
+    asked_offset: int
+    """The end of the log when it was asked: later appends need not be covered."""
+    rounds: int
+    """Those that ended meanwhile, whoever had asked for them."""
+    runners: tuple[str, ...]
+    """Who carried them out, each once."""
+    segments_before: int
+    segments_after: int
+    bytes_before: int
+    bytes_after: int
+    records_before: int | None
+    """Markers included; None if the log is too large to be counted."""
+    records_after: int | None
+    removed: Mapping[str, int]
+    """Records by reason (`result.REASONS`)."""
+    removed_bytes: Mapping[str, int]
+    """Their bytes before compression."""
+    kept: Mapping[str, int] | None
+    """Records by reason: LIVE, TOMBSTONE, MARKER, and what is held back; None as `records_before`."""
+    held_back: HeldBack | None
+    horizon_ms: int | None
+    """When the last tombstone that is left may go; None if none is left, or nobody knows."""
+    started_ms: int
+    """On the broker's clock, as is `ended_ms`."""
+    ended_ms: int
+    duration_ms: float
+    """In real time."""
+    error_code: str | None = None
+    error: str | None = None
+    """Why it could not be compacted; what was done before stays so."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing superseded is left."""
+        return self.error is None and self.held_back is None
+
+    def to_fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        fields = {name: getattr(self, name) for name in PartitionCompaction.__slots__}
+        fields["runners"] = list(self.runners)
+        fields["removed"], fields["removed_bytes"] = dict(self.removed), dict(self.removed_bytes)
+        fields["kept"] = None if self.kept is None else dict(self.kept)
+        fields["held_back"] = None if self.held_back is None else self.held_back.to_fields()
+        fields["duration_ms"] = round(self.duration_ms, 1)
+        fields["is_clean"] = self.is_clean
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """A topic, or one partition of it."""
+
+    topic: str
+    until: str
+    is_forced: bool
+    started_ms: int
+    ended_ms: int
+    duration_ms: float
+    partitions: tuple[PartitionCompaction, ...] = field(default=())
+    """Ascending."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing superseded is left in any of them."""
+        return all(one.is_clean for one in self.partitions)
+
+    @property
+    def horizon_ms(self) -> int | None:
+        """When the last tombstone may go."""
+        return max((one.horizon_ms for one in self.partitions if one.horizon_ms is not None), default=None)
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether what was asked for (`until`) is so now."""
+        is_left = any(one.horizon_ms is not None for one in self.partitions)
+        return self.is_clean and (self.until == CLEAN or not is_left)
+
+    @property
+    def failed(self) -> tuple[PartitionCompaction, ...]:
+        """Those that could not be compacted."""
+        return tuple(one for one in self.partitions if one.error is not None)
+
+    @property
+    def removed(self) -> Mapping[str, int]:
+        """Records by reason, of all partitions."""
+        total: Counter[str] = Counter()
+        for one in self.partitions:
+            total.update(one.removed)
+        return dict(total)
+
+    def to_fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "topic": self.topic,
+            "until": self.until,
+            "is_forced": self.is_forced,
+            "is_clean": self.is_clean,
+            "is_reached": self.is_reached,
+            "horizon_ms": self.horizon_ms,
+            "started_ms": self.started_ms,
+            "ended_ms": self.ended_ms,
+            "duration_ms": round(self.duration_ms, 1),
+            "removed": self.removed,
+            "partitions": [one.to_fields() for one in self.partitions],
+        }

@@ -1,0 +1,124 @@
+"""The intent of an erasure: what a broker that was stopped in the middle needs to go on.
+
+    <data directory>/diamant-erasure-<id>.intent     mode 0600
+
+It is JSON, encrypted with a key that comes from the secret beside the signing key (`SigningKey.encrypt`): the data directory
+itself tells neither the key nor anything of its values. It is removed before the scan for `key-gone` begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from diamant.cleaner.evidence.needles import Needle
+from diamant.cleaner.evidence.signing_key import MODE, SigningKey
+from diamant.storage.env import Env
+
+PREFIX = "diamant-erasure-"
+SUFFIX = ".intent"
+MAX_BYTES = 256 * 1024 * 1024
+
+WRITING = "writing"
+"""Tombstones may be missing."""
+REMOVING = "removing"
+"""Tombstones are written, values may be there still."""
+WAITING = "waiting"
+"""Values are certified to be gone; tombstones wait for their horizon."""
+
+
+@dataclass(slots=True)
+class Intent:
+    """One erasure under way."""
+
+    id: str
+    phase: str
+    key: bytes
+    topics: list[str]
+    reason: str
+    reference: str
+    requested_ms: int
+    is_now: bool = False
+    is_forced: bool = False
+    due_ms: int | None = None
+    """When the round after the horizon is to come."""
+    found: list[dict[str, Any]] = field(default_factory=list)
+    """As in the certificate."""
+    done: list[dict[str, Any]] = field(default_factory=list)
+    before: list[dict[str, Any]] = field(default_factory=list)
+    """Affected segments as they were."""
+    claims: list[dict[str, Any]] = field(default_factory=list)
+    """Partition by partition: up to where values are claimed to be gone."""
+    needles: list[dict[str, Any]] = field(default_factory=list)
+    is_manual_clock: bool = False
+    """Whether a manual clock was in use at any time."""
+    overrides: list[dict[str, Any]] = field(default_factory=list)
+    retries: int = 0
+    """How often it was scanned in vain."""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({**asdict(self), "key": self.key.hex()}).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Intent:
+        """Return what `to_bytes` gave. ValueError for anything else."""
+        try:
+            fields: Mapping[str, Any] = json.loads(data)
+            intent = cls(**{**fields, "key": bytes.fromhex(fields["key"])})
+            for one in intent.needles:
+                Needle.from_fields(one)
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"it is no intent of this version: {error}") from None
+        return intent
+
+
+def intent_path(directory: str, intent_id: str) -> str:
+    """Return where an intent lies."""
+    return f"{directory}/{PREFIX}{intent_id}{SUFFIX}"
+
+
+def write_intent(env: Env, directory: str, intent: Intent, key: SigningKey) -> None:
+    """Put the intent on disk, durably, in place of an earlier one. Blocks; OSError."""
+    path = intent_path(directory, intent.id)
+    data = key.encrypt(intent.to_bytes())
+    temporary = path + ".tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(file.fileno(), MODE)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        env.remove(temporary, missing_ok=True)
+        raise
+    env.rename(temporary, path)
+    env.sync_dir(directory)
+
+
+def remove_intent(env: Env, directory: str, intent_id: str) -> None:
+    """Remove it, durably."""
+    path = intent_path(directory, intent_id)
+    env.remove(path, missing_ok=True)
+    env.remove(path + ".tmp", missing_ok=True)
+    env.sync_dir(directory)
+
+
+def intent_ids(env: Env, directory: str) -> list[str]:
+    """Return the ids of the erasures that are not over."""
+    return [
+        name[len(PREFIX) : -len(SUFFIX)]
+        for name in env.list_dir(directory)
+        if name.startswith(PREFIX) and name.endswith(SUFFIX)
+    ]
+
+
+def read_intent(env: Env, directory: str, intent_id: str, key: SigningKey) -> Intent:
+    """Return an intent. ValueError if it cannot be read with this secret; OSError."""
+    path = intent_path(directory, intent_id)
+    if env.file_size(path) > MAX_BYTES:
+        raise ValueError(f"{path}: more than {MAX_BYTES} bytes")
+    return Intent.from_bytes(key.decrypt(env.read_bytes(path)))

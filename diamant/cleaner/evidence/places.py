@@ -1,0 +1,91 @@
+"""Every file that a data directory holds, and what it is: nothing is left out because of its name.
+
+batches     segments, in use or not (`.deleted`, `.swap`, `.cleaned`), of topics, of internal topics, of the metadata
+            log; the metadata's snapshots
+bytes       everything else: indexes, producer snapshots, facts and filters, checkpoints, intents, what nobody knows
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from diamant.storage import names
+from diamant.storage.env import Env
+
+BATCHES = "batches"
+BYTES = "bytes"
+
+MAX_DEPTH = 16
+"""Directories in directories; what is deeper cannot be listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One file."""
+
+    path: str
+    name: str
+    """Relative to the directory that was listed."""
+    content: str
+    """`BATCHES` or `BYTES`."""
+    sort: str
+    """For the report: `segment`, `segment.deleted`, `index`, `snapshot`, ..."""
+    topic: str | None = None
+    partition: int | None = None
+    base_offset: int | None = None
+    """Of a segment in use."""
+    is_set_aside: bool = False
+    """Whether it is in a directory that waits to be deleted, or that no topic claims."""
+
+
+def list_places(env: Env, directory: str) -> Iterator[Place]:
+    """Yield all files below `directory`. A directory that goes away meanwhile is passed over; OSError for other failures."""
+    yield from _list(env, directory, "", None, 0)
+
+
+def _list(env: Env, directory: str, prefix: str, owner: tuple[str, int, bool] | None, depth: int) -> Iterator[Place]:
+    if depth > MAX_DEPTH:
+        raise OSError(f"{directory}: more than {MAX_DEPTH} directories in one another")
+    try:
+        entries = env.list_dir(directory)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        path = f"{directory}/{entry}"
+        if env.is_dir(path):
+            below = _owner(entry) if not prefix else owner
+            yield from _list(env, path, f"{prefix}{entry}/", below, depth + 1)
+        elif prefix:
+            yield _place_in(path, prefix + entry, entry, owner)
+        else:
+            yield Place(path, entry, BYTES, _sort_of_file(entry))
+
+
+def _owner(name: str) -> tuple[str, int, bool] | None:
+    try:
+        topic, partition = names.parse_partition_dir(name)
+    except ValueError:
+        return None
+    return topic, partition, bool(names.set_aside_suffix(name))
+
+
+def _place_in(path: str, name: str, entry: str, owner: tuple[str, int, bool] | None) -> Place:
+    topic, partition, is_set_aside = owner if owner is not None else (None, None, False)
+    parsed = names.parse_segment_file(entry)
+    if parsed is not None:
+        is_segment = parsed.suffix == names.LOG_SUFFIX
+        sort = ("segment" if is_segment else parsed.suffix[1:]) + parsed.stage
+        base_offset = parsed.offset if is_segment and not parsed.stage and not is_set_aside else None
+        content = BATCHES if is_segment else BYTES
+        return Place(path, name, content, sort, topic, partition, base_offset, is_set_aside)
+    if topic == names.METADATA_TOPIC and names.parse_metadata_snapshot(entry) is not None:
+        return Place(path, name, BATCHES, "metadata snapshot", topic, partition)
+    return Place(path, name, BYTES, _sort_of_file(entry), topic, partition, None, is_set_aside)
+
+
+def _sort_of_file(entry: str) -> str:
+    if entry.startswith("diamant-"):
+        return os.path.splitext(entry)[1].lstrip(".") or "diamant"
+    return "other"

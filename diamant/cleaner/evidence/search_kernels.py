@@ -1,0 +1,161 @@
+"""The compiled look at a chunk of batches for the certifying scan. Importing this loads numba: never on the loop thread.
+
+It decides one thing only: of which batches nothing more needs to be known. Those have a checksum that fits, exactly as many
+well-formed records as they declare, none with the key, and no needle anywhere. All others are looked at again by
+the plain reader, which says what they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diamant.cleaner.evidence.needles import MULTIPLIER
+from diamant.cleaner.kernel_cache import compiled, inlined
+from diamant.cleaner.native import address_of, crc32c_at, load_uint8, load_uint64
+from diamant.cleaner.record_kernels import (
+    IS_UNPACKED,
+    PAYLOAD_END,
+    PAYLOAD_START,
+    POSITION,
+    RECORD_COUNT,
+    SIZE,
+    STEP,
+    read_record,
+    read_unsigned,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Values of STEP.
+SEARCH = 1
+"""To be looked at."""
+CLEAN = 2
+"""Was looked at, and there is nothing."""
+LOOK_AGAIN = 3
+"""For the plain reader."""
+
+_FACTOR = np.uint64(MULTIPLIER)
+
+
+@inlined
+def hash_of(data: int, start: int, size: int) -> np.uint64:
+    """Return what `needles.quick_hash` returns."""
+    value = np.uint64(size)
+    place = start
+    end = start + size
+    while place < end:
+        if place + 8 <= end:
+            word = load_uint64(data, place)
+        else:
+            word = np.uint64(0)
+            for index in range(end - place):
+                word |= np.uint64(load_uint8(data, place + index)) << np.uint64(8 * index)
+        value = (value ^ word) * _FACTOR
+        value ^= value >> np.uint64(29)
+        place += 8
+    return value
+
+
+@inlined
+def has_needle(
+    data: int,
+    start: int,
+    end: int,
+    table: int,
+    shift: np.uint64,
+    words: NDArray[np.uint64],
+    offsets: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+) -> bool:
+    """Tell whether a needle is in the bytes."""
+    place = start
+    while place + 8 <= end:
+        word = load_uint64(data, place)
+        if load_uint8(table, np.int64((word * _FACTOR) >> shift)) != 0:  # type: ignore[arg-type]
+            low = 0
+            high = len(words)
+            while low < high:
+                middle = (low + high) >> 1
+                if words[middle] < word:
+                    low = middle + 1
+                else:
+                    high = middle
+            while low < len(words) and words[low] == word:
+                begin = place - offsets[low]
+                if begin >= start and begin + sizes[low] <= end and hash_of(data, begin, sizes[low]) == hashes[low]:
+                    return True
+                low += 1
+        place += 4
+    return False
+
+
+@inlined
+def has_key(data: int, start: int, end: int, count: int, key: int, key_size: int) -> int:
+    """Return 0 if `count` records fill the bytes and none has the key, 1 if one has it, 2 if they are not as they should be."""
+    position = start
+    for _ in range(count):
+        is_sound, _, _, _, _, key_start, size, _, record_end = read_record(data, position, end)
+        if not is_sound:
+            return 2
+        if size == key_size:
+            is_same = True
+            for index in range(size):
+                if load_uint8(data, key_start + index) != load_uint8(key, index):
+                    is_same = False
+                    break
+            if is_same:
+                return 1
+        position = record_end
+    return 0 if position == end else 2
+
+
+@compiled
+def search_rows(
+    data: NDArray[np.uint8],
+    unpacked: NDArray[np.uint8],
+    rows: NDArray[np.int64],
+    count: int,
+    key: NDArray[np.uint8],
+    table: NDArray[np.uint8],
+    shift: int,
+    words: NDArray[np.uint64],
+    offsets: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+) -> tuple[int, int]:
+    """Set STEP of the rows that have SEARCH to CLEAN or LOOK_AGAIN; return (records, bytes) of the clean ones.
+
+    `table` to `hashes` are those of `Needles.windows`. Compressed batches are in `unpacked`.
+    """
+    chunk = address_of(data)
+    other = address_of(unpacked)
+    wanted = address_of(key)
+    marks = address_of(table)
+    records = 0
+    size = 0
+    for row in range(count):
+        if rows[STEP, row] != SEARCH:
+            continue
+        rows[STEP, row] = LOOK_AGAIN
+        position = rows[POSITION, row]
+        end = position + rows[SIZE, row]
+        if crc32c_at(chunk, position + 21, end) != read_unsigned(chunk, position + 17, 4):
+            continue
+        source = other if rows[IS_UNPACKED, row] else chunk
+        start = rows[PAYLOAD_START, row]
+        payload_end = rows[PAYLOAD_END, row]
+        if has_key(source, start, payload_end, rows[RECORD_COUNT, row], wanted, len(key)) != 0:
+            continue
+        if len(words) > 0:
+            if not rows[IS_UNPACKED, row]:
+                start = position
+            if has_needle(source, start, payload_end, marks, np.uint64(shift), words, offsets, sizes, hashes):
+                continue
+        rows[STEP, row] = CLEAN
+        records += rows[RECORD_COUNT, row]
+        size += rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row]
+    return records, size

@@ -1,0 +1,163 @@
+"""The key that signs certificates, and the secret of their digests: two files of mode 0600, outside of the data directory.
+
+    <path>            Ed25519 private key, PKCS #8 in PEM
+    <path>.secret     32 random bytes in hexadecimal: with them, and only with them, digests in certificates can be compared
+
+Both are made when they are first needed. A file that others may read is refused. `cryptography` is imported here on first use.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+MODE = 0o600
+SECRET_BYTES = 32
+
+
+def default_path() -> str:
+    """Return where the key is unless `diamant.certificate.key.file` says otherwise."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(home, "diamant", "certificate.key")
+
+
+class SigningKey:
+    """A private key and a secret, in memory."""
+
+    def __init__(self, private: Ed25519PrivateKey, secret: bytes) -> None:
+        self._private = private
+        self.secret = secret
+
+    @classmethod
+    def load(cls, path: str) -> SigningKey:
+        """Return what the files hold; they are made if there are none. Blocks. StorageError if they cannot be used, OSError."""
+        from cryptography.hazmat.primitives import serialization as forms
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        pem = _read(path)
+        if pem is None:
+            made = Ed25519PrivateKey.generate()
+            pem = made.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+            pem = _create(path, pem)
+        try:
+            private = forms.load_pem_private_key(pem, None)
+        except (ValueError, TypeError):
+            raise StorageError(f"{path}: expected an Ed25519 private key in PEM, without a password") from None
+        if not isinstance(private, Ed25519PrivateKey):
+            raise StorageError(f"{path}: expected an Ed25519 key, it is of another kind")
+        return cls(private, load_secret(f"{path}.secret", is_made=True))
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the 64 bytes of the signature."""
+        return self._private.sign(data)
+
+    @property
+    def public_bytes(self) -> bytes:
+        """The 32 bytes of the public key."""
+        return self._private.public_key().public_bytes_raw()
+
+    @property
+    def public_pem(self) -> str:
+        """The public key as PEM, to be pinned by whoever verifies."""
+        from cryptography.hazmat.primitives import serialization as forms
+
+        public = self._private.public_key()
+        return public.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo).decode("ascii")
+
+    def encrypt(self, data: bytes) -> bytes:
+        """Return `data` so that only who has the secret can read it (AES-256-GCM, 12 bytes of nonce first)."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = os.urandom(12)
+        return nonce + AESGCM(self._intent_key()).encrypt(nonce, data, None)
+
+    def decrypt(self, data: bytes) -> bytes:
+        """Return what `encrypt` got. ValueError if it is not of this secret, or damaged."""
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        try:
+            return AESGCM(self._intent_key()).decrypt(data[:12], data[12:], None)
+        except (InvalidTag, ValueError):
+            raise ValueError("it was not encrypted with this secret, or it is damaged") from None
+
+    def _intent_key(self) -> bytes:
+        from diamant.cleaner.evidence.needles import keyed_digest
+
+        return keyed_digest(self.secret, b"diamant erase intent")
+
+
+def load_secret(path: str, *, is_made: bool = False) -> bytes:
+    """Return the secret in a file. StorageError if it is none, or if others may read it; OSError."""
+    text = _read(path)
+    if text is None:
+        if not is_made:
+            raise FileNotFoundError(2, "No such file", path)
+        text = _create(path, os.urandom(SECRET_BYTES).hex().encode())
+    try:
+        secret = bytes.fromhex(text.decode("ascii").strip())
+    except ValueError:
+        secret = b""
+    if len(secret) != SECRET_BYTES:
+        raise StorageError(f"{path}: expected {SECRET_BYTES} bytes in hexadecimal")
+    return secret
+
+
+def read_public_key(path: str) -> bytes:
+    """Return the 32 bytes of an Ed25519 public key in PEM or hexadecimal. StorageError, OSError."""
+    with open(path, "rb") as file:
+        text = file.read(64 * 1024)
+    try:
+        if b"BEGIN" not in text:
+            found = bytes.fromhex(text.decode("ascii").strip())
+            if len(found) == 32:
+                return found
+            raise ValueError
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+        key = load_pem_public_key(text)
+        if isinstance(key, Ed25519PublicKey):
+            return key.public_bytes_raw()
+    except ValueError:
+        pass  # Whatever it is, it is no such key.
+    raise StorageError(f"{path}: expected an Ed25519 public key, in PEM or as 64 hexadecimal digits")
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & 0o077:
+            raise StorageError(f"{path}: its mode is {mode:04o}, expected {MODE:04o}: others may read it. chmod 600 it")
+        return file.read(64 * 1024)
+
+
+def _create(path: str, content: bytes) -> bytes:
+    """Write a new file; return its content, which is another one's if somebody was quicker."""
+    directory = os.path.dirname(path) or "."
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            # Unlike a rename, a link never replaces what another process has made meanwhile.
+            os.link(temporary, path)
+        except FileExistsError:
+            return _read(path) or content
+    finally:
+        os.unlink(temporary)
+    return content

@@ -1,0 +1,225 @@
+"""Checks a certificate: its signature, and what the data directory holds now, against what it says.
+
+    signature   trusted, untrusted signer (no pinned key), signed with another key, invalid
+    segments    those the erasure left: unchanged, grown, changed, gone; and the root over what was recorded
+    claims      partition by partition, if the key or the secret is given: holds, broken (there is a value again below the claim's
+                end, as after restoring a backup), cannot be told; and what was written since
+
+Without the key and without the secret nobody can tell records of the key from others: then only files are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from diamant.cleaner.evidence.certificate import (
+    INVALID,
+    TRUSTED,
+    UNTRUSTED,
+    CertificateError,
+    check_signature,
+    file_digest,
+    merkle_root,
+)
+from diamant.cleaner.evidence.needles import KEY, Needles, keyed_digest
+from diamant.cleaner.evidence.record_search import Subject
+from diamant.cleaner.evidence.scan import (
+    INCONCLUSIVE,
+    KEY_GONE,
+    VALUES_GONE,
+    VALUES_PRESENT,
+    Advance,
+    LogEnd,
+    ScanReport,
+    scan_directory,
+)
+from diamant.storage.checkpoints import TopicPartition
+from diamant.storage.env import Env
+
+HOLDS = "holds"
+BROKEN = "broken"
+CANNOT_TELL = "cannot be told"
+
+UNCHANGED, GROWN, CHANGED, GONE = "unchanged", "grown", "changed", "gone"
+
+
+@dataclass(slots=True)
+class Verification:
+    """What came of it."""
+
+    signature: str
+    signer: str
+    """The public key in the certificate, in hexadecimal."""
+    state: str
+    """What the certificate claims."""
+    is_evidence: bool
+    segments: list[dict[str, Any]] = field(default_factory=list)
+    roots_fit: bool = True
+    claims: list[dict[str, Any]] = field(default_factory=list)
+    was_scanned: bool = False
+    notes: list[str] = field(default_factory=list)
+    """In plain words: what has changed since, and what could not be checked."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the signature is that of the pinned key and nothing that was checked contradicts the certificate."""
+        return (
+            self.signature == TRUSTED
+            and self.roots_fit
+            and all(claim["verdict"] == HOLDS for claim in self.claims)
+            and self.state in (VALUES_GONE, KEY_GONE)
+        )
+
+    def to_fields(self) -> dict[str, Any]:
+        return {
+            "is_valid": self.is_valid,
+            "signature": self.signature,
+            "signer": self.signer,
+            "state": self.state,
+            "is_evidence": self.is_evidence,
+            "roots_fit": self.roots_fit,
+            "segments": self.segments,
+            "claims": self.claims,
+            "was_scanned": self.was_scanned,
+            "notes": self.notes,
+        }
+
+
+def verify_certificate(
+    certificate: Mapping[str, Any],
+    pinned: bytes | None,
+    env: Env | None = None,
+    directory: str | None = None,
+    *,
+    key: bytes | None = None,
+    secret: bytes | None = None,
+    ends: Mapping[TopicPartition, LogEnd] | None = None,
+    advance: Advance | None = None,
+) -> Verification:
+    """Check a certificate, and the directory if one is given; blocks.
+
+    `pinned`: the public key that is trusted. `ends`: those of a running broker's logs. CertificateError for what is none.
+    """
+    signature = check_signature(certificate, pinned)
+    found = Verification(
+        signature=signature,
+        signer=str(certificate["signature"]["public_key"]),
+        state=str(certificate["state"]),
+        is_evidence=certificate.get("is_evidence") is True,
+    )
+    if signature == INVALID:
+        found.notes.append("Nothing else was checked: what a changed certificate says means nothing.")
+        return found
+    if signature == UNTRUSTED:
+        found.notes.append(
+            "No public key was given to compare with: anybody can have signed this. Pin the broker's public key."
+        )
+    if not found.is_evidence:
+        found.notes.append(
+            "A manual clock was in use: the times in it, and with them the certificate, are no evidence."
+        )
+    try:
+        _check_roots(certificate, found)
+        if env is not None and directory is not None:
+            _check_segments(certificate, found, env, directory)
+            _check_claims(certificate, found, env, directory, key, secret, ends or {}, advance)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CertificateError(f"the certificate is signed, but not of the form that is expected: {error!r}") from None
+    return found
+
+
+def _check_roots(certificate: Mapping[str, Any], found: Verification) -> None:
+    segments = certificate["segments"]
+    for which in ("before", "after"):
+        if merkle_root(segments[which]) != segments[f"{which}_root"]:
+            found.roots_fit = False
+            found.notes.append(f"The root over the segments {which} the erasure is not that of the segments listed.")
+
+
+def _check_segments(certificate: Mapping[str, Any], found: Verification, env: Env, directory: str) -> None:
+    changed = 0
+    for segment in certificate["segments"]["after"]:
+        name = str(segment["file"])
+        status = _segment_status(env, directory, name, int(segment["size"]), str(segment["sha256"]))
+        changed += status in (CHANGED, GONE)
+        found.segments.append({"file": name, "status": status})
+    if changed:
+        found.notes.append(
+            f"{changed} of the segments that the erasure left were cleaned again or removed since, as the cleaner and "
+            "retention do in the ordinary course of things."
+        )
+
+
+def _segment_status(env: Env, directory: str, name: str, size: int, sha256: str) -> str:
+    if name.startswith("/") or ".." in name.split("/"):
+        return GONE
+    path = f"{directory}/{name}"
+    try:
+        count, digest = file_digest(env, path, size)
+        if (count, digest) != (size, sha256):
+            return CHANGED
+        return UNCHANGED if env.file_size(path) == size else GROWN
+    except OSError:
+        return GONE
+
+
+def _check_claims(
+    certificate: Mapping[str, Any],
+    found: Verification,
+    env: Env,
+    directory: str,
+    key: bytes | None,
+    secret: bytes | None,
+    ends: Mapping[TopicPartition, LogEnd],
+    advance: Advance | None,
+) -> None:
+    key_digest = bytes.fromhex(certificate["request"]["key_hmac"])
+    if secret is not None and key is not None and keyed_digest(secret, key) != key_digest:
+        found.notes.append("The key given is not the one of the certificate (or the secret is another one).")
+        found.claims = [_claim(claim, CANNOT_TELL) for claim in certificate["claims"]]
+        return
+    if secret is None and key is None:
+        found.notes.append("Neither the key nor the secret was given, so records were not looked at.")
+        return
+    if secret is None:
+        found.notes.append("Without the secret nobody can tell whether the key given is the one of the certificate.")
+    needles = Needles(b"\0" * 32 if secret is None else secret)
+    if key is not None:
+        needles.add(KEY, key)
+    subject = Subject(key, frozenset(certificate["request"]["topics"]), needles)
+    if key is None:
+        subject.key_digest = key_digest
+    report = scan_directory(env, directory, subject, ends, advance=advance)
+    found.was_scanned = True
+    for claim in certificate["claims"]:
+        found.claims.append(_checked_claim(claim, report, subject))
+    broken = [claim for claim in found.claims if claim["verdict"] == BROKEN]
+    if broken:
+        found.notes.append(f"{len(broken)} claims do not hold any more: there is a value of the key again.")
+    written = sum(claim["written_since"] for claim in found.claims)
+    if written:
+        found.notes.append(f"The key was written {written} times since, above the offsets that the claims cover.")
+
+
+def _checked_claim(claim: Mapping[str, Any], report: ScanReport, subject: Subject) -> dict[str, Any]:
+    partition, end = (str(claim["topic"]), int(claim["partition"])), int(claim["below_offset"])
+    state = report.state(partition, end, subject.key_digest.hex())
+    since = report.written_since(partition, end)
+    verdict = HOLDS
+    if state == INCONCLUSIVE:
+        verdict = CANNOT_TELL
+    elif state == VALUES_PRESENT or (claim["state"] == KEY_GONE and state == VALUES_GONE):
+        verdict = BROKEN
+    return {**_claim(claim, verdict), "state_now": state, "written_since": len(since)}
+
+
+def _claim(claim: Mapping[str, Any], verdict: str) -> dict[str, Any]:
+    return {
+        "topic": claim["topic"],
+        "partition": claim["partition"],
+        "below_offset": claim["below_offset"],
+        "verdict": verdict,
+        "written_since": 0,
+    }

@@ -1,0 +1,49 @@
+"""One HTTP request to a broker, byte by byte, and its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, NamedTuple
+
+from diamant.broker.broker import Broker
+
+TIMEOUT_S = 15
+
+
+class Answer(NamedTuple):
+    """An HTTP answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body, decoded."""
+        assert self.headers["content-type"].startswith("application/json")
+        return json.loads(self.body)
+
+
+async def ask(
+    broker: Broker, method: str, path: str, fields: object = None, *, headers: dict[str, str | None] | None = None
+) -> Answer:
+    """One request; `fields` become a JSON body, text goes as it is; `headers` replace the usual ones, None leaves one out."""
+    assert broker.http_address is not None
+    body = b"" if fields is None else fields.encode() if isinstance(fields, str) else json.dumps(fields).encode()
+    sent: dict[str, str | None] = {"Host": broker.http_address.address, "Content-Length": str(len(body))}
+    if method in ("POST", "PUT"):
+        sent["Content-Type"] = "application/json"
+    sent |= headers or {}
+    head = "".join(f"{name}: {value}\r\n" for name, value in sent.items() if value is not None)
+    async with asyncio.timeout(TIMEOUT_S):
+        reader, writer = await asyncio.open_connection(broker.http_address.host, broker.http_address.port)
+        try:
+            writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
+            raw = await reader.read()
+        finally:
+            writer.close()
+    first, _, rest = raw.partition(b"\r\n")
+    lines, _, content = rest.partition(b"\r\n\r\n")
+    found = dict(line.split(": ", 1) for line in lines.decode().split("\r\n"))
+    return Answer(int(first.split()[1]), {name.lower(): value for name, value in found.items()}, content)

@@ -1,0 +1,248 @@
+"""`diamant.Admin`: how it finds a broker's HTTP address, what it says when something is wrong, and its verbs."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import diamant
+from diamant.admin import Admin, AdminError
+from diamant.broker.broker import Broker
+from diamant.broker.config import BrokerConfig
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker in its own thread, with HTTP and a clock that can be moved."""
+    config = BrokerConfig(
+        listen="127.0.0.1:0",
+        data_dir=tmp_path_factory.mktemp("admin"),
+        diamant_http_listen="127.0.0.1:0",
+        diamant_clock="manual",
+    )
+    with Broker(config) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(broker: Broker) -> Admin:
+    """A client that knows only the Kafka address."""
+    return Admin(broker.bootstrap_servers, timeout_s=20)
+
+
+def test_it_finds_the_http_address(broker: Broker, admin: Admin) -> None:
+    """By DescribeConfigs of the Kafka listener; and it is what `diamant.Admin` means."""
+    assert diamant.Admin is Admin
+    assert admin.http_url == broker.http_url
+
+
+def test_it_takes_the_first_broker_that_answers(broker: Broker) -> None:
+    """As with Kafka's clients, `bootstrap` may be a list."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        assert Admin(f"{address}, {broker.bootstrap_servers}").http_url == broker.http_url
+
+
+def test_kafkas_own_client_sees_the_address(broker: Broker) -> None:
+    """confluent-kafka shows it as a read-only configuration of the broker."""
+    from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+    found = client.describe_configs([resource])[resource].result(timeout=20)["diamant.http.address"]
+    assert broker.http_url == f"http://{found.value}"
+    assert found.is_read_only
+
+
+def test_every_interface_means_the_address_that_was_asked(tmp_path: Path) -> None:
+    """A broker that answers HTTP everywhere names only the port."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen=":0")
+    with Broker(config) as broker:
+        assert broker.http_address is not None
+        assert Admin(broker.bootstrap_servers).http_url == f"http://127.0.0.1:{broker.http_address.port}"
+        assert Admin(broker.bootstrap_servers).clock.get()["kind"] == "system"
+
+
+def test_a_broker_without_http_is_said_to_have_none(tmp_path: Path) -> None:
+    """With the configuration that would give it one."""
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
+        with pytest.raises(AdminError, match=r"diamant\.http\.listen") as caught:
+            Admin(broker.bootstrap_servers).status()
+        assert caught.value.code == "no-http"
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:", "localhost:x", "localhost:70000", ""])
+def test_what_is_no_address(address: str) -> None:
+    """It is refused before anything is tried."""
+    with pytest.raises(AdminError, match="expected host:port"):
+        Admin(address).status()
+
+
+def test_nobody_answers() -> None:
+    """The error names each address and its reason."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        with pytest.raises(AdminError, match=f"127.0.0.1:{port}: .*refused"):
+            Admin(f"127.0.0.1:{port}").status()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\0\0\0\x04\0\0\0\x01",
+        b"\0\0\0\x0c\0\0\0\x01\0\0\0\0\0\0\0\0",
+        b"\xff" * 64,
+    ],
+    ids=["closes", "http", "empty", "no broker", "noise"],
+)
+def test_something_else_answers(answer: bytes) -> None:
+    """Whatever it says instead of Kafka's protocol: one clear error."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(AdminError, match="no Diamant broker answers"):
+            Admin(f"127.0.0.1:{listener.getsockname()[1]}", timeout_s=5).status()
+        thread.join()
+
+
+def test_http_that_does_not_answer(broker: Broker) -> None:
+    """The error says which address, and why it may be out of reach."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        with pytest.raises(AdminError, match=r"does not answer.*diamant\.http\.listen"):
+            Admin(broker.bootstrap_servers, http_url=url).status()
+
+
+def test_a_refusal_is_an_error_with_its_status(admin: Admin) -> None:
+    """The broker's sentence, status and code."""
+    with pytest.raises(AdminError, match="goes forward only") as caught:
+        admin.clock.set(5)
+    assert (caught.value.status, caught.value.code) == (400, "bad-argument")
+    with pytest.raises(AdminError, match="nothing is at") as caught:
+        admin.call("GET", "/v1/nothing")
+    assert (caught.value.status, caught.value.code) == (404, "not-found")
+
+
+def test_the_clock_is_moved(broker: Broker, admin: Admin) -> None:
+    """By durations and to times, and frozen and resumed; the answers say where it stands."""
+    frozen = admin.clock.freeze()
+    assert frozen["is_frozen"]
+    moved = admin.clock.advance("1d")
+    assert (moved["from_ms"], moved["to_ms"]) == (frozen["now_ms"], frozen["now_ms"] + DAY_MS)
+    assert admin.clock.set(moved["to_ms"] + 5)["to_ms"] == broker.clock.now_ms()
+    assert admin.clock.advance(7, sessions=True)["to_ms"] == broker.clock.now_ms()
+    assert not admin.clock.resume()["is_frozen"]
+    with pytest.raises(ValueError, match="no duration"):
+        admin.clock.advance("8 parsecs")
+
+
+def test_a_long_call_is_waited_for(broker: Broker, admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a job, with its progress; the caller sees only the result."""
+    monkeypatch.setattr(diamant.admin, "JOB_PROGRESS_MS", 0)
+    opened = threading.Event()
+    hold(broker, monkeypatch, opened)
+    seen: list[dict[str, Any]] = []
+
+    def on_progress(progress: dict[str, Any]) -> None:
+        seen.append(progress)
+        if progress["stage"]:
+            opened.set()
+
+    moved = admin.clock.advance("1d", on_progress=on_progress)
+    assert moved["to_ms"] == moved["from_ms"] + DAY_MS
+    assert seen[-1] == {"stage": "moving the clock", "done": DAY_MS, "total": DAY_MS, "unit": "ms"}
+
+
+def test_a_call_that_takes_too_long_names_its_job(
+    broker: Broker, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the caller's time; the job goes on, and a failure of it is the caller's when it waits."""
+    opened = threading.Event()
+    hold(broker, monkeypatch, opened)
+    with pytest.raises(AdminError, match=r"still under way.*/v1/jobs/\d+") as caught:
+        admin.call("POST", "/v1/clock/advance", {"by": "1d"}, query={"wait_ms": 0}, timeout_s=0.05)
+    assert caught.value.code == "timed-out"
+    job = admin.call("GET", "/v1/jobs")["jobs"][0]
+    assert job["state"] == "running"
+    opened.set()
+    assert admin.call("GET", job["href"], query={"wait_ms": 10_000})["state"] == "done"
+
+
+def hold(broker: Broker, monkeypatch: pytest.MonkeyPatch, opened: threading.Event) -> None:
+    """Have moves of the clock wait until somebody sets the event."""
+    import asyncio
+
+    real = broker.scheduler.settled
+
+    async def settled() -> list[str]:
+        await asyncio.to_thread(opened.wait, 20)
+        return await real()
+
+    monkeypatch.setattr(broker.scheduler, "settled", settled)
+
+
+def test_the_token_is_sent(tmp_path: Path) -> None:
+    """Given as text or by its file; without it the error says what is missing."""
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef\n")
+    file.chmod(0o600)
+    settings: Any = {
+        "diamant_http_listen": "127.0.0.1:0",
+        "diamant_http_token_file": str(file),
+        "diamant_clock": "manual",
+    }
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", **settings)) as broker:
+        address = broker.bootstrap_servers
+        with pytest.raises(AdminError, match="needs the broker's token") as caught:
+            Admin(address).clock.advance(1)
+        assert (caught.value.status, caught.value.code) == (401, "unauthorized")
+        assert Admin(address).clock.get()["kind"] == "manual"
+        assert Admin(address, token="0123456789abcdef").clock.advance(1)["stops"] == 1
+        assert Admin(address, token_file=str(file)).clock.advance(1)["stops"] == 1
+
+
+def test_the_status_of_a_broker(broker: Broker, admin: Admin) -> None:
+    """What it is, where it listens, its clock and its cleaner."""
+    found = admin.status()
+    assert found["listeners"] == [broker.bootstrap_servers]
+    assert found["http_address"] == broker.http_url.removeprefix("http://") if broker.http_url else False
+    assert found["clock"]["kind"] == "manual"
+    assert found["cleaner"]["mode"] == "prompt"
+    assert not found["is_stopping"]
+    assert found["offline"] == []
+    assert found["uptime_s"] >= 0
+
+
+def test_importing_it_costs_little() -> None:
+    """A program that is no broker gets neither the broker nor anything large with it."""
+    script = """
+import sys, diamant
+diamant.Admin("127.0.0.1:1")
+heavy = ("diamant.broker.broker", "aiohttp", "click", "rich", "kio", "numba", "numpy", "asyncio")
+print([name for name in heavy if name in sys.modules])
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,221 @@
+"""`diamant clock` and `diamant status`: against a broker in this process, and one that `diamant start` made."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.broker.broker import Broker
+from diamant.broker.cli import main
+from diamant.broker.commands.clock import time
+from diamant.broker.config import BrokerConfig
+from diamant.broker.verbs.duration import duration_text, parse_duration_ms
+from diamant.storage.log_directory import LoadFailure
+from tests.broker.broker_process import BrokerProcess
+from tests.broker.wire import WireClient
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker in its own thread, with HTTP and a clock that stands."""
+    config = BrokerConfig(
+        listen="127.0.0.1:0",
+        data_dir=tmp_path_factory.mktemp("command"),
+        diamant_http_listen="127.0.0.1:0",
+        diamant_clock="manual",
+    )
+    with Broker(config) as running:
+        running.call(running.clock.freeze())
+        yield running
+
+
+def run(broker: Broker, *words: str) -> Result:
+    """One command against the broker."""
+    return CliRunner().invoke(main, [*words, "-b", broker.bootstrap_servers])
+
+
+def test_advance_says_what_happened(broker: Broker) -> None:
+    """How far, and where the clock stands then; with --json as an object."""
+    before_ms = broker.clock.now_ms()
+    result = run(broker, "clock", "advance", "8d")
+    assert result.exit_code == 0
+    assert "advanced by 8d; what was due at 1 moment" in result.output
+    assert "ahead of the system's, frozen" in result.output
+    assert broker.clock.now_ms() == before_ms + 8 * DAY_MS
+    moved = json.loads(run(broker, "clock", "advance", "1h30m", "--sessions", "--json").output)
+    assert moved["to_ms"] == moved["from_ms"] + 5_400_000 == broker.clock.now_ms()
+
+
+def test_set_takes_times(broker: Broker) -> None:
+    """Milliseconds or ISO 8601; back is refused as a mistake of the caller's."""
+    target_ms = broker.clock.now_ms() + 1
+    assert run(broker, "clock", "set", str(target_ms)).exit_code == 0
+    assert broker.clock.now_ms() == target_ms
+    result = run(broker, "clock", "set", "2020-01-31T12:00:00Z")
+    assert result.exit_code == 2
+    assert "diamant: the clock shows" in result.stderr
+    assert broker.clock.now_ms() == target_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("0", 0),
+        ("1767225600123", 1_767_225_600_123),
+        ("2026-01-01", 1_767_225_600_000),
+        ("2026-01-01T00:00:00.123Z", 1_767_225_600_123),
+        ("2026-01-01T01:00:00+01:00", 1_767_225_600_000),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+    ],
+)
+def test_times_are_read_to_the_millisecond(text: str, expected_ms: int) -> None:
+    """In every form, in UTC unless a zone is given."""
+    assert time(text) == expected_ms
+
+
+@pytest.mark.parametrize(
+    "words", [("set", "tomorrow"), ("advance", "8 parsecs"), ("advance",), ("advance", "1d", "--nope"), ()]
+)
+def test_usage_is_checked_before_anybody_is_asked(words: tuple[str, ...]) -> None:
+    """Exit code 2, with what was expected."""
+    result = CliRunner().invoke(main, ["clock", *words])
+    assert result.exit_code == 2
+
+
+def test_freeze_resume_and_show(broker: Broker) -> None:
+    """They say what the clock shows, for people or as JSON."""
+    assert json.loads(run(broker, "clock", "resume", "--json").output)["is_frozen"] is False
+    assert "frozen" not in run(broker, "clock", "show").output
+    assert run(broker, "clock", "freeze").output.endswith("frozen\n")
+    shown = json.loads(run(broker, "clock", "show", "--json").output)
+    assert (shown["kind"], shown["now_ms"]) == ("manual", broker.clock.now_ms())
+
+
+def test_no_broker_is_one_line(tmp_path: Path) -> None:
+    """Exit code 1, no traceback."""
+    result = CliRunner().invoke(main, ["clock", "show", "-b", "127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("diamant: no Diamant broker answers: 127.0.0.1:1:")
+    assert result.stderr.count("\n") == 1
+    missing = CliRunner().invoke(main, ["clock", "show", "--token-file", str(tmp_path / "none")])
+    assert (missing.exit_code, missing.stderr) == (1, f"diamant: {tmp_path}/none: No such file or directory\n")
+
+
+def test_a_broker_with_the_systems_clock_refuses(tmp_path: Path) -> None:
+    """Exit code 1, and the line names the flag; showing it works."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
+    with Broker(config) as broker:
+        for words in (("advance", "8d"), ("set", "2099-01-01"), ("freeze",), ("resume",)):
+            result = run(broker, "clock", *words)
+            assert result.exit_code == 1
+            assert "--clock manual" in result.stderr
+        assert "the system's clock" in run(broker, "clock", "show").output
+
+
+def test_a_problem_on_the_way_is_exit_code_1(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock has moved, and what failed is named."""
+
+    async def failed() -> list[str]:
+        return ["retention"]
+
+    monkeypatch.setattr(broker.scheduler, "settled", failed)
+    result = run(broker, "clock", "advance", "1d")
+    assert result.exit_code == 1
+    assert "failed: retention" in result.output
+
+
+def test_status_shows_the_broker_and_its_cleaner(broker: Broker) -> None:
+    """Addresses, clock and compacted partitions, also as JSON."""
+
+    async def create() -> None:
+        async with WireClient(broker.bootstrap_servers) as wire:
+            for name in ("users", "orders"):
+                await wire.create(name, 2, cleanup_policy="compact")
+        await broker.clock.settled()
+
+    broker.call(create())
+    result = run(broker, "status")
+    assert result.exit_code == 0
+    assert broker.bootstrap_servers in result.output
+    assert "cleaner: mode prompt, 4 compacted partitions" in result.output
+    assert "users-1" in result.output
+    found = json.loads(run(broker, "status", "--json").output)
+    assert [one["topic"] for one in found["cleaner"]["partitions"]] == ["orders", "orders", "users", "users"]
+
+
+def test_status_of_a_broker_in_trouble(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 3: the answer is there, and it is not well."""
+    broken = LoadFailure("lost[red]", 3, OSError("no such disk"))
+    monkeypatch.setattr(broker.directory, "failures", [broken])
+    result = run(broker, "status")
+    assert result.exit_code == 3
+    assert "offline: lost[red]-3" in result.output
+
+
+def test_the_whole_way_with_processes(tmp_path: Path) -> None:
+    """`diamant start --clock manual`, `clock advance` by the command, SIGKILL, and a start: time has not gone back."""
+    settings = ("diamant.clock=manual", "diamant.http.listen=127.0.0.1:0")
+    data = tmp_path / "data"
+    shown = []
+    for run_number in range(2):
+        process = BrokerProcess(data, tmp_path / f"run{run_number}", settings=settings)
+        try:
+            address = process.wait_for_address()
+            words = ["clock", "advance", "8d"] if run_number == 0 else ["clock", "show"]
+            command = [sys.executable, "-m", "diamant.broker.cli", *words, "--json", "-b", address]
+            result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            assert result.returncode == 0, result.stderr
+            found = json.loads(result.stdout)
+            shown.append(found.get("clock", found))
+        finally:
+            process.kill()
+    assert shown[0]["ahead_ms"] >= 8 * DAY_MS - 60_000
+    assert shown[1]["now_ms"] >= shown[0]["now_ms"]
+    assert shown[1]["ahead_ms"] >= 8 * DAY_MS - 60_000
+
+
+def test_start_takes_the_flag() -> None:
+    """`--clock` is the configuration `diamant.clock`; other kinds of clock are a mistake."""
+    help_text = CliRunner().invoke(main, ["start", "--help"]).output
+    assert "--clock [system|manual]" in help_text
+    assert CliRunner().invoke(main, ["start", "--clock", "sun"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("8d", 8 * DAY_MS),
+        ("1h30m", 5_400_000),
+        ("1w 1d", 8 * DAY_MS),
+        ("90S", 90_000),
+        ("250ms", 250),
+        ("1m1ms", 60_001),
+    ],
+)
+def test_durations_are_read(text: str, expected_ms: int) -> None:
+    """Numbers with their units, one after the other."""
+    assert parse_duration_ms(text) == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "expected"),
+    [
+        (0, "0ms"),
+        (8 * DAY_MS, "8d"),
+        (5_400_000, "1h 30m"),
+        (90_061_001, "1d 1h"),
+        (-5_000, "-5s"),
+        (1_500, "1s 500ms"),
+    ],
+)
+def test_durations_are_written(duration_ms: int, expected: str) -> None:
+    """With their two largest units."""
+    assert duration_text(duration_ms) == expected

@@ -1,0 +1,160 @@
+"""Erasing over HTTP and on the command line, and the page for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.admin import Admin, AdminError
+from diamant.broker.broker import Broker
+from diamant.broker.commands.erase import erase
+from diamant.broker.commands.verify import verify
+from diamant.broker.config import BrokerConfig
+from diamant.cleaner.evidence import certificate as certificates
+from diamant.cleaner.evidence.page import certificate_page
+from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.protocol.records import Record, build_batch
+
+KEY = "customer-42"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker with HTTP, in a thread of its own, and a topic with the key in it."""
+    properties = {
+        "diamant.certificate.key.file": str(tmp_path / "certificate.key"),
+        "diamant.http.listen": "127.0.0.1:0",
+    }
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=properties)
+    with Broker(config) as running:
+        running.call(prepare(running))
+        yield running
+
+
+async def prepare(broker: Broker) -> None:
+    await broker.topics.create([broker.topics.check_new("users", 2, 1, None, {"cleanup.policy": "compact"})])
+    write(broker)
+
+
+def write(broker: Broker) -> None:
+    records = [Record(0, 1000, KEY.encode(), b"the first of two values"), Record(1, 1000, KEY.encode(), b"v2")]
+    broker.topics.log("users", 1).append_as_leader(memoryview(build_batch(records, codec=2)))
+
+
+def run(command: Any, *arguments: str) -> Result:
+    return CliRunner().invoke(command, [*arguments])
+
+
+def on(broker: Broker) -> list[str]:
+    return ["--bootstrap-server", broker.bootstrap_servers]
+
+
+def test_the_client_erases_and_verifies(broker: Broker) -> None:
+    """`Admin` gets the certificate, and has it checked with the public key that it pins."""
+    admin = Admin(broker.bootstrap_servers)
+    found = admin.erase(KEY, ["users"], reason="GDPR Art. 17")
+    assert (found["state"], found["certificate"]["is_evidence"]) == ("values-gone", True)
+    public_key = found["certificate"]["signature"]["public_key"]
+    assert admin.verify(found["certificate"], public_key=public_key)["is_valid"]
+    assert admin.verify(found["certificate"])["signature"] == "untrusted signer"
+    listed = admin.call("GET", "/v1/certificates")
+    assert [one["id"] for one in listed["certificates"]] == [found["id"]]
+    assert [one["id"] for one in listed["unfinished"]] == [found["id"]]
+    assert admin.call("GET", f"/v1/certificates/{found['id']}") == found["certificate"]
+    with pytest.raises(AdminError, match="no such certificate"):
+        admin.call("GET", "/v1/certificates/nothing")
+
+
+def test_the_command_erases_and_writes_certificate_and_page(broker: Broker, tmp_path: Path) -> None:
+    """Exit code 0; the certificate is verified by another command, with and without a broker."""
+    certificate, page, public = tmp_path / "c.json", tmp_path / "c.html", tmp_path / "public.pem"
+    outputs = ["--certificate", str(certificate), "--page", str(page)]
+    result = run(erase, "users", "--key", KEY, "--reason", "asked for", *outputs, *on(broker))
+    assert (result.exit_code, KEY in result.output) == (0, False), result.output
+    assert "values-gone" in result.output
+    public.write_text(SigningKey.load(str(tmp_path / "certificate.key")).public_pem)
+    pinned = ["--public-key", str(public)]
+    for arguments, code, word in (
+        ([*pinned, *on(broker)], 0, "valid"),
+        (on(broker), 3, "untrusted signer"),
+        ([*pinned, "--offline"], 0, "trusted"),
+        ([*pinned, "--data", str(tmp_path / "data"), "--key", KEY], 0, "holds"),
+        ([*pinned, "--data", str(tmp_path / "data"), "--secret", str(tmp_path / "certificate.key.secret")], 0, "holds"),
+    ):
+        result = run(verify, str(certificate), *arguments)
+        assert (result.exit_code, word in result.output) == (code, True), result.output
+    fields = json.loads(certificate.read_text())
+    certificate.write_text(json.dumps({**fields, "state": "key-gone"}))
+    result = run(verify, str(certificate), *pinned, "--offline")
+    assert (result.exit_code, "NOT VALID" in result.output) == (3, True)
+    certificate.write_text(certificate.read_text()[:500])
+    result = run(verify, str(certificate), *pinned, "--offline")
+    assert (result.exit_code, "cut off" in result.output) == (3, True)
+
+
+def test_the_command_asks_before_it_overrides_the_horizon(broker: Broker) -> None:
+    """Without an answer the values are gone and the tombstone stays; with --yes both go."""
+    result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", *on(broker))
+    assert (result.exit_code, "no group" in result.output) == (1, True), result.output
+    result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--yes", "--json", *on(broker))
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output[result.output.index("{") :])["state"] == "key-gone"
+
+
+def test_mistakes_are_one_line(broker: Broker) -> None:
+    """Exit code 2 for what is the user's, without the key."""
+    for arguments in (["users", "--reason", "r"], ["nothing", "--key", KEY, "--reason", "r"]):
+        result = run(erase, *arguments, *on(broker))
+        assert (result.exit_code, result.output.count("\n"), KEY in result.output) == (2, 1, False), result.output
+
+
+class Texts(HTMLParser):
+    """The tags and texts of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, _attributes: object) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_holds_nothing_but_itself_and_escapes_everything(broker: Broker) -> None:
+    """No scripts, no links to elsewhere; a reason is text, whatever it says."""
+    found = Admin(broker.bootstrap_servers).erase(KEY, ["users"], reason="<script>alert(1)</script> & more")
+    page = certificate_page(found["certificate"])
+    parsed = Texts()
+    parsed.feed(page)
+    assert not {"script", "img", "link", "iframe", "a"} & set(parsed.tags)
+    assert "<script>alert(1)</script> & more" in parsed.text
+    assert "http" not in page
+    for words in ("All values are gone", "does not cover", "backups", "users-1", "Merkle"):
+        assert words in parsed.text
+
+
+def test_the_canonical_form_is_one_and_holds_no_floats() -> None:
+    """Order and spaces do not matter; a float is refused, for its text is not the same everywhere."""
+    assert certificates.canonical({"b": [1, "ü"], "a": None}) == '{"a":null,"b":[1,"ü"]}'.encode()
+    with pytest.raises(TypeError):
+        certificates.canonical({"a": [{"b": 1.5}]})
+
+
+def test_the_merkle_root_is_that_of_rfc_6962() -> None:
+    """A different file, size, digest or order gives another root."""
+    leaves = [{"file": f"t-0/{number}.log", "size": number, "sha256": "ab" * 32} for number in range(7)]
+    roots = {certificates.merkle_root(leaves[:count]) for count in range(8)}
+    assert len(roots) == 8
+    assert certificates.merkle_root([]) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    for change in ({"file": "x"}, {"size": 9}, {"sha256": "cd" * 32}):
+        assert certificates.merkle_root([{**leaves[0], **change}, *leaves[1:]]) not in roots
+    assert certificates.merkle_root(leaves[::-1]) not in roots

@@ -1,0 +1,239 @@
+"""Jobs: calls that outlast a request, their progress, their bounds, and what becomes of them when the broker stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker import http_jobs
+from diamant.broker.broker import Broker
+from diamant.broker.config import BrokerConfig
+from diamant.broker.http_jobs import DONE, FAILED, RUNNING, Jobs
+from diamant.broker.verbs.errors import NotFound, NotPossible, TooMany
+from diamant.broker.verbs.progress import Progress
+from tests.broker.groups.offset_requests import wait_until
+from tests.broker.http_asking import ask
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker with HTTP and a clock that can be moved."""
+    config = BrokerConfig(
+        listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0", diamant_clock="manual"
+    )
+    async with Broker(config) as running:
+        yield running
+
+
+class Work:
+    """Something that takes as long as a test wants."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.get_running_loop().create_future()
+
+    async def run(self, progress: Progress) -> dict[str, Any]:
+        """Tell of progress and wait."""
+        progress.begin("working", 10, "steps")
+        progress.advance(3)
+        result: dict[str, Any] = await self.ended
+        return result
+
+
+async def done(_progress: Progress) -> dict[str, Any]:
+    """A job that is over at once."""
+    return {"answer": 42}
+
+
+def failing(error: Exception) -> Callable[[Progress], Awaitable[dict[str, Any]]]:
+    """A job that fails."""
+
+    async def fail(_progress: Progress) -> dict[str, Any]:
+        raise error
+
+    return fail
+
+
+async def test_a_job_tells_how_far_it_is() -> None:
+    """Running with its progress, then done with its result; a wait ends with the job, or after its time."""
+    jobs, work = Jobs(), Work()
+    job = jobs.begin("POST /v1/compact", work.run)
+    await jobs.wait(job, 1)
+    assert (job.state, job.to_fields()["result"]) == (RUNNING, None)
+    assert job.progress.to_fields() == {"stage": "working", "done": 3, "total": 10, "unit": "steps"}
+    waiting = asyncio.ensure_future(jobs.wait(job, 60_000))
+    work.ended.set_result({"answer": 42})
+    await waiting
+    assert (job.state, job.to_fields()["result"]) == (DONE, {"answer": 42})
+    assert job.ended_ms is not None
+    assert jobs.get(job.id) is job
+
+
+async def test_a_job_that_fails_keeps_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """A refusal as it is; of what nobody expected only that it was so, and the log has the rest."""
+    jobs = Jobs()
+    refused = jobs.begin("POST /v1/a", failing(NotPossible("the topic is not compacted")))
+    broken = jobs.begin("POST /v1/b", failing(RuntimeError("customer-42")))
+    await jobs.wait(refused, 1000)
+    await jobs.wait(broken, 1000)
+    assert refused.state == broken.state == FAILED
+    assert refused.error == {"error": "the topic is not compacted", "code": "not-possible", "status": 409}
+    assert broken.error == {"error": "internal error, see the broker's log", "code": "internal", "status": 500}
+    assert "customer-42" not in str(broken.to_fields())
+    assert "POST /v1/b, failed" in caplog.text
+
+
+async def test_jobs_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest that are over are forgotten; as long as all of them run no other begins."""
+    monkeypatch.setattr(http_jobs, "MAX_JOBS", 3)
+    jobs = Jobs()
+    works = [Work() for _ in range(3)]
+    running = [jobs.begin("POST /v1/a", work.run) for work in works]
+    await asyncio.sleep(0)
+    with pytest.raises(TooMany, match="3 jobs"):
+        jobs.begin("POST /v1/a", done)
+    works[1].ended.set_result({})
+    await jobs.wait(running[1], 1000)
+    latest = jobs.begin("POST /v1/a", done)
+    await jobs.wait(latest, 1000)
+    assert [job.id for job in jobs.list()] == [latest.id, running[2].id, running[0].id]
+    with pytest.raises(NotFound):
+        jobs.get(running[1].id)
+    await jobs.close()
+
+
+async def test_results_are_not_kept_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may hold keys: what the caller was answered with goes at once, what nobody fetches after a while."""
+    monkeypatch.setattr(http_jobs, "RESULT_KEEP_S", 0.001)
+    jobs = Jobs()
+    job = jobs.begin("POST /v1/a", done)
+    await jobs.wait(job, 1000)
+    assert jobs.take_result(job) == {"answer": 42}
+    assert (job.state, job.to_fields()["result"], job.to_fields()["is_result_kept"]) == (DONE, None, False)
+    job = jobs.begin("POST /v1/a", done)
+    await wait_until(lambda: job.state == DONE and not job.to_fields()["is_result_kept"])
+    await jobs.close()
+
+
+async def test_results_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old jobs go with their results when these grow too large, the latest and those under way stay."""
+    monkeypatch.setattr(http_jobs, "MAX_RESULT_BYTES", 1000)
+    jobs, work = Jobs(), Work()
+    running = jobs.begin("POST /v1/a", work.run)
+
+    async def large(_progress: Progress) -> dict[str, Any]:
+        return {"text": "x" * 600}
+
+    for _ in range(5):
+        latest = jobs.begin("POST /v1/a", large)
+        await jobs.wait(latest, 1000)
+    assert [job.id for job in jobs.list()] == [latest.id, running.id]
+    await jobs.close()
+
+
+async def test_too_many_who_wait_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that they do not take all connections."""
+    monkeypatch.setattr(http_jobs, "MAX_WAITERS", 1)
+    jobs, work = Jobs(), Work()
+    job = jobs.begin("POST /v1/a", work.run)
+    first = asyncio.ensure_future(jobs.wait(job, 60_000))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await jobs.wait(job, 60_000)
+    assert not first.done()
+    work.ended.set_result({})
+    await first
+
+
+async def test_jobs_end_with_the_broker() -> None:
+    """Those under way are cancelled and say so; none begins after that."""
+    jobs, work = Jobs(), Work()
+    job = jobs.begin("POST /v1/a", work.run)
+    await jobs.close()
+    assert (job.state, job.error) == (FAILED, {"error": "the broker stops", "code": "stopping", "status": 503})
+    with pytest.raises(asyncio.CancelledError):
+        jobs.begin("POST /v1/a", done)
+
+
+# -- over HTTP -----------------------------------------------------------------------------------------------------------
+
+
+async def hold(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> asyncio.Future[list[str]]:
+    """Have moves of the clock wait until the future is done."""
+    opened: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+    real = broker.scheduler.settled
+
+    async def settled() -> list[str]:
+        await asyncio.shield(opened)
+        return await real()
+
+    monkeypatch.setattr(broker.scheduler, "settled", settled)
+    return opened
+
+
+async def test_a_quick_call_is_answered_with_its_result(broker: Broker) -> None:
+    """A job that is over in time shows only in the list of jobs."""
+    answer = await ask(broker, "POST", "/v1/clock/advance", {"by": "8d"})
+    assert answer.status == 200
+    assert answer.json["to_ms"] - answer.json["from_ms"] == 8 * 86_400_000
+    (job,) = (await ask(broker, "GET", "/v1/jobs")).json["jobs"]
+    assert (await ask(broker, "GET", job["href"])).json["is_result_kept"] is False
+    assert (job["verb"], job["state"], "result" in job) == ("POST /v1/clock/advance", "done", False)
+
+
+async def test_a_long_call_goes_on_as_a_job(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """202 and where to look; there a wait ends with the job, and the result is the one that the call would have had."""
+    opened = await hold(broker, monkeypatch)
+    answer = await ask(broker, "POST", "/v1/clock/advance?wait_ms=0", {"by": "8d"})
+    assert (answer.status, answer.headers["location"]) == (202, answer.json["href"])
+    assert (await ask(broker, "GET", answer.json["href"])).json["state"] == "running"
+    waiting = asyncio.ensure_future(ask(broker, "GET", f"{answer.json['href']}?wait_ms=60000"))
+    await asyncio.sleep(0)
+    opened.set_result([])
+    job = (await waiting).json
+    assert job["state"] == "done"
+    assert job["result"]["to_ms"] == job["result"]["from_ms"] + 8 * 86_400_000
+    assert job["progress"] == {"stage": "moving the clock", "done": 691_200_000, "total": 691_200_000, "unit": "ms"}
+
+
+async def test_a_wait_outlasts_the_time_of_a_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection is cut after its time, but one that waits for a job lives for so much longer."""
+    from diamant.broker import http_routes
+
+    monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 0.3)
+    opened = await hold(broker, monkeypatch)
+    asyncio.get_running_loop().call_later(0.6, opened.set_result, [])
+    answer = await ask(broker, "POST", "/v1/clock/advance?wait_ms=5000", {"by": "8d"})
+    assert answer.status == 200
+
+
+async def test_a_broker_that_stops_answers_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """503, at once, not a connection that hangs."""
+    config = BrokerConfig(
+        listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0", diamant_clock="manual"
+    )
+    async with Broker(config) as broker:
+        await ask(broker, "GET", "/v1/clock")
+        await hold(broker, monkeypatch)
+        begun = asyncio.ensure_future(ask(broker, "POST", "/v1/clock/advance?wait_ms=60000", {"by": "8d"}))
+        while not (await ask(broker, "GET", "/v1/jobs")).json["jobs"]:
+            await asyncio.sleep(0)
+    answer = await begun
+    assert (answer.status, answer.json["code"]) == (503, "stopping")
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/0", "/v1/jobs/x", "/v1/jobs/99999999999999999999", "/v1/jobs/"])
+async def test_an_unknown_job_is_not_found(broker: Broker, path: str) -> None:
+    """404, with how many are remembered."""
+    assert (await ask(broker, "GET", path)).status == 404
+
+
+@pytest.mark.parametrize("wait", ["-1", "60001", "x", "", "1.5", "5&wait_ms=5"])
+async def test_a_wait_has_limits(broker: Broker, wait: str) -> None:
+    """400 for what is no time, or too long; nothing is begun."""
+    answer = await ask(broker, "POST", f"/v1/clock/advance?wait_ms={wait}", {"by": "8d"})
+    assert (answer.status, answer.json["code"]) == (400, "bad-argument")
+    assert (await ask(broker, "GET", "/v1/jobs")).json["jobs"] == []

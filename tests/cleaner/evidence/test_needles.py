@@ -1,0 +1,80 @@
+"""The search for byte strings of which only digests are kept."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from diamant.cleaner.evidence.needles import KEY, MIN_BYTES, VALUE, Needle, Needles, Sample, keyed_digest, quick_hash
+
+SECRET = b"s" * 32
+
+
+@pytest.mark.parametrize("has_sample", [False, True])
+def test_a_needle_is_found_wherever_it_begins(has_sample: bool) -> None:
+    """At any position and of any size from 12 bytes on, at both ends too."""
+    rng = random.Random(7)
+    for size in [*range(MIN_BYTES, 40), 1000]:
+        data = rng.randbytes(size)
+        sample = None
+        if has_sample:
+            sample = Sample()
+            sample.add(data[: size // 2] * 20)
+        needles = Needles(SECRET)
+        digest = needles.add(VALUE, data, sample)
+        for before in range(9):
+            for after in (0, 1, 5):
+                hits = needles.find(b"x" * before + data + b"y" * after)
+                assert [(hit.start, hit.needle.digest) for hit in hits] == [(before, digest)], (size, before, after)
+
+
+def test_a_needle_across_two_slices_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plain search looks at the data in slices; none of them hides what lies on its edge."""
+    monkeypatch.setattr("diamant.cleaner.evidence.needles.SLICE_BYTES", 64)
+    needles = Needles(SECRET)
+    needles.add(VALUE, b"0123456789abcdef")
+    for before in range(200):
+        assert [hit.start for hit in needles.find(b"." * before + b"0123456789abcdef" + b"." * 70)] == [before]
+
+
+def test_short_strings_are_not_searched_for() -> None:
+    """What is everywhere says nothing."""
+    needles = Needles(SECRET)
+    assert needles.add(VALUE, b"{}") == keyed_digest(SECRET, b"{}")
+    assert len(needles) == 0
+    assert needles.find(b"{}" * 100) == []
+
+
+def test_bytes_that_only_begin_alike_are_not_found() -> None:
+    """All of a needle has to be there, not its span alone."""
+    needles = Needles(SECRET)
+    needles.add(VALUE, b'{"customer": "Anna Schmidt"}')
+    assert needles.find(b'{"customer": "Anna Schmitt"}') == []
+    assert needles.find(b'{"customer": "Anna Schmidt"') == []
+
+
+def test_the_fields_of_a_needle_make_it_again() -> None:
+    """A search that goes on after a restart finds the same, and does not need the bytes."""
+    needles = Needles(SECRET)
+    needles.add(KEY, b"customer-0000042")
+    again = Needles(SECRET)
+    for needle in needles:
+        assert b"customer-0000042" not in repr(needle.to_fields()).encode()
+        again.add_needle(Needle.from_fields(needle.to_fields()))
+    assert [hit.start for hit in again.find(b"...customer-0000042")] == [3]
+
+
+def test_the_rarest_span_is_chosen() -> None:
+    """What all values share makes the search slow, so it is not what is looked for."""
+    sample = Sample()
+    for number in range(200):
+        sample.add(b'{"schema": "v1", "type": "customer", "number": %06d}' % number)
+    needles = Needles(SECRET)
+    needles.add(VALUE, b'{"schema": "v1", "type": "customer", "name": "Zoe Quist"}', sample)
+    assert next(iter(needles)).span not in b'{"schema": "v1", "type": "customer", "number": 000000}'
+
+
+def test_the_quick_hash_tells_the_zeros_that_fill_up_a_word() -> None:
+    """Sizes count: bytes with zeros behind them are other bytes."""
+    assert len({quick_hash(b"abc" + b"\0" * count) for count in range(20)}) == 20

@@ -1,0 +1,263 @@
+"""The certifying scan: everything in a data directory, whatever it is called, however it is packed."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.evidence import record_search
+from diamant.cleaner.evidence.needles import KEY, Needles
+from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
+from diamant.cleaner.evidence.record_search import RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, VALUE, Subject
+from diamant.cleaner.evidence.scan import (
+    INCONCLUSIVE,
+    KEY_GONE,
+    VALUES_GONE,
+    VALUES_PRESENT,
+    LogEnd,
+    ScanReport,
+    scan_directory,
+)
+from diamant.protocol.records import Header, Record, build_batch
+from diamant.storage.env import RealEnv
+from tests.builder import make_message, make_wrapper
+
+PERSON = b'{"name": "Anna Schmidt", "city": "Bern"}'
+TOPIC = ("users", 0)
+END = 1 << 40
+
+
+def subject(key: bytes = b"customer-42", *values: bytes) -> Subject:
+    """What is looked for in the topic users."""
+    needles = Needles(b"s" * 32)
+    needles.add(KEY, key)
+    for value in values or (PERSON,):
+        needles.add(VALUE_NEEDLE, value)
+    return Subject(key, frozenset({"users"}), needles)
+
+
+def put(directory: Path, name: str, *batches: bytes | bytearray) -> Path:
+    """Write a file below the data directory."""
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(batches))
+    return path
+
+
+def record(key: bytes | None, value: bytes | None, offset: int = 0, *headers: Header) -> Record:
+    return Record(offset, 1000, key, value, headers)
+
+
+def scan(directory: Path, looked_for: Subject | None = None, **options: Any) -> ScanReport:
+    return scan_directory(RealEnv(), str(directory), looked_for or subject(), options.pop("ends", {}), **options)
+
+
+def state(report: ScanReport, looked_for: Subject | None = None, end: int = END) -> str:
+    return report.state(TOPIC, end, (looked_for or subject()).key_digest.hex())
+
+
+def whats(report: ScanReport) -> list[str]:
+    return sorted(one.what for one in report.findings)
+
+
+LOG = "users-0/00000000000000000000.log"
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("stage", ["", ".deleted", ".swap", ".cleaned"])
+def test_a_value_is_found_in_every_codec_and_stage(tmp_path: Path, stage: str, codec: int, is_compiled: bool) -> None:
+    """In segments in use, in those that wait to be deleted, and in the cleaner's own."""
+    others = [record(b"customer-%d" % number, b"x" * 40, number) for number in range(20)]
+    batch = build_batch([*others, record(b"customer-42", PERSON, 20)], codec=codec)
+    put(tmp_path, LOG + stage, build_batch(others, codec=codec), batch)
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert whats(report) == [VALUE]
+    assert report.findings[0].offset == 20
+    assert state(report) == VALUES_PRESENT
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [0, 1, 2, 3])
+def test_a_value_is_found_in_the_old_formats(tmp_path: Path, magic: int, codec: int) -> None:
+    """Magic 0 and 1, plain and wrapped."""
+    if codec:
+        data = make_wrapper(magic, codec, [record(b"a", b"b", 0), record(b"customer-42", PERSON, 1)])
+    else:
+        data = make_message(magic, 1, b"customer-42", PERSON)
+    put(tmp_path, LOG, data)
+    assert state(scan(tmp_path)) == VALUES_PRESENT
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_nothing_is_found_where_nothing_is(tmp_path: Path, is_compiled: bool) -> None:
+    """A tombstone of another key, or the key as a part of one, is none."""
+    batch = build_batch([record(b"customer-43", None), record(b"customer-421", b"y" * 50, 1), record(None, b"", 2)])
+    put(tmp_path, LOG, batch)
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert (state(report), whats(report)) == (KEY_GONE, [])
+    assert (report.counts.batches, report.counts.records) == (1, 3)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_tombstone_names_the_key_still(tmp_path: Path, is_compiled: bool) -> None:
+    """Its horizon is told, from the batch that has one."""
+    put(tmp_path, LOG, build_batch([record(b"customer-42", None, 3)], delete_horizon_ms=777))
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert whats(report) == [TOMBSTONE]
+    assert report.tombstones(TOPIC, END)[0].horizon_ms == 777
+    assert state(report) == VALUES_GONE
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_the_same_bytes_under_another_key_are_named(tmp_path: Path, is_compiled: bool) -> None:
+    """As a value, within one, in a header; they do not keep the key's own values from being gone."""
+    put(
+        tmp_path,
+        "orders-0/00000000000000000000.log",
+        build_batch(
+            [
+                record(b"order-1", b'{"customer": ' + PERSON + b"}"),
+                record(b"order-2", b"-", 1, Header("who", PERSON)),
+                record(b"customer-42", b"z", 2),
+            ],
+            codec=4,
+        ),
+    )
+    put(tmp_path, LOG, build_batch([record(b"customer-7", PERSON)]))
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert whats(report) == sorted([SAME_BYTES] * 3 + [SAME_KEY])
+    assert {one.field for one in report.findings if one.what == SAME_BYTES} == {"value", "header"}
+    assert state(report) == KEY_GONE
+
+
+def test_bytes_outside_of_records_are_inconclusive(tmp_path: Path) -> None:
+    """In an index, say: nobody can tell whose they are."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    put(tmp_path, "users-0/00000000000000000000.index", b"...." + PERSON + b"..")
+    report = scan(tmp_path)
+    assert whats(report) == [RAW]
+    assert state(report) == INCONCLUSIVE
+
+
+def test_a_file_that_belongs_to_nobody_is_searched(tmp_path: Path) -> None:
+    """Also in directories that are no partition's."""
+    put(tmp_path, "notes.txt", PERSON)
+    put(tmp_path, "some/where/else", b"12345" + PERSON)
+    assert sorted(one.file for one in scan(tmp_path).astray) == ["notes.txt", "some/where/else"]
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
+        lambda data: data + b"\0" * 30,
+        lambda data: data[:16] + b"\x07" + data[17:],
+    ],
+    ids=["cut", "bit", "zeros", "magic"],
+)
+def test_what_cannot_be_read_is_never_clean(tmp_path: Path, spoil: Any, is_compiled: bool) -> None:
+    """A torn, changed or unknown batch: nobody can say what was in it."""
+    batch = bytes(build_batch([record(b"customer-%d" % number, b"v" * 30, number) for number in range(9)], codec=1))
+    put(tmp_path, LOG, spoil(batch))
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert state(report) == INCONCLUSIVE
+    assert report.unreadable[0].file == LOG
+
+
+def test_damage_in_another_topic_is_reported_and_no_more(tmp_path: Path) -> None:
+    """It says nothing about the topics of the request."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    put(tmp_path, "other-0/00000000000000000000.log", b"garbage" * 10)
+    report = scan(tmp_path)
+    assert (state(report), len(report.unreadable)) == (KEY_GONE, 1)
+
+
+def test_a_log_in_use_is_scanned_up_to_its_recorded_end(tmp_path: Path) -> None:
+    """What was appended later, and segments begun later, claim nothing."""
+    first = bytes(build_batch([record(b"a", b"b")]))
+    put(tmp_path, LOG, first, build_batch([record(b"customer-42", PERSON, 1)]))
+    put(tmp_path, "users-0/00000000000000000002.log", build_batch([record(b"customer-42", PERSON, 2)]))
+    report = scan(tmp_path, ends={TOPIC: LogEnd(1, 0, len(first))})
+    assert (state(report), report.later) == (KEY_GONE, 1)
+
+
+def test_a_write_behind_the_claim_is_named(tmp_path: Path) -> None:
+    """It does not make the claim false, and is not hidden."""
+    put(tmp_path, LOG, build_batch([record(b"customer-42", None, 5), record(b"customer-42", PERSON, 6)]))
+    report = scan(tmp_path)
+    assert state(report, end=6) == VALUES_GONE
+    assert [one.offset for one in report.written_since(TOPIC, 6)] == [6]
+    assert state(report, end=7) == VALUES_PRESENT
+
+
+def test_a_directory_that_was_set_aside_counts_whole(tmp_path: Path) -> None:
+    """A partition that waits to be deleted, or that nobody claims, has no claim's end."""
+    for name in ("users-0.%s-stray" % ("a" * 32), "users-0.%s-delete" % ("b" * 32)):
+        put(tmp_path, f"{name}/00000000000000000000.log", build_batch([record(b"customer-42", PERSON, 9)]))
+        assert state(scan(tmp_path), end=0) == VALUES_PRESENT
+
+
+def test_a_segment_that_is_renamed_meanwhile_is_not_missed(tmp_path: Path) -> None:
+    """The directory is listed again until nothing in it is new."""
+    path = put(tmp_path, LOG, build_batch([record(b"customer-42", PERSON)]))
+    put(tmp_path, "aaa-0/00000000000000000000.log", build_batch([record(b"a", b"b" * 5000)]))
+
+    def advance(_done: int, _total: int) -> None:
+        # The large file comes first: when it is read the other one has been listed.
+        if path.exists():
+            path.rename(path.with_suffix(".log.deleted"))
+
+    report = scan(tmp_path, advance=advance, threads=1)
+    assert report.vanished == 1
+    assert state(report) == VALUES_PRESENT
+
+
+def test_a_key_that_is_everywhere_is_found_where_it_is_a_key(tmp_path: Path) -> None:
+    """`42` and `{}` in values and headers mean nothing."""
+    looked_for = subject(b"42", b"{}")
+    put(tmp_path, LOG, build_batch([record(b"42", b"{}"), record(b"7", b"42 {}", 1, Header("42", b"42"))]))
+    assert whats(scan(tmp_path, looked_for)) == [VALUE]
+
+
+def test_thousands_of_values_are_not_taken_for_none(tmp_path: Path) -> None:
+    """Findings are listed up to a bound, and count beyond it."""
+    records = [record(b"customer-42", b"v", offset) for offset in range(record_search.MAX_LISTED + 10)]
+    put(tmp_path, LOG, build_batch(records))
+    report = scan(tmp_path)
+    assert report.unlisted_values == {TOPIC: 10}
+    assert state(report, end=0) == VALUES_PRESENT
+
+
+def test_only_the_digest_of_the_key_is_enough(tmp_path: Path) -> None:
+    """Whoever verifies with the secret need not know the key."""
+    known = subject()
+    unknown = Subject(None, known.topics, known.needles, known.key_digest)
+    put(tmp_path, LOG, build_batch([record(b"customer-42", PERSON)], codec=3))
+    assert state(scan(tmp_path, unknown)) == VALUES_PRESENT
+
+
+def test_both_engines_find_the_same_in_random_logs(tmp_path: Path) -> None:
+    """Whatever the sizes, codecs, headers and needles are."""
+    rng = random.Random(20)
+    for index in range(30):
+        directory = tmp_path / str(index)
+        batches, offset = [], 0
+        for _ in range(rng.randrange(1, 8)):
+            records = []
+            for _ in range(rng.randrange(1, 20)):
+                value = rng.choice([None, b"", PERSON, b"." * rng.randrange(30) + PERSON, rng.randbytes(20)])
+                headers = (Header("h", rng.choice([None, PERSON, b"z"])),) * rng.randrange(3)
+                records.append(record(rng.choice([None, b"", b"customer-42", b"k"]), value, offset, *headers))
+                offset += 1
+            batches.append(build_batch(records, codec=rng.randrange(5), is_transactional=rng.random() < 0.2))
+        put(directory, rng.choice([LOG, "orders-1/00000000000000000000.log"]), *batches)
+        plain, compiled = scan(directory, is_compiled=False), scan(directory, is_compiled=True)
+        assert sorted(plain.findings, key=repr) == sorted(compiled.findings, key=repr), index
+        assert plain.counts.records == compiled.counts.records
+        assert plain.counts.decompressed_bytes <= compiled.counts.decompressed_bytes
