@@ -10,86 +10,75 @@ Source: KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commitOffset.
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
-from diamant.broker.groups.coordinator import NO_RETENTION_MS
 from diamant.broker.groups.offsets import OffsetCommit
 from diamant.broker.server import Answer
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.schemas import decode_request, encode_response_fields
+from diamant.protocol.offset_commit import (
+    FIRST_WITH_TOPIC_ID,
+    CommittedTopicResult,
+    OffsetCommitRequest,
+    decode_offset_commit_request,
+    encode_offset_commit_response,
+)
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
 KEY = 8
-LAST_WITH_RETENTION_TIME = 4
-FIRST_WITH_LEADER_EPOCH = 6
-FIRST_WITH_INSTANCE_ID = 7
-FIRST_WITH_TOPIC_ID = 10
 
 CODES = {ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR}
 """Errors of the log that have another name for clients (CoordinatorOperationExceptionHelper)."""
 
-_MILLISECOND = timedelta(milliseconds=1)
 
-
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> Answer:
     """Commit; the offsets count when the answer goes out."""
     version = context.api_version
     has_ids = version >= FIRST_WITH_TOPIC_ID
-    has_epochs = version >= FIRST_WITH_LEADER_EPOCH
     by_name, by_id, images = broker.topics.by_name, broker.topics.by_id, broker.topics.image.topics
-    answers: list[dict[str, Any]] = []
+    answers: list[CommittedTopicResult] = []
     commits: list[OffsetCommit] = []
-    pending: list[dict[str, int]] = []  # the answers to `commits`
-    for wanted in request.topics:
+    places: list[tuple[list[tuple[int, int]], int]] = []  # where the result of each of `commits` belongs
+    for name, topic_id, partitions in request.topics:
         if has_ids:
-            topic = None if wanted.topic_id is None else by_id.get(wanted.topic_id)
+            topic = None if topic_id is None else by_id.get(topic_id)
             code = ErrorCode.UNKNOWN_TOPIC_ID
         else:
-            topic = by_name.get(wanted.name)
+            topic = by_name.get(name)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        known = () if topic is None else images[topic.name].partitions
-        results: list[dict[str, int]] = []
-        for partition in wanted.partitions:
-            index = partition.partition_index
-            result: dict[str, int] = {"partition_index": index}
-            results.append(result)
-            if topic is None or index not in known:
-                result["error_code"] = code if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            epoch = partition.committed_leader_epoch if has_epochs else -1
-            metadata = partition.committed_metadata or ""
-            offset = partition.committed_offset
-            commits.append(OffsetCommit(topic.name, index, offset, epoch, metadata, topic.topic_id))
-            pending.append(result)
-        answers.append({"topic_id": wanted.topic_id} if has_ids else {"name": wanted.name})
-        answers[-1]["partitions"] = results
+        results: list[tuple[int, int]] = []
+        answers.append(CommittedTopicResult(name, topic_id, results))
+        if topic is None:
+            results += [(each.partition, code) for each in partitions]
+            continue
+        known = images[topic.name].partitions
+        for index, offset, leader_epoch, metadata in partitions:
+            if index in known:
+                commits.append(OffsetCommit(topic.name, index, offset, leader_epoch, metadata or "", topic.topic_id))
+                places.append((results, len(results)))
+            results.append((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     if commits or not answers:
-        for result, code in zip(pending, _commit(broker, version, request, commits), strict=True):
-            result["error_code"] = code
-    return encode_response_fields(KEY, version, {"topics": answers})
+        for (results, number), code in zip(places, _commit(broker, version, request, commits), strict=True):
+            results[number] = (results[number][0], code)
+    return encode_offset_commit_response(version, answers)
 
 
-def _commit(broker: Broker, version: int, request: Any, commits: list[OffsetCommit]) -> list[ErrorCode]:
-    retention_ms = NO_RETENTION_MS
-    if version <= LAST_WITH_RETENTION_TIME:
-        retention_ms = request.retention_time // _MILLISECOND
+def _commit(broker: Broker, version: int, request: OffsetCommitRequest, commits: list[OffsetCommit]) -> list[ErrorCode]:
     try:
         return broker.groups.commit(
             request.group_id,
             commits,
             member_id=request.member_id,
-            instance_id=request.group_instance_id if version >= FIRST_WITH_INSTANCE_ID else None,
-            generation=request.generation_id_or_member_epoch,
+            instance_id=request.group_instance_id,
+            generation=request.generation,
             version=version,
-            retention_ms=retention_ms,
+            retention_ms=request.retention_time_ms,
         )
     except REQUEST_ERRORS as error:
         code = ErrorCode(error_of(error)[0])
         return [CODES.get(code, code)] * len(commits)
 
 
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)
+API = Api(KEY, decode_offset_commit_request, handle)

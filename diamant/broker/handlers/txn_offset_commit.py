@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.handlers.offset_commit import CODES
 from diamant.broker.server import Answer
 from diamant.broker.topics import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ErrorCode
@@ -53,7 +54,8 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
             results = _commit(broker, context.api_version, request, commits)
             codes.update(((each.topic, each.partition), code) for each, code in zip(commits, results, strict=True))
         except REQUEST_ERRORS as error:
-            codes.update(dict.fromkeys(((each.topic, each.partition) for each in commits), error_of(error)[0]))
+            code = ErrorCode(error_of(error)[0])
+            codes.update(dict.fromkeys(((each.topic, each.partition) for each in commits), CODES.get(code, code)))
     return encode_response_fields(
         KEY,
         context.api_version,
