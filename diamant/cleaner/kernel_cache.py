@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., object]")
 
 _HERE = Path(__file__).parent
-_SOURCES = ("kernel_cache.py", "native.py", "kernels.py", "record_kernels.py", "map_kernels.py", "rewrite_kernels.py")
+_SOURCES = (
+    "kernel_cache.py",
+    "native.py",
+    "kernels.py",
+    "record_kernels.py",
+    "map_kernels.py",
+    "rewrite_kernels.py",
+    "evidence/search_kernels.py",
+)
 
 
 @cache

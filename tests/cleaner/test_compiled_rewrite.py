@@ -515,6 +515,7 @@ def test_another_version_of_the_kernels_has_another_cache(tmp_path: Path, monkey
     find = kernel_cache.cache_directory.__wrapped__
     before = find()
     for name in kernel_cache._SOURCES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes((kernel_cache._HERE / name).read_bytes())
     monkeypatch.setattr(kernel_cache, "_HERE", tmp_path)
     assert find() == before
