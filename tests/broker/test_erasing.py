@@ -58,7 +58,9 @@ def clock_of(broker: Broker) -> SettableClock:
 
 
 async def create(broker: Broker, name: str = "users", partitions: int = 1, **configs: str) -> None:
-    values = {"cleanup.policy": "compact", "internal.segment.bytes": "1000", **configs}
+    # The cleaner does nothing by itself: what is there when an erasure begins is what the test has written.
+    own = {"cleanup.policy": "compact", "internal.segment.bytes": "1000", "min.cleanable.dirty.ratio": "1.0"}
+    values = {**own, **configs}
     await broker.topics.create([broker.topics.check_new(name, partitions, 1, None, values)])
 
 

@@ -313,6 +313,7 @@ class KafkaPython:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own making
+@pytest.mark.slow
 def test_kafka_python_shares_and_takes_over(diamant_broker: Broker, diamant_topic: str) -> None:
     """Two consumers share the partitions; one leaves, the other takes over from the committed offsets."""
     broker = diamant_broker

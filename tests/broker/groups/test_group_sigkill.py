@@ -117,7 +117,7 @@ async def run(directory: Path, kills: int, rng: random.Random) -> None:
         print(f"{broker.kills} kills, {time.monotonic() - started_s:.1f} s in all")
 
 
-@pytest.mark.parametrize("kills", [FEW, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [pytest.param(FEW, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.long)])
 async def test_groups_survive_sigkill(tmp_path: Path, kills: int) -> None:
     """No committed offset goes back below what was acknowledged; after every restart each member has partitions again."""
     seed = int(os.environ.get("DIAMANT_SIGKILL_SEED") or random.SystemRandom().randrange(1 << 32))
