@@ -9,6 +9,9 @@ from hypothesis import settings
 
 from tests import effort
 
+LARGE_TABLE = 8
+"""A test with more parameters than this is tried with every sixth of them in a quick run."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--long` adds what takes minutes."""
@@ -16,11 +19,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked long, unless it is asked for."""
-    if config.getoption("--long"):
-        return
-    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
-    items[:] = [item for item in items if not item.get_closest_marker("long")]
+    """Leave out what is marked long, unless it is asked for, and in a quick run most rows of large tables."""
+    if not config.getoption("--long"):
+        _keep(config, items, [item for item in items if not item.get_closest_marker("long")])
+    if effort.is_quick():
+        tables: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        kept = {
+            item
+            for name, rows in tables.items()
+            for item in (effort.some(rows, every=6, seed=len(name)) if len(rows) > LARGE_TABLE else rows)
+        }
+        _keep(config, items, [item for item in items if item in kept])
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    there = set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item not in there])
+    items[:] = kept
 
 
 def pytest_configure(config: pytest.Config) -> None:
