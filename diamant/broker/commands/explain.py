@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
-from diamant.broker.commands.reading import time_text
+from diamant.broker.commands.reading import counted, time_text
 from diamant.broker.verbs.duration import duration_text
 from diamant.broker.verbs.errors import BadArgument
 from diamant.broker.verbs.record_key import key_from_options
@@ -101,7 +101,7 @@ def _heading(console: Console, one: Mapping[str, Any]) -> None:
     policy = one["cleanup_policy"] or "none"
     console.print(
         f"\n[bold]{escape(one['topic'])}-{one['partition']}[/]: policy {policy}, offsets {one['log_start_offset']:,} to "
-        f"{one['log_end_offset']:,}, {clean}, {one['segments']} segments, {one['bytes']:,} bytes"
+        f"{one['log_end_offset']:,}, {clean}, {counted(one['segments'], 'segment')}, {counted(one['bytes'], 'byte')}"
     )
 
 

@@ -10,7 +10,7 @@ import click
 
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 from diamant.broker.commands.clock import clock_text
-from diamant.broker.commands.reading import time_text
+from diamant.broker.commands.reading import counted, time_text
 from diamant.broker.verbs.duration import duration_text
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _print(console: Console, found: Mapping[str, Any], limit: int | None) -> Non
         f"broker {found['node_id']} (Diamant {found['version']}, cluster {found['cluster_id']}), {state} for {uptime}"
     )
     console.print(f"listens on {', '.join(found['listeners'])}, HTTP at {found['http_address']}")
-    console.print(f"{found['topics']} topics, {found['partitions']} partitions")
+    console.print(f"{counted(found['topics'], 'topic')}, {counted(found['partitions'], 'partition')}")
     console.print(f"clock: {clock_text(found['clock'])}")
     if found["offline"]:
         console.print(f"[bold red]offline:[/] {escape(', '.join(found['offline']))}")
