@@ -392,6 +392,7 @@ async def test_find_coordinator(wire: WireClient, broker: Broker, version: int) 
         assert found[0].error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.slow
 async def test_a_thousand_partitions_come_in_time(wire: WireClient) -> None:
     """CreateTopics of 1,000 partitions is answered within the client's patience, and deletion too."""
     assert (await wire.create("big", partitions=1000)).error_code == ErrorCode.NONE

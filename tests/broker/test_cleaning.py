@@ -202,6 +202,7 @@ async def test_a_larger_log_is_cleaned_by_a_worker(tmp_path: Path) -> None:
     assert not files(tmp_path, ".cleaned")
 
 
+@pytest.mark.slow
 async def test_a_worker_killed_in_the_middle_of_a_round(tmp_path: Path) -> None:
     """Another one begins the round anew; nothing is lost."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:

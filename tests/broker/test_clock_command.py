@@ -160,6 +160,7 @@ def test_status_of_a_broker_in_trouble(broker: Broker, monkeypatch: pytest.Monke
     assert "offline: lost[red]-3" in result.output
 
 
+@pytest.mark.slow
 def test_the_whole_way_with_processes(tmp_path: Path) -> None:
     """`diamant start --clock manual`, `clock advance` by the command, SIGKILL, and a start: time has not gone back."""
     settings = ("diamant.clock=manual", "diamant.http.listen=127.0.0.1:0")

@@ -301,6 +301,7 @@ def test_a_consumer_starts_over_where_its_offset_is_gone(
 
 
 @with_each_client
+@pytest.mark.slow
 def test_a_consumer_survives_an_answer_that_is_cut(
     diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
@@ -323,6 +324,7 @@ def test_a_consumer_gets_what_was_held(
 
 
 @with_each_client
+@pytest.mark.slow
 def test_a_group_waits_for_its_coordinator(
     diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:

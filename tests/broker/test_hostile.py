@@ -267,6 +267,7 @@ async def test_random_bytes(target: Target) -> None:
         await send_all_and_leave(target.address, noise + framed)
 
 
+@pytest.mark.slow
 async def test_garbage_after_a_valid_header(target: Target) -> None:
     """Every API in every version with bodies of noise, of zeros and of ones."""
     seed = random.SystemRandom().randrange(1 << 32)

@@ -90,6 +90,7 @@ def cases() -> dict[str, Case]:
     return found
 
 
+@pytest.mark.slow
 def test_there_are_all_cases() -> None:
     """Each is run."""
     assert sorted(cases()) == sorted(f"random-{seed}" for seed in SEEDS)

@@ -159,6 +159,7 @@ def test_the_filter_knows_its_keys(own: list[int], others: list[int]) -> None:
         assert keys.may_have_any(hashes([value])) == (value >> shift in {one >> shift for one in own})
 
 
+@pytest.mark.slow
 def test_the_filter_hardly_ever_knows_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a million absent keys none is found among 100,000; 4.25 to 4.5 bytes a key. In slices it says the same."""
     random = np.random.default_rng(5)

@@ -113,7 +113,9 @@ async def test_the_result_is_that_of_the_inline_runner(log: Log, runner: Process
     await inline.close()
 
 
-@pytest.mark.parametrize("outputs_before", [0, 1, 3])
+@pytest.mark.parametrize(
+    "outputs_before", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(3, marks=pytest.mark.slow)]
+)
 @pytest.mark.usefixtures("slow")
 async def test_a_worker_killed_at_any_moment_loses_nothing(
     log: Log, runner: ProcessRunner, outputs_before: int
@@ -328,6 +330,7 @@ async def test_a_worker_gives_way(log: Log, runner: ProcessRunner) -> None:
 
 
 @LINUX
+@pytest.mark.slow
 async def test_a_worker_ends_with_its_broker(log: Log, tmp_path: Path) -> None:
     """When the broker is killed, its worker is too, in the middle of a round, so that it cannot disturb the next broker."""
     code = (

@@ -298,6 +298,7 @@ def test_only_so_many_maps_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(env._maps) == [paths[3], paths[0], paths[4]]
 
 
+@pytest.mark.slow
 def test_maps_from_several_threads(tmp_path: Path) -> None:
     """Views may be asked for while files are written and renamed."""
     env = RealEnv()

@@ -224,6 +224,7 @@ def make_applications(kinds: str, address: str, rng: random.Random) -> list[Appl
         pytest.param("clients", 30, marks=pytest.mark.long),
     ],
 )
+@pytest.mark.slow
 async def test_each_input_is_processed_once(tmp_path: Path, kinds: str, kills: int) -> None:
     """However often the broker is killed: each input is in the output once, offsets are at the end, nothing stays open."""
     seed = int(os.environ.get("DIAMANT_SIGKILL_SEED") or random.SystemRandom().randrange(1 << 32))

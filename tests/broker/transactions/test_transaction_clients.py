@@ -74,6 +74,7 @@ def test_confluent_kafka(diamant_broker: Broker, diamant_topic: str, new_id: str
     assert len(confluent_read(diamant_broker, diamant_topic, 8, isolation="read_uncommitted")) == 8
 
 
+@pytest.mark.slow
 def test_confluent_kafka_is_fenced(diamant_broker: Broker, diamant_topic: str, new_id: str) -> None:
     """A second producer with the id fences the first, whose open transaction disappears."""
     from confluent_kafka import KafkaException
@@ -181,6 +182,7 @@ async def test_aiokafka_is_fenced(diamant_broker: Broker, diamant_topic: str, ne
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own making
+@pytest.mark.slow
 def test_kafka_python(diamant_broker: Broker, diamant_topic: str, new_id: str) -> None:
     """Commits, aborts and sends offsets; its reader sees what was committed."""
     from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
@@ -223,6 +225,7 @@ def wait_until(is_true: Callable[[], object]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own making
+@pytest.mark.slow
 def test_kafka_python_is_fenced(diamant_broker: Broker, diamant_topic: str, new_id: str) -> None:
     """The first of two producers with one id cannot commit any more."""
     from kafka import KafkaProducer

@@ -93,7 +93,7 @@ async def committed_values(wire: WireClient) -> list[bytes]:
     return values
 
 
-@pytest.mark.parametrize("tv2", [False, True], ids=["tv1", "tv2"])
+@pytest.mark.parametrize("tv2", [pytest.param(False, marks=pytest.mark.slow), True], ids=["tv1", "tv2"])
 async def test_killed_before_every_change(tv2: bool) -> None:
     """Wherever the broker is killed: a transaction is there with all its parts or with none."""
     cuts = await cuts_of(tv2=tv2)
@@ -102,6 +102,7 @@ async def test_killed_before_every_change(tv2: bool) -> None:
         await check(cut)
 
 
+@pytest.mark.slow
 async def test_killed_again_while_it_finishes() -> None:
     """Killed while the markers of a decided transaction are written, and killed again while the next start does that."""
     again: list[Cut] = []

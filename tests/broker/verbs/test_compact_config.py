@@ -407,6 +407,7 @@ def test_with_confluent_kafka(served: Broker) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.slow
 def test_with_kafka_python(served: Broker) -> None:
     """KafkaAdminClient does the same, and its alter_configs of everything it was shown is harmless."""
     from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
