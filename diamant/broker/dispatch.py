@@ -7,11 +7,13 @@ An asyncio Future is cancelled when the connection goes; a coroutine runs to its
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from diamant.broker.flusher import Flusher
 from diamant.broker.server import Answer, CloseConnection, ConnectionInfo
 from diamant.protocol import apis
 from diamant.protocol.connection import Request
@@ -84,18 +86,12 @@ class Dispatcher:
         context = RequestContext(version, request.client_id, connection)
         answer = handle(self._broker, context, decode(version, request.body))
         flusher = self._broker.flusher
-        if not flusher.owed or not isinstance(answer, bytes):
+        if not flusher.owed:
             return answer
-        logs, flusher.owed = flusher.owed, set()
-        return self._after_flush(answer, logs)
-
-    async def _after_flush(self, answer: bytes, logs: Collection[Log]) -> bytes:
-        """The answer of a coordinator, once what it has appended is on disk."""
-        await self._broker.flusher.flushed(logs)
-        failed = [f"{log.topic}-{log.partition}" for log in logs if log.write_failure is not None]
-        if failed:
-            raise CloseConnection(f"what was to be answered could not be synced to disk: {', '.join(failed)}")
-        return answer
+        if isinstance(answer, asyncio.Future):
+            flusher.owed = set()  # a request that waits for others: what it is answered then sees to its own flush
+            return answer
+        return after_flush(flusher, answer)
 
     def _first_use(self, key: int) -> tuple[Decode, Handle, int, int]:
         if key not in self._keys:
@@ -103,6 +99,29 @@ class Dispatcher:
         api = self._load(key)
         row = self._rows[key] = (api.decode, api.handle, *apis.SERVED[key])
         return row
+
+
+def after_flush(flusher: Flusher, answer: Answer) -> Coroutine[Any, Any, Any]:
+    """The answer of a coordinator, once what it has appended in this turn of the loop is on disk (`flush.messages`).
+
+    Awaiting it raises CloseConnection if that cannot be synced: nobody may believe that it is safe.
+    """
+    logs, flusher.owed = flusher.owed, set()
+    return _when_synced(flusher, answer, logs)
+
+
+async def _when_synced(flusher: Flusher, answer: Answer, logs: Collection[Log]) -> Any:
+    body = await answer if asyncio.iscoroutine(answer) else answer
+    await flusher.flushed(logs)
+    check_synced(logs)
+    return body
+
+
+def check_synced(logs: Collection[Log]) -> None:
+    """CloseConnection if a flush of one of these has failed."""
+    failed = [f"{log.topic}-{log.partition}" for log in logs if log.write_failure is not None]
+    if failed:
+        raise CloseConnection(f"what was to be answered could not be synced to disk: {', '.join(failed)}")
 
 
 def unsupported_api_versions(min_version: int, max_version: int) -> bytes:

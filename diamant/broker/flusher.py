@@ -23,6 +23,7 @@ class Flusher:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._due: dict[Log, asyncio.Future[None]] = {}
+        self._running: tuple[Log, asyncio.Future[None]] | None = None
         self._task: asyncio.Task[None] | None = None
         self.owed: set[Log] = set()
         """Logs to which a coordinator has appended what must be on disk before the request is answered (`flush.messages`)."""
@@ -41,6 +42,14 @@ class Flusher:
     def is_due(self, log: Log) -> bool:
         """True if a flush of `log` has been asked for and has not begun."""
         return log in self._due
+
+    def pending(self, log: Log) -> asyncio.Future[None] | None:
+        """The flush that `flush.messages` wants of what `log` holds now, asked for or under way; None if there is none."""
+        if log.config.flush_messages == LONG_MAX:
+            return None
+        if self._running is not None and self._running[0] is log:
+            return self._due.get(log, self._running[1])
+        return self._due.get(log)
 
     def owe(self, log: Log) -> None:
         """Have the answer to the request under way wait for `log`, if `flush.messages` says so."""
@@ -66,9 +75,11 @@ class Flusher:
             while self._due:
                 log, future = next(iter(self._due.items()))
                 del self._due[log]
+                self._running = log, future
                 try:
                     await self._flush(log)
                 finally:
+                    self._running = None
                     future.set_result(None)
         finally:
             self._task = None

@@ -5,7 +5,15 @@ ProducerIdManager).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from diamant.storage.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 BLOCK_SIZE = 1000
 """Ids per ProducerIdsRecord, as in Kafka."""
@@ -24,6 +32,23 @@ class ProducerIds:
         self._next = 0
         self._end = 0
         self._lock = asyncio.Lock()
+
+    def give(
+        self, use: Callable[[int], _Result], without: Callable[[], _Result]
+    ) -> _Result | Coroutine[Any, Any, _Result]:
+        """Return `use(producer_id)` of a new id, or a coroutine of it where a block of ids must be recorded first; `without()`
+        if that fails. `use` is called in the last turn of the loop that the coroutine takes.
+        """
+        producer_id = self.take()
+        return self._give_slowly(use, without) if producer_id is None else use(producer_id)
+
+    async def _give_slowly(self, use: Callable[[int], _Result], without: Callable[[], _Result]) -> _Result:
+        try:
+            producer_id = await self.take_slowly()
+        except (StorageError, OSError) as error:
+            logger.error("no producer ids: %s", error)
+            return without()
+        return use(producer_id)
 
     def take(self) -> int | None:
         """The next id, or None if the block is used up: then `await take_slowly()`."""

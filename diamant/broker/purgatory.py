@@ -7,6 +7,9 @@ several appends within one turn cost one check. A producer without consumers pay
 A fetch session waits for the same logs again and again. It has a `Watch` on them, which remembers what changed also between
 two fetches, so that waiting once more does not cost anything per log.
 
+Who was told of a change is not told of the next one in the same log before it has looked at the first. So appends cost nothing
+for a session whose client has gone, or takes its time: each of its logs has told it once, and goes on without it.
+
 Bounds: one waiter per connection, since a connection's requests are handled one after the other; one watch per session.
 """
 
@@ -70,8 +73,10 @@ class Watch:
         self._purgatory.remove_log(self, log)
 
     def take_dirty(self) -> set[Log]:
-        """What changed since this was last asked."""
+        """What changed since this was last asked; the next change of these counts again."""
         dirty, self.dirty = self.dirty, set()
+        for log in dirty:
+            self._purgatory.add_log(self, log)
         return dirty
 
     def wait(self, waiter: Waiter, future: asyncio.Future[Any], max_wait_ms: int) -> None:
@@ -109,7 +114,7 @@ class Purgatory:
         entry = _Entry(waiter, future, frozenset(logs))
         self._entries.add(entry)
         for log in entry.logs:
-            self._by_log.setdefault(log, set()).add(entry)
+            self.add_log(entry, log)
         future.add_done_callback(lambda _: self._remove(entry))
         entry.timer = self._loop.call_later(max_wait_ms / 1000, waiter.complete)
 
@@ -117,15 +122,15 @@ class Purgatory:
         """A watch on no log yet; to be closed."""
         return Watch(self)
 
-    def add_log(self, watch: Watch, log: Log) -> None:
-        """A watch's part of `Watch.add`."""
-        self._by_log.setdefault(log, set()).add(watch)
+    def add_log(self, entry: _Entry | Watch, log: Log) -> None:
+        """Tell `entry` of the next change of a log."""
+        self._by_log.setdefault(log, set()).add(entry)
 
-    def remove_log(self, watch: Watch, log: Log) -> None:
-        """A watch's part of `Watch.remove`."""
+    def remove_log(self, entry: _Entry | Watch, log: Log) -> None:
+        """Do not tell `entry` of a log any more."""
         watching = self._by_log.get(log)
         if watching is not None:
-            watching.discard(watch)
+            watching.discard(entry)
             if not watching:
                 del self._by_log[log]
 
@@ -140,7 +145,7 @@ class Purgatory:
 
     def wake(self, log: Log) -> None:
         """Something changed in `log`: more data, a moved start, deletion."""
-        waiting = self._by_log.get(log)
+        waiting = self._by_log.pop(log, None)
         if waiting is None:
             return
         if not self._dirty:
@@ -148,6 +153,10 @@ class Purgatory:
         for entry in waiting:
             entry.dirty.add(log)
         self._dirty |= waiting
+
+    def is_watched(self, log: Log) -> bool:
+        """True if a change of this log would have to be told to anybody."""
+        return log in self._by_log
 
     def close(self) -> None:
         """Complete every waiter, and those that come later at once."""
@@ -160,8 +169,10 @@ class Purgatory:
         dirty, self._dirty = self._dirty, set()
         for entry in dirty:
             if entry.future is None or entry.waiter is None or entry.future.done():
-                continue
+                continue  # a watch of which nobody waits keeps in mind what changed
             logs, entry.dirty = entry.dirty, set()
+            for log in logs:
+                self.add_log(entry, log)
             try:
                 is_complete = entry.waiter.refresh(logs)
             except Exception as error:
@@ -185,7 +196,4 @@ class Purgatory:
         if entry.timer is not None:
             entry.timer.cancel()
         for log in entry.logs:
-            waiting = self._by_log[log]
-            waiting.discard(entry)
-            if not waiting:
-                del self._by_log[log]
+            self.remove_log(entry, log)

@@ -5,8 +5,8 @@ search in 16 bounds and three additions, about a microsecond. Error codes are re
 Produce and Fetch: their handlers count them where a partition fails (`BrokerTopicMetrics.errors`), and their answers, which are
 the many and the large ones, are not looked at.
 
-Bounds: one row of numbers for each API and version that was asked for, and in it a number for each error code seen and
-`MAX_ANSWERS_ASIDE` answers of `MAX_ASIDE_BYTES`.
+Bounds: one row of numbers for each API and version that was asked for, and in it a number for each error code seen,
+`MAX_ANSWERS_ASIDE` answers of `MAX_ASIDE_BYTES` and `MAX_CLEAN_ANSWERS` of `MAX_CLEAN_BYTES`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ LATENCY_BOUNDS_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000,
 MAX_ANSWERS_ASIDE = 8
 MAX_ASIDE_BYTES = 4096
 """Of one answer."""
+
+MAX_CLEAN_ANSWERS = 64
+MAX_CLEAN_BYTES = 1024
+"""Of one answer without errors that is remembered: many requests get the same bytes, and looking them up takes less than reading
+them.
+"""
 
 _BOUNDS_S = tuple(bound / 1000 for bound in LATENCY_BOUNDS_MS)
 _COUNTED_BY_THEIR_HANDLERS = (apis.PRODUCE, apis.FETCH)
@@ -91,19 +97,20 @@ class _CodeReader:
     itself is encoded by hand. With more of them, a large one or a scrape it is worth that.
     """
 
-    __slots__ = ("_api_key", "_aside", "_clean", "_errors", "_find", "_version")
+    __slots__ = ("_api_key", "_aside", "_clean", "_errors", "_find", "_last", "_version")
 
     def __init__(self, errors: dict[int, int], api_key: int, version: int) -> None:
         self._errors = errors
         self._api_key = api_key
         self._version = version
         self._aside: list[bytes] = []
-        self._clean: bytes | None = None  # the last answer without errors: some come from a cache, again and again
+        self._last: bytes | None = None  # the last answer without errors: some come from a cache, again and again
+        self._clean: set[bytes] = set()
         self._find: Callable[[bytes], list[int]] | None = None
 
     def read(self, body: Any) -> None:
         """Count the codes of an answer, or put it aside. Only Fetch, which is not read, answers by anything but bytes."""
-        if body is self._clean or type(body) is not bytes:
+        if body is self._last or type(body) is not bytes or body in self._clean:
             return
         if self._find is None:
             self._aside.append(body)
@@ -112,7 +119,11 @@ class _CodeReader:
             return
         codes = self._find(body)
         if not codes:
-            self._clean = body
+            self._last = body
+            if len(body) <= MAX_CLEAN_BYTES:
+                if len(self._clean) == MAX_CLEAN_ANSWERS:
+                    self._clean.clear()
+                self._clean.add(body)
         for code in codes:
             self._errors[code] = self._errors.get(code, 0) + 1
 

@@ -2,9 +2,9 @@
 
 Theory of operation. Each connection handles one request after the other. Handling is synchronous in the common case:
 bytes arrive, `ServerConnection` makes requests of them, the dispatcher returns the answer, the answer is written, all
-in one callback without a task. When an answer takes longer (a fetch that waits, a metadata sync) or the peer does not
-read what we write, the connection is *busy*: requests that arrive meanwhile stay in a queue, and once that holds
-`max_queued_bytes` the socket is not read any more.
+in one callback without a task; small answers to several connections are written in a row (`outbox.py`). When an answer
+takes longer (a fetch that waits, a metadata sync) or the peer does not read what we write, the connection is *busy*:
+requests that arrive meanwhile stay in a queue, and once that holds `max_queued_bytes` the socket is not read any more.
 
 Ranges of a log go from the page cache to the socket in `answer_writer.py`, on a duplicate of the socket's descriptor.
 The transport's own buffer is empty whenever that happens, because its high-water mark is zero: anything that the kernel
@@ -26,6 +26,7 @@ from time import monotonic
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from diamant.broker.answer_writer import AnswerWriter, Buffer, Part, read_small
+from diamant.broker.outbox import MAX_BYTES, Outbox
 from diamant.broker.request_memory import RequestMemory
 from diamant.broker.request_metrics import RequestMetrics
 from diamant.protocol.connection import SCRATCH_BYTES, Request, ServerConnection, count_bytes
@@ -115,6 +116,7 @@ class Server:
         self.metrics = metrics if metrics is not None else RequestMetrics(reads_codes=False)
         self.scratch = bytearray(SCRATCH_BYTES)  # shared: nothing stays in it between two reads
         self.connections: set[Connection] = set()
+        self.outbox: Outbox | None = None  # made with the first connection
         self.memory = RequestMemory(limits.max_request_memory_bytes) if limits.max_request_memory_bytes > 0 else None
         self.is_stopping = False
         self._listeners: list[_Listener] = []
@@ -276,6 +278,9 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_bytes = 0  # reserved for the frame that is being received
         self._answering_bytes = 0
         self._answers: AnswerWriter | None = None
+        if server.outbox is None:
+            server.outbox = Outbox(self._loop)
+        self._outbox = server.outbox
         self._metrics = server.metrics
         self._handled_since_s = 0.0  # the request that is being answered; there is one at a time
         self.last_active_s = self._loop.time()
@@ -367,16 +372,19 @@ class Connection(asyncio.BufferedProtocol):
     def finish(self) -> None:
         """Answer what has been received, take nothing more, close."""
         self._is_finishing = True
+        self._outbox.flush()
         if self._transport is not None and not self.is_busy and not self._queue:
             self._transport.close()
 
     def close(self) -> None:
         """Close after what is in the transport's buffer has gone out."""
+        self._outbox.flush()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
         """Close at once."""
+        self._outbox.flush()
         if self._transport is not None:
             self._transport.abort()
 
@@ -410,7 +418,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.resume_reading()
         if self._is_finishing and not queue and not self.is_busy:
-            self._transport.close()
+            self.close()
 
     def _count_memory(self, memory: RequestMemory, requests: Sequence[Request]) -> None:
         for request in requests:
@@ -484,6 +492,7 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, request: Request, error: BaseException) -> None:
         if isinstance(error, CloseConnection) and error.last_bytes and self._transport is not None:
             logger.warning("%s: connection closed: %s", self.info.peer, error)
+            self._outbox.flush()
             self._transport.write(error.last_bytes)
             self._transport.close()
             return
@@ -513,10 +522,16 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(body, bytes | bytearray | memoryview):
             header = self._server.frame_header(request.api_key, request.api_version, request.correlation_id, len(body))
             frame = header + body
-            transport.write(frame)
-            latency_s = monotonic() - self._handled_since_s  # as `_count`, without a call: the most frequent way
+            now_s = monotonic()
+            if len(frame) <= MAX_BYTES and not self._queue:
+                self._outbox.put(transport, frame, now_s)
+            else:
+                self._outbox.flush()
+                transport.write(frame)
+            latency_s = now_s - self._handled_since_s  # as `_count`, without a call: the most frequent way
             self._metrics.answered(request.api_key, request.api_version, latency_s, body, len(frame))
             return
+        self._outbox.flush()
         body_size = count_bytes(body)
         header = self._server.frame_header(request.api_key, request.api_version, request.correlation_id, body_size)
         small = read_small(body)

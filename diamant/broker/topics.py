@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from diamant.broker.config import BrokerConfig
@@ -67,12 +67,26 @@ class NewTopic(NamedTuple):
     configs: Mapping[str, str]
 
 
+class TopicListener(Protocol):
+    """Who is told of topics that come and go, in the very turn of the loop; on the loop thread."""
+
+    def topic_created(self, topic: Topic) -> None:
+        """A topic can be used from now on."""
+        ...
+
+    def topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
+        """A topic is gone, whatever else of its deletion may fail. What is to follow, and takes its time, is a coroutine,
+        which runs to its end.
+        """
+        ...
+
+
 class Topics:
     """Registry of topics; the loop thread owns it.
 
     `generation` grows with every change, for caches of encoded answers. `on_change(log)` is called after anything
-    that fetches may wait for. The attributes `on_...` tell the cleaner of a log that is new, about to be deleted, or has
-    another configuration than the given one now.
+    that fetches may wait for. `listeners` are told of topics. The attributes `on_...` tell the cleaner of a log that is new,
+    about to be deleted, or has another configuration than the given one now.
     """
 
     def __init__(
@@ -87,6 +101,7 @@ class Topics:
         self._on_change = on_change
         self.timed_logs: set[Log] = set()  # those with flush.ms
         self._in_creation: dict[str, asyncio.Future[None]] = {}
+        self.listeners: list[TopicListener] = []
         self.on_created: Callable[[Log], object] | None = None
         self.on_deletion: Callable[[Log], object] | None = None
         self.on_config_changed: Callable[[Log, LogConfig], object] | None = None
@@ -285,10 +300,15 @@ class Topics:
     # -- deletion ------------------------------------------------------------------------------------------------
 
     async def delete(self, names: Collection[str]) -> None:
-        """Delete topics that are in use; returns when that is durable. Waiting fetches are woken."""
+        """Delete topics that are in use; returns when that is durable. Waiting fetches are woken, listeners are told.
+
+        StorageError, OSError: if the metadata log takes no record nothing has happened; after that the topics are gone in any
+        case, though a directory of theirs may be left, which the next start sets aside.
+        """
         self._metadata.append([RemoveTopicRecord(topic_id=self.by_name[name].topic_id) for name in names])
         self.generation += 1
         failure: OSError | None = None
+        following: list[asyncio.Future[None]] = []
         for name in names:
             topic = self.by_name.pop(name)
             del self.by_id[topic.topic_id]
@@ -300,7 +320,14 @@ class Topics:
                     self._directory.delete_log(log)
                 except OSError as error:
                     failure = error
-        await self.sync()
+                    self._on_change(log)  # who waits for its data waits in vain all the same
+            told = [listener.topic_deleted(topic) for listener in self.listeners]
+            following += [asyncio.ensure_future(coroutine) for coroutine in told if coroutine is not None]
+        try:
+            await self.sync()
+        finally:
+            for future in following:
+                await asyncio.shield(future)
         if failure is not None:
             raise failure
         for name in names:
@@ -380,6 +407,8 @@ class Topics:
         self.by_name[topic.name] = topic
         self.by_id[topic.topic_id] = topic
         self.generation += 1
+        for listener in self.listeners:
+            listener.topic_created(topic)
 
     def _take(self, topic: Topic, log: Log, image: TopicImage) -> None:
         log.become_leader(image.partitions[log.partition].leader_epoch if log.partition in image.partitions else 0)

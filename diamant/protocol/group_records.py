@@ -33,7 +33,6 @@ Source: the schemas of Kafka 4.3's group coordinator (GroupCoordinatorRecordSerd
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple, TypeAlias
@@ -618,10 +617,14 @@ def encode_key(key: GroupRecordKey) -> bytes:
     return INT16.pack(_TYPES[type(key)]) + b"".join([encode_string(field) for field in key])
 
 
-@lru_cache(maxsize=16_384)
 def encode_offset_commit_key(group_id: str, topic: str, partition: int) -> bytes:
-    """Return the key of a committed offset. The latest are remembered: the same are committed again and again."""
-    return b"\x00\x01" + encode_string(group_id) + encode_string(topic) + INT32.pack(partition)
+    """Return the key of a committed offset."""
+    return offset_commit_key_front(group_id, topic) + INT32.pack(partition)
+
+
+def offset_commit_key_front(group_id: str, topic: str) -> bytes:
+    """Return what the keys of a topic's partitions have in common; the partition follows as an int32."""
+    return b"\x00\x01" + encode_string(group_id) + encode_string(topic)
 
 
 def encode_offset_commit_value(

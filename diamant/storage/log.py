@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
@@ -40,6 +41,8 @@ from diamant.storage.segment import FileSlice, RecordSearch, Segment, TimestampO
 from diamant.storage.txn_index import AbortedTxn
 
 READ_COMMITTED = 1
+_TRUSTED_FIELDS = Struct(">23xi8xqq")
+"""Of a batch's header: last offset delta, max timestamp, producer id."""
 # Ends of recent reads that are remembered, so that a consumer's next fetch needs no index and no scan.
 MAX_READ_POSITIONS = 32
 
@@ -218,8 +221,26 @@ class Log:
         return self._append(batch, header, header.size, now_ms, log_append_time_ms, is_client=True)
 
     def append_internal(self, batch: bytearray) -> AppendResult:
-        """Append a batch that a coordinator of this broker built: offsets and epoch are assigned, records trusted."""
-        return self._append(batch, parse_header(batch), len(batch), self.env.clock.now_ms(), -1, is_client=False)
+        """Append a batch that a coordinator of this broker built: offsets and epoch are assigned, records trusted.
+
+        One without a producer needs nothing of what is there for others' batches. KafkaError as `append_as_leader`.
+        """
+        last_offset_delta, max_timestamp, producer_id = _TRUSTED_FIELDS.unpack_from(batch)
+        now_ms = self.env.clock.now_ms()
+        if producer_id != NO_PRODUCER_ID:
+            return self._append(batch, parse_header(batch), len(batch), now_ms, -1, is_client=False)
+        base_offset = self.log_end_offset
+        last_offset = base_offset + last_offset_delta
+        try:
+            segment = self._segment_for(len(batch), last_offset, max_timestamp, now_ms)
+            set_base_offset(batch, 0, base_offset, self.leader_epoch)
+            segment.append(batch, last_offset, max_timestamp, self.config.index_interval_bytes)
+        except OSError as error:
+            self._cut_half_written()
+            raise self._storage_error(error) from error
+        self.log_end_offset = last_offset + 1
+        self._appended()
+        return AppendResult(base_offset, last_offset, -1, self.log_start_offset, False)
 
     def _batch_check(self) -> BatchCheck:
         return BatchCheck(
@@ -240,27 +261,13 @@ class Log:
         *,
         is_client: bool,
     ) -> AppendResult:
-        if self.write_failure is not None or self.is_deleted:
-            raise self._storage_error(self.write_failure) from self.write_failure
-        config = self.config
-        if size > config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"Message batch size is {size} bytes in append to partition {self.topic}-{self.partition}, "
-                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
-            )
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        max_timestamp = header.max_timestamp
         try:
-            segment = self.segments[-1]
-            if segment.should_roll(size, last_offset, max_timestamp, config, now_ms):
-                segment = self.roll()
-            if self.leader_epoch != self.epochs.latest_epoch:
-                self.epochs.assign(self.leader_epoch, base_offset)
+            segment = self._segment_for(size, last_offset, header.max_timestamp, now_ms)
             set_base_offset(batch, 0, base_offset, self.leader_epoch)
             if header.producer_id == NO_PRODUCER_ID:
-                segment.append(batch, last_offset, max_timestamp, config.index_interval_bytes)
+                segment.append(batch, last_offset, header.max_timestamp, self.config.index_interval_bytes)
                 self.log_end_offset = last_offset + 1
             else:
                 duplicate = self._append_of_producer(
@@ -271,11 +278,36 @@ class Log:
         except OSError as error:
             self._cut_half_written()
             raise self._storage_error(error) from error
-        if self.log_end_offset - self.recovery_point >= config.flush_messages and self.on_flush_due is not None:
+        self._appended()
+        return AppendResult(base_offset, last_offset, log_append_time_ms, self.log_start_offset, False)
+
+    def _segment_for(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
+        """The segment that takes the next append, of `size` bytes up to `last_offset`: rolled, and the epoch noted, if need be.
+
+        KafkaError if nothing can be written, or not that much; OSError where the caller has to clean up.
+        """
+        if self.write_failure is not None or self.is_deleted:
+            raise self._storage_error(self.write_failure) from self.write_failure
+        config = self.config
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes in append to partition {self.topic}-{self.partition}, "
+                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
+            )
+        segment = self.segments[-1]
+        if segment.should_roll(size, last_offset, max_timestamp, config, now_ms):
+            segment = self.roll()
+        if self.leader_epoch != self.epochs.latest_epoch:
+            self.epochs.assign(self.leader_epoch, self.log_end_offset)
+        return segment
+
+    def _appended(self) -> None:
+        """Tell who wants to know that the log has grown."""
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages and self.on_flush_due is not None:
             self.on_flush_due(self)
         for callback in self.on_change:
             callback()
-        return AppendResult(base_offset, last_offset, log_append_time_ms, self.log_start_offset, False)
 
     def _append_of_producer(
         self, batch: memoryview | bytearray, header: BatchHeader, segment: Segment, last_offset: int, is_client: bool

@@ -263,13 +263,11 @@ class Segment:
             return False
         if self.size > config.segment_bytes - size:
             return True
-        if self._waited_ms(max_timestamp, now_ms) > config.max_segment_ms - self.jitter_ms:
+        first = self._first_timestamp if self._first_timestamp is not None else self.first_timestamp
+        waited_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        if waited_ms > config.max_segment_ms - self.jitter_ms:
             return True
         return self.offset_index.is_full or self.time_index.is_full
-
-    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
-        first = self._first_timestamp if self._first_timestamp is not None else self.first_timestamp
-        return max_timestamp - first if first >= 0 else now_ms - self.created_ms
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Position and header of the first batch whose last offset is at least `offset`; None if there is none."""

@@ -196,6 +196,31 @@ async def test_partitions_that_did_not_fit_get_their_turn(client: SessionClient)
     assert seen[3:] == seen[:3]
 
 
+async def test_sessions_without_their_clients_cost_appends_nothing(broker: Broker, wire: WireClient) -> None:
+    """The first append is told to each session, those after it to none; a client that comes back on another connection
+    still gets all.
+    """
+    await wire.create("a", 1)
+    gone = []
+    for _ in range(3):
+        async with WireClient(broker.bootstrap_servers) as connection:
+            session = SessionClient(connection)
+            await session.fetch({("a", 0): 0})
+            await session.fetch()  # the second look at what was read when the session began
+            gone.append(session)
+    log = broker.topics.log("a", 0)
+    assert broker.purgatory.is_watched(log)
+    for _ in range(2):
+        await wire.produce("a", [b"x"])
+        assert not broker.purgatory.is_watched(log)
+    back = gone[1]
+    back.wire = wire
+    assert told(await back.fetch()) == {("a", 0): ("NONE", 2)}
+    assert told(await back.fetch({("a", 0): 2})) == {}
+    await wire.produce("a", [b"x"])
+    assert told(await back.fetch()) == {("a", 0): ("NONE", 3)}
+
+
 async def test_session_errors(broker: Broker, client: SessionClient) -> None:
     """Unknown id, wrong epoch, names where ids were: a top-level error without topics, and the session lives on."""
     await client.learn_ids()

@@ -103,3 +103,55 @@ async def test_close_completes_all_and_those_to_come() -> None:
     purgatory.close()
     purgatory.wait(late, late.future, logs(1), 60_000)
     assert (await early.future, await late.future) == (0, 0)
+
+
+async def test_a_watch_that_nobody_looks_at_is_told_once() -> None:
+    """A session whose client has gone costs one append of each log, and nothing from then on; when somebody looks after all,
+    it knows what changed, and is told again.
+    """
+    purgatory = Purgatory(asyncio.get_running_loop())
+    first, second = logs(2)
+    watch = purgatory.watch()
+    watch.add(first)
+    watch.add(second)
+    purgatory.wake(first)
+    await asyncio.sleep(0)
+    assert not purgatory.is_watched(first)
+    assert purgatory.is_watched(second)
+    purgatory.wake(first)
+    assert watch.take_dirty() == {first}
+    assert watch.take_dirty() == set()
+    assert purgatory.is_watched(first)
+    purgatory.wake(first)
+    assert watch.take_dirty() == {first}
+
+
+async def test_a_watch_that_waits_is_told_every_time() -> None:
+    """A fetch of a session that needs more than one append gets them all."""
+    purgatory = Purgatory(asyncio.get_running_loop())
+    (log,) = logs(1)
+    watch = purgatory.watch()
+    watch.add(log)
+    waiter = CountingWaiter(enough=3)
+    watch.wait(waiter, waiter.future, 60_000)
+    for _ in range(3):
+        purgatory.wake(log)
+        await asyncio.sleep(0)
+    assert await waiter.future == 3
+    watch.close()
+    assert not purgatory.is_watched(log)
+
+
+async def test_a_closed_watch_leaves_nothing() -> None:
+    """Logs that have told it, and logs that have not, know nothing of it any more."""
+    purgatory = Purgatory(asyncio.get_running_loop())
+    first, second = logs(2)
+    watch, other = purgatory.watch(), purgatory.watch()
+    for log in (first, second):
+        watch.add(log)
+    other.add(second)
+    purgatory.wake(first)
+    watch.close()
+    assert not purgatory.is_watched(first)
+    assert purgatory.is_watched(second)
+    assert watch.dirty == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from datetime import timedelta
 from typing import Any
@@ -11,18 +12,21 @@ import pytest
 
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.offset_commit import (
-    CommittedTopicResult,
     OffsetCommitRequest,
     decode_offset_commit_request,
     encode_offset_commit_response,
 )
 from diamant.protocol.schemas import decode_request, encode_request_fields, encode_response_fields, request_class
+from tests.effort import examples
+from tests.protocol.offset_topics import TOPIC_ID, answered_topic, offsets_by_hand, offsets_by_kio, topic_fields
 from tests.protocol.random_messages import random_fields
+from tests.protocol.test_fuzz_requests import damage
 
 KEY = 8
 VERSIONS = range(2, 11)
 MESSAGES = 30
-PARTITION = {"partition_index": 1, "committed_offset": 5}
+LONGEST_BY_KIO_MS = 8_640_000_000_000_000
+"""Durations end here: datetime's do."""
 
 
 def request_bytes(version: int, seed: int) -> bytes:
@@ -31,33 +35,23 @@ def request_bytes(version: int, seed: int) -> bytes:
 
 
 def by_kio(version: int, body: bytes) -> tuple[Any, ...]:
-    """What the generic decoder reads."""
+    """What the generic decoder reads: the fields before the topics, and the topics."""
     request = decode_request(KEY, version, body)
-    retention_ms = request.retention_time // timedelta(milliseconds=1) if version <= 4 else -1
-    topics = [
-        (
-            topic.name if version < 10 else "",
-            topic.topic_id if version >= 10 else None,
-            [
-                (
-                    each.partition_index,
-                    each.committed_offset,
-                    each.committed_leader_epoch if version >= 6 else -1,
-                    each.committed_metadata,
-                )
-                for each in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
     return (
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id if version >= 7 else None,
-        retention_ms,
-        topics,
+        request.retention_time // timedelta(milliseconds=1) if version <= 4 else -1,
+        offsets_by_kio(request.topics),
     )
+
+
+def by_hand(version: int, body: bytes) -> tuple[Any, ...]:
+    """What the own decoder reads, in the same form."""
+    request = decode_offset_commit_request(version, memoryview(body))
+    retention_ms = max(min(request.retention_time_ms, LONGEST_BY_KIO_MS), -LONGEST_BY_KIO_MS)
+    return (*request[:4], retention_ms, offsets_by_hand(request.topics))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -66,9 +60,36 @@ def test_requests_are_read_as_kio_reads_them(version: int) -> None:
     for seed in range(MESSAGES):
         body = request_bytes(version, seed)
         expected = by_kio(version, body)
-        decoded = decode_offset_commit_request(version, memoryview(body))
-        assert decoded == expected, f"seed {seed}"
-        assert decode_offset_commit_request(version, memoryview(body + b"\0ab")) == expected, f"seed {seed}"
+        assert by_hand(version, body) == expected, f"seed {seed}"
+        assert by_hand(version, body + b"\0ab") == expected, f"seed {seed}"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_metadata_may_be_anywhere(version: int) -> None:
+    """Rows with and without metadata, in any order: the same values as kio's."""
+    for texts in itertools.product(("", None, "m"), repeat=3):
+        body = encode_request_fields(KEY, version, {"group_id": "g", "member_id": "", "topics": [topic_fields(texts)]})
+        assert by_hand(version, body) == by_kio(version, body), texts
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_damaged_requests_are_read_as_kio_reads_them(version: int) -> None:
+    """What the guard and kio refuse is a ProtocolError; what they accept has the same values."""
+    rng = random.Random(version)
+    accepted = 0
+    for seed in range(examples(300)):
+        texts = rng.choices(("", "", "", None, "m"), k=rng.randrange(4))
+        fields = {"group_id": "g", "member_id": "m", "topics": [topic_fields(texts), topic_fields(texts)]}
+        body = damage(rng, encode_request_fields(KEY, version, fields))
+        try:
+            expected = by_kio(version, body)
+        except ProtocolError:
+            with pytest.raises(ProtocolError):
+                decode_offset_commit_request(version, memoryview(body))
+            continue
+        accepted += 1
+        assert by_hand(version, body) == expected, f"body {seed}: {body.hex()}"
+    assert accepted
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -99,18 +120,33 @@ def test_responses_are_those_of_the_generic_encoder(version: int) -> None:
         names = ["t", "täglich"][: 1 + count % 2]
         topic_ids = [request_topic_id(rng) for _ in names]
         results = [[(rng.randrange(1 << 31), rng.choice([0, 3, 25])) for _ in range(count)] for _ in names]
-        parts = zip(names, topic_ids, results, strict=True)
-        topics = [CommittedTopicResult(name, topic_id, each) for name, topic_id, each in parts]
+        topics = [
+            answered_topic([index for index, _ in each], name=name, topic_id=topic_id)
+            for name, topic_id, each in zip(names, topic_ids, results, strict=True)
+        ]
         fields = {
             "topics": [
                 {
                     **({"topic_id": topic.topic_id} if version >= 10 else {"name": topic.name}),
-                    "partitions": [{"partition_index": index, "error_code": code} for index, code in topic.partitions],
+                    "partitions": [{"partition_index": index, "error_code": code} for index, code in each],
                 }
-                for topic in topics
+                for topic, each in zip(topics, results, strict=True)
             ]
         }
-        assert encode_offset_commit_response(version, topics) == encode_response_fields(KEY, version, fields)
+        codes = {(n, row): code for n, each in enumerate(results) for row, (_, code) in enumerate(each) if code}
+        assert encode_offset_commit_response(version, topics, codes) == encode_response_fields(KEY, version, fields)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_was_committed_is_answered_with_zeros(version: int) -> None:
+    """Few partitions and more than are remembered, of one topic and of two, the second time too."""
+    for count, topic_count in itertools.product((0, 1, 5, 101), (1, 2)):
+        topics = [answered_topic(range(count))] * topic_count
+        zeros = [{"partition_index": index, "error_code": 0} for index in range(count)]
+        expected = [{"name": "t", "topic_id": TOPIC_ID, "partitions": zeros}] * topic_count
+        for _ in range(2):
+            answer = encode_offset_commit_response(version, topics, {})
+            assert answer == encode_response_fields(KEY, version, {"topics": expected})
 
 
 def request_topic_id(rng: random.Random) -> UUID:
@@ -139,4 +175,4 @@ def test_a_request_has_kafkas_defaults() -> None:
     )
     request = decode_offset_commit_request(2, memoryview(body))
     assert isinstance(request, OffsetCommitRequest)
-    assert (request.group_instance_id, request.topics[0].partitions[0][:3]) == (None, (1, 5, -1))
+    assert (request.group_instance_id, request.topics[0][2:]) == (None, ((1,), (5,), (-1,), None))

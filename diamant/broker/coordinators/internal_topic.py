@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.protocol import compression
+from diamant.protocol.coordinator_batch import build_coordinator_batch, encode_records
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.records import Record, build_batch
 from diamant.storage.log import Log
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ class InternalTopic:
 
     def partition_of(self, text: str) -> int:
         """The partition of a group or transactional id."""
-        return partition_of(text, self.partition_count)
+        image = self._broker.topics.image.topics.get(self.name)
+        return partition_of(text, self._new_partition_count if image is None else len(image.partitions))
 
     def log(self, partition: int) -> Log:
         """The log of a partition. KafkaError: COORDINATOR_NOT_AVAILABLE if there is none, or it cannot be used."""
@@ -130,15 +131,35 @@ class InternalTopic:
         `timestamp_ms` of the records, by default the clock's. KafkaError: COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE if
         the batch is beyond the topic's `max.message.bytes`, KAFKA_STORAGE_ERROR; then nothing is in the log.
         """
+        return self.append_encoded(
+            partition,
+            encode_records(records),
+            len(records),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=timestamp_ms,
+        )
+
+    def append_encoded(
+        self,
+        partition: int,
+        payload: bytes,
+        count: int,
+        *,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """As `append`, `count` records that are encoded already (`coordinator_batch`)."""
         log = self.log(partition)
-        now_ms = self._broker.env.clock.now_ms() if timestamp_ms is None else timestamp_ms
-        batch = build_batch(
-            [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)],
+        batch = build_coordinator_batch(
+            payload,
+            count,
+            timestamp=self._broker.env.clock.now_ms() if timestamp_ms is None else timestamp_ms,
             codec=self._codec,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=self._base_sequence,
-            is_transactional=producer_id != NO_PRODUCER_ID,
         )
         if len(batch) > log.config.max_message_bytes:
             raise KafkaError(

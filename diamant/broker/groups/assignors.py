@@ -16,7 +16,7 @@ Source: RangeAssignor, UniformHomogeneousAssignmentBuilder, UniformHeterogeneous
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -67,40 +67,52 @@ def assign(
 
 
 _Owned: TypeAlias = dict[UUID, set[int]]
+_Computed: TypeAlias = Mapping[str, Mapping[UUID, Collection[int]]]
 
 
-def _ascending(owned: Mapping[UUID, set[int]]) -> Assignment:
+def _ascending(owned: Mapping[UUID, Collection[int]]) -> Assignment:
     return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in owned.items() if partitions}
+
+
+def _subscribers(
+    members: Mapping[str, MemberSpec], ordered: Sequence[str], is_homogeneous: bool
+) -> Mapping[UUID, Sequence[int]]:
+    """Who subscribes to each topic, as indexes of `ordered`, ascending.
+
+    Members that share one list of topics are looked at together: a thousand of them with a thousand topics each are a million
+    pairs, and Python takes long to hash an id.
+    """
+    sharing: dict[int, list[int]] = {}  # members by the identity of their list
+    for index, member_id in enumerate(ordered):
+        sharing.setdefault(0 if is_homogeneous else id(members[member_id].topic_ids), []).append(index)
+    lists: dict[UUID, list[int]] = {}  # which name a topic
+    for identity, indexes in sharing.items():
+        for topic_id in members[ordered[indexes[0]]].topic_ids:
+            lists.setdefault(topic_id, []).append(identity)
+    merged: dict[tuple[int, ...], list[int]] = {}
+    result = {}
+    for topic_id, identities in lists.items():
+        key = tuple(identities)
+        if key not in merged:
+            merged[key] = sorted(index for identity in identities for index in sharing[identity])
+        result[topic_id] = merged[key]
+    return result
 
 
 # -- range -------------------------------------------------------------------------------------------------------------
 
 
-def _range(
-    members: Mapping[str, MemberSpec], partition_counts: Mapping[UUID, int], is_homogeneous: bool
-) -> dict[str, _Owned]:
+def _range(members: Mapping[str, MemberSpec], partition_counts: Mapping[UUID, int], is_homogeneous: bool) -> _Computed:
     ordered = sorted(members, key=lambda member_id: _range_position(member_id, members[member_id].instance_id))
-    if is_homogeneous:
-        topic_ids = members[ordered[0]].topic_ids
-        subscriptions = dict.fromkeys(ordered, topic_ids)
-    else:
-        subscriptions = {member_id: members[member_id].topic_ids for member_id in ordered}
-    subscriber_counts: dict[UUID, int] = {}
-    for topic_ids in subscriptions.values():
-        for topic_id in topic_ids:
-            subscriber_counts[topic_id] = subscriber_counts.get(topic_id, 0) + 1
-    next_positions: dict[UUID, int] = {}  # of each topic: how many subscribers have got their range
-    result: dict[str, _Owned] = {}
-    for member_id in ordered:
-        owned: _Owned = {}
-        for topic_id in subscriptions[member_id]:
-            position = next_positions.get(topic_id, 0)
-            next_positions[topic_id] = position + 1
-            share, extra = divmod(partition_counts[topic_id], subscriber_counts[topic_id])
-            start = position * share + min(position, extra)
-            owned[topic_id] = set(range(start, start + share + (position < extra)))
-        result[member_id] = owned
-    return result
+    owned: list[dict[UUID, range]] = [{} for _ in ordered]
+    for topic_id, subscribers in _subscribers(members, ordered, is_homogeneous).items():
+        share, extra = divmod(partition_counts[topic_id], len(subscribers))
+        start = 0
+        for position, index in enumerate(subscribers if share else subscribers[:extra]):
+            end = start + share + (position < extra)
+            owned[index][topic_id] = range(start, end)
+            start = end
+    return dict(zip(ordered, owned, strict=True))
 
 
 def _range_position(member_id: str, instance_id: str | None) -> tuple[bool, bytes]:
@@ -114,7 +126,7 @@ def _range_position(member_id: str, instance_id: str | None) -> tuple[bool, byte
 
 def _uniform(
     members: Mapping[str, MemberSpec], partition_counts: Mapping[UUID, int], is_homogeneous: bool
-) -> dict[str, _Owned]:
+) -> _Computed:
     if is_homogeneous:
         return _uniform_homogeneous(members, partition_counts)
     return _UniformHeterogeneous(members, partition_counts).build()
@@ -191,10 +203,7 @@ class _UniformHeterogeneous:
         self._member_ids = strings_in_java_order(members)
         self._owned: list[_Owned] = [{} for _ in self._member_ids]
         self._sizes = [0] * len(self._member_ids)
-        self._subscribers: dict[UUID, list[int]] = {}
-        for index, member_id in enumerate(self._member_ids):
-            for topic_id in members[member_id].topic_ids:
-                self._subscribers.setdefault(topic_id, []).append(index)
+        self._subscribers = _subscribers(members, self._member_ids, is_homogeneous=False)
         self._owners = {topic_id: [NOBODY] * partition_counts[topic_id] for topic_id in self._subscribers}
 
     def build(self) -> dict[str, _Owned]:
@@ -340,7 +349,7 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-ASSIGNORS: dict[str, Callable[[Mapping[str, MemberSpec], Mapping[UUID, int], bool], dict[str, _Owned]]] = {
+ASSIGNORS: dict[str, Callable[[Mapping[str, MemberSpec], Mapping[UUID, int], bool], _Computed]] = {
     "uniform": _uniform,
     "range": _range,
 }

@@ -57,7 +57,7 @@ from diamant.broker.groups.classic_events import (
     Write,
 )
 from diamant.broker.groups.classic_member import ClassicMember
-from diamant.broker.groups.protocol_choice import ProtocolChoice
+from diamant.broker.groups.classic_roster import ClassicRoster
 from diamant.protocol.consumer_protocol import PROTOCOL_TYPE, empty_assignment, subscribed_topics
 from diamant.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from diamant.protocol.group_records import NO_TIMESTAMP, GroupMetadataValue
@@ -123,23 +123,18 @@ class ClassicGroup:
 
     __slots__ = (
         "_after_write",
-        "_awaiting_join",
-        "_choice",
         "_initial_delay",
         "_is_joined_by_new",
-        "_pending_members",
         "_pending_sync",
         "_previous_state",
-        "_static_members",
+        "_roster",
         "_subscribed_topics",
         "_subscriptions",
         "current_state_timestamp_ms",
         "generation_id",
         "group_id",
-        "leader_id",
         "members",
         "protocol_name",
-        "protocol_type",
         "state",
     )
 
@@ -149,16 +144,11 @@ class ClassicGroup:
         self.state = GroupState.EMPTY
         self.current_state_timestamp_ms = now_ms
         self.generation_id = 0
-        self.protocol_type: str | None = None
         self.protocol_name: str | None = None
-        self.leader_id: str | None = None
-        self.members: dict[str, ClassicMember] = {}
         self._previous_state = GroupState.DEAD
-        self._static_members: dict[str, str] = {}
-        self._pending_members: dict[str, None] = {}
+        self._roster = ClassicRoster()
+        self.members: Mapping[str, ClassicMember] = self._roster.members
         self._pending_sync: dict[str, None] = {}
-        self._awaiting_join = 0
-        self._choice = ProtocolChoice()
         self._initial_delay: _InitialDelay | None = None
         self._is_joined_by_new = False
         self._subscriptions: tuple[bytes, ...] | None = None
@@ -168,6 +158,16 @@ class ClassicGroup:
     # -- what others ask -----------------------------------------------------------------------------------------------
 
     @property
+    def leader_id(self) -> str | None:
+        """The member that assigns; None without members."""
+        return self._roster.leader_id
+
+    @property
+    def protocol_type(self) -> str | None:
+        """What kind of members these are; None if there has never been one."""
+        return self._roster.protocol_type
+
+    @property
     def is_empty(self) -> bool:
         """True without members (ids that are to come back do not count)."""
         return self.state is GroupState.EMPTY
@@ -175,7 +175,7 @@ class ClassicGroup:
     @property
     def is_simple(self) -> bool:
         """True for a group that nobody has joined: it has only offsets."""
-        return self.is_empty and self.protocol_type is None and not self._pending_members
+        return self.is_empty and self.protocol_type is None and not self._roster.pending
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -184,12 +184,12 @@ class ClassicGroup:
     @property
     def pending_member_count(self) -> int:
         """Ids that were given out and are to come back."""
-        return len(self._pending_members)
+        return len(self._roster.pending)
 
     @property
     def static_members(self) -> Mapping[str, str]:
         """Instance id to member id."""
-        return self._static_members
+        return self._roster.static_members
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
@@ -253,13 +253,7 @@ class ClassicGroup:
 
         Source: ClassicGroup.validateMember.
         """
-        if instance_id is not None:
-            current = self._static_members.get(instance_id)
-            if current is not None and current != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-            if current is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+        return self._roster.member_error(member_id, instance_id)
 
     # -- the record ----------------------------------------------------------------------------------------------------
 
@@ -269,10 +263,10 @@ class ClassicGroup:
         timestamp_ms = value.current_state_timestamp
         group = cls(group_id, None if timestamp_ms == NO_TIMESTAMP else timestamp_ms)
         group.generation_id = value.generation
-        group.leader_id = value.leader
+        group._roster.leader_id = value.leader
         group.protocol_name = value.protocol
         for member in value.members:
-            group._add(
+            group._roster.add(
                 ClassicMember(
                     member.member_id,
                     member.group_instance_id,
@@ -284,9 +278,8 @@ class ClassicGroup:
                     assignment=member.assignment,
                 ),
                 value.protocol_type,
-                None,
             )
-        group.protocol_type = value.protocol_type or None
+        group._roster.protocol_type = value.protocol_type or None
         if group.members:
             group.state = GroupState.STABLE
         group._remember_subscriptions()
@@ -304,9 +297,9 @@ class ClassicGroup:
         group = cls(group_id, now_ms)
         group.generation_id = generation_id
         for member in members:
-            group._add(member, protocol_type, None)
+            group._roster.add(member, protocol_type)
         group.state = GroupState.STABLE
-        group.protocol_name = group._choice.choose(group.members.values())
+        group.protocol_name = group._roster.choose_protocol()
         group._remember_subscriptions()
         return group
 
@@ -346,7 +339,7 @@ class ClassicGroup:
         """A member joins, for the first time or again. `waiter` is answered now or when the join phase ends."""
         turn = _Turn(now_ms)
         if not self._has_room(request.member_id, limits):
-            was_known = request.member_id in self.members or request.member_id in self._pending_members
+            was_known = request.member_id in self.members or request.member_id in self._roster.pending
             self._remove(request.member_id, turn)
             _answer_join(turn, waiter, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
             if was_known:
@@ -363,7 +356,7 @@ class ClassicGroup:
             # the maximum was lowered.
             member = self.members.get(member_id)
             is_back = member is not None and member.join_waiter is not None
-            return is_back or self._awaiting_join < limits.max_size
+            return is_back or self._roster.parked_count < limits.max_size
         if self.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return member_id in self.members or len(self.members) < limits.max_size
         return True
@@ -371,9 +364,7 @@ class ClassicGroup:
     def _supports(self, request: JoinRequest) -> bool:
         if self.is_empty:
             return bool(request.protocol_type) and bool(request.protocols)
-        return self.protocol_type == request.protocol_type and self._choice.has_common(
-            (protocol.name for protocol in request.protocols), len(self.members)
-        )
+        return self._roster.supports(request.protocol_type, [protocol.name for protocol in request.protocols])
 
     def _join_new(self, request: JoinRequest, waiter: object, limits: ClassicGroupLimits, turn: _Turn) -> None:
         if self.state is GroupState.DEAD:
@@ -384,14 +375,14 @@ class ClassicGroup:
             return
         instance_id = request.group_instance_id
         if instance_id is None and request.version >= FIRST_WITH_MEMBER_ID_REQUIRED:
-            if len(self._pending_members) >= MAX_PENDING_MEMBERS:
+            if len(self._roster.pending) >= MAX_PENDING_MEMBERS:
                 _answer_join(turn, waiter, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
                 return
-            self._pending_members[request.fresh_id] = None
+            self._roster.pending[request.fresh_id] = None
             turn.effects.append(SetTimer(TimerKind.SESSION, request.fresh_id, request.session_timeout_ms))
             _answer_join(turn, waiter, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, request.fresh_id))
-        elif instance_id is not None and instance_id in self._static_members:
-            self._replace_static(request, self.members[self._static_members[instance_id]], waiter, limits, turn)
+        elif instance_id is not None and instance_id in self.static_members:
+            self._replace_static(request, self.members[self.static_members[instance_id]], waiter, limits, turn)
         else:
             self._add_new(request, request.fresh_id, waiter, limits, turn)
 
@@ -403,7 +394,7 @@ class ClassicGroup:
         if not self._supports(request):
             _answer_join(turn, waiter, JoinAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
             return
-        if member_id in self._pending_members:
+        if member_id in self._roster.pending:
             if request.group_instance_id is not None:
                 # The id was given to a dynamic member; Kafka throws here (IllegalStateException).
                 _answer_join(turn, waiter, JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -422,7 +413,10 @@ class ClassicGroup:
             # A leader that joins again wants to assign again: that is how consumers react to new partitions.
             or (self.state is GroupState.STABLE and member_id == self.leader_id)
         ):
-            self._update(member, request, waiter, turn)
+            self._roster.change_protocols(member, request.protocols)
+            member.rebalance_timeout_ms = request.rebalance_timeout_ms
+            member.session_timeout_ms = request.session_timeout_ms
+            self._park_join(member, waiter, turn)
             self._rebalance_or_complete(limits, turn)
         else:
             # It may not have got the answer to its last join.
@@ -444,7 +438,7 @@ class ClassicGroup:
         member.is_new = True
         if self.state is GroupState.PREPARING_REBALANCE and self._previous_state is GroupState.EMPTY:
             self._is_joined_by_new = True
-        self._add(member, request.protocol_type, waiter)
+        self._roster.add(member, request.protocol_type, waiter)
         # A new member does not know its id yet, so it cannot send heartbeats, and a client that gives up and tries again
         # is a new member every time. So its parked join has a time of its own.
         turn.effects.append(SetTimer(TimerKind.SESSION, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS))
@@ -475,7 +469,7 @@ class ClassicGroup:
         self._answer_member_join(old, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old.member_id), turn)
         self._answer_member_sync(old, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID), turn)
 
-        if self.state is GroupState.STABLE and self._choice.choose(self.members.values()) == self.protocol_name:
+        if self.state is GroupState.STABLE and self._roster.choose_protocol() == self.protocol_name:
             # Nothing changes for the others: no rebalance, only the new id is written down.
             def after(error: ErrorCode, turn: _Turn) -> None:
                 is_leader = self.leader_id == new.member_id
@@ -513,10 +507,7 @@ class ClassicGroup:
         )
 
     def _joined_members(self) -> tuple[JoinedMember, ...]:
-        return tuple(
-            JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
-            for member in self.members.values()
-        )
+        return self._roster.joined_members(self.protocol_name)
 
     # -- the join phase ------------------------------------------------------------------------------------------------
 
@@ -542,27 +533,21 @@ class ClassicGroup:
         if is_initial:
             step_ms = limits.initial_rebalance_delay_ms
             self._is_joined_by_new = False
-            self._initial_delay = _InitialDelay(step_ms, max(self._rebalance_timeout_ms() - step_ms, 0), step_ms)
+            self._initial_delay = _InitialDelay(step_ms, max(self._roster.rebalance_timeout_ms - step_ms, 0), step_ms)
             turn.effects.append(SetTimer(TimerKind.JOIN, "", step_ms))
-        elif self._have_all_joined():
+        elif self._roster.have_all_joined:
             self._complete_join(turn)
         else:
-            turn.effects.append(SetTimer(TimerKind.JOIN, "", self._rebalance_timeout_ms()))
+            turn.effects.append(SetTimer(TimerKind.JOIN, "", self._roster.rebalance_timeout_ms))
 
     def _complete_join_if_ready(self, turn: _Turn) -> None:
         # The first rebalance ends with its delay, however many have come.
         if (
             self.state is GroupState.PREPARING_REBALANCE
             and self._previous_state is not GroupState.EMPTY
-            and self._have_all_joined()
+            and self._roster.have_all_joined
         ):
             self._complete_join(turn)
-
-    def _have_all_joined(self) -> bool:
-        return self._awaiting_join == len(self.members) and not self._pending_members
-
-    def _rebalance_timeout_ms(self) -> int:
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def join_expired(self, now_ms: int) -> list[Effect]:
         """The JOIN timer: the initial delay is over, or the members have had the rebalance timeout to come back."""
@@ -588,9 +573,9 @@ class ClassicGroup:
         turn.effects.append(CancelTimer(TimerKind.JOIN, ""))
         for member in [m for m in self.members.values() if m.join_waiter is None and not m.is_static]:
             self._remove(member.member_id, turn)
-        if self.members and not self._elect_joined_leader():
+        if self.members and not self._roster.elect_joined_leader():
             # Only static members, and none is back: their session timeouts will decide.
-            timeout_ms = max(self._rebalance_timeout_ms(), MIN_RETRY_MS)
+            timeout_ms = max(self._roster.rebalance_timeout_ms, MIN_RETRY_MS)
             turn.effects.append(SetTimer(TimerKind.JOIN, "", timeout_ms))
             return
         self.generation_id += 1
@@ -602,7 +587,7 @@ class ClassicGroup:
             # If this cannot be written the old generation would come back with a restart, and time out.
             self._write(turn, self._value({}), lambda error, turn: None)
             return
-        self.protocol_name = self._choice.choose(self.members.values())
+        self.protocol_name = self._roster.choose_protocol()
         self._remember_subscriptions()
         self._transition(GroupState.COMPLETING_REBALANCE, turn)
         joined_members = self._joined_members()
@@ -612,18 +597,7 @@ class ClassicGroup:
             turn.effects.append(SetTimer(TimerKind.SESSION, member.member_id, member.session_timeout_ms))
             member.is_new = False
             self._pending_sync[member.member_id] = None
-        turn.effects.append(SetTimer(TimerKind.SYNC, "", self._rebalance_timeout_ms()))
-
-    def _elect_joined_leader(self) -> bool:
-        """Keep the leader if it is back, else take the first member that is. False if none is."""
-        leader = self.members.get(self.leader_id or NO_LEADER)
-        if leader is not None and leader.join_waiter is not None:
-            return True
-        for member in self.members.values():
-            if member.join_waiter is not None:
-                self.leader_id = member.member_id
-                return True
-        return False
+        turn.effects.append(SetTimer(TimerKind.SYNC, "", self._roster.rebalance_timeout_ms))
 
     # -- SyncGroup -----------------------------------------------------------------------------------------------------
 
@@ -754,11 +728,11 @@ class ClassicGroup:
         member_id = leaver.member_id
         if member_id == UNKNOWN_MEMBER_ID:
             instance_id = leaver.group_instance_id
-            found = None if instance_id is None else self._static_members.get(instance_id)
+            found = None if instance_id is None else self.static_members.get(instance_id)
             if found is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             member_id = found
-        elif member_id not in self._pending_members:
+        elif member_id not in self._roster.pending:
             error = self.member_error(member_id, leaver.group_instance_id)
             if error is not ErrorCode.NONE:
                 return error
@@ -772,13 +746,13 @@ class ClassicGroup:
         """
         turn = _Turn(now_ms)
         member = self.members.get(member_id)
-        if self.state is GroupState.DEAD or (member is None and member_id not in self._pending_members):
+        if self.state is GroupState.DEAD or (member is None and member_id not in self._roster.pending):
             return turn.effects
         if member is not None and member.awaits_answer and not member.is_new:
             return turn.effects  # it waits for us; the timer starts again with the answer
         self._remove(member_id, turn)
         if self.state is GroupState.PREPARING_REBALANCE:
-            if self._have_all_joined():
+            if self._roster.have_all_joined:
                 self._complete_join(turn)
         elif member is not None and not self.is_empty:
             self._prepare_rebalance(limits, turn)
@@ -795,7 +769,7 @@ class ClassicGroup:
         for member in self.members.values():
             self._answer_member_join(member, JoinAnswer(error, member.member_id), turn)
             self._answer_member_sync(member, SyncAnswer(error), turn)
-        for member_id in (*self.members, *self._pending_members):
+        for member_id in (*self.members, *self._roster.pending):
             turn.effects.append(CancelTimer(TimerKind.SESSION, member_id))
         turn.effects.append(CancelTimer(TimerKind.JOIN, ""))
         turn.effects.append(CancelTimer(TimerKind.SYNC, ""))
@@ -804,43 +778,12 @@ class ClassicGroup:
 
     # -- members -------------------------------------------------------------------------------------------------------
 
-    def _add(self, member: ClassicMember, protocol_type: str, waiter: object | None) -> None:
-        if member.group_instance_id is not None:
-            self._static_members[member.group_instance_id] = member.member_id
-        if not self.members:
-            self.protocol_type = protocol_type
-        if self.leader_id is None:
-            self.leader_id = member.member_id
-        self.members[member.member_id] = member
-        self._choice.add(member)
-        if waiter is not None:
-            member.join_waiter = waiter
-            self._awaiting_join += 1
-        self._pending_members.pop(member.member_id, None)
-
-    def _update(self, member: ClassicMember, request: JoinRequest, waiter: object, turn: _Turn) -> None:
-        self._choice.remove(member)
-        member.protocols = request.protocols
-        self._choice.add(member)
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.session_timeout_ms = request.session_timeout_ms
-        self._park_join(member, waiter, turn)
-
     def _park_join(self, member: ClassicMember, waiter: object, turn: _Turn) -> None:
         self._answer_member_join(member, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id), turn)
-        member.join_waiter = waiter
-        self._awaiting_join += 1
+        self._roster.park_join(member, waiter)
 
     def _swap(self, old: ClassicMember, new: ClassicMember) -> None:
-        """Put `new` in the place of a static member."""
-        assert old.group_instance_id is not None
-        self._choice.remove(old)
-        self._choice.add(new)
-        del self.members[old.member_id]
-        self.members[new.member_id] = new
-        self._static_members[old.group_instance_id] = new.member_id
-        if self.leader_id == old.member_id:
-            self.leader_id = new.member_id
+        self._roster.swap(old, new)
         if old.member_id in self._pending_sync:
             del self._pending_sync[old.member_id]
             self._pending_sync[new.member_id] = None
@@ -849,26 +792,19 @@ class ClassicGroup:
         """Drop a member, a pending id, or nothing. A join that it waits for is answered UNKNOWN_MEMBER_ID: if it is still
         there it will try again.
         """
-        self._pending_members.pop(member_id, None)
+        self._roster.pending.pop(member_id, None)
         self._pending_sync.pop(member_id, None)
         turn.effects.append(CancelTimer(TimerKind.SESSION, member_id))
         member = self.members.get(member_id)
-        if member is None:
-            return
-        self._answer_member_join(member, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID), turn)
-        self._answer_member_sync(member, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID), turn)
-        del self.members[member_id]
-        self._choice.remove(member)
-        if member.group_instance_id is not None:
-            del self._static_members[member.group_instance_id]
-        if self.leader_id == member_id:
-            self.leader_id = next(iter(self.members), None)
+        if member is not None:
+            self._answer_member_join(member, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID), turn)
+            self._answer_member_sync(member, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID), turn)
+            self._roster.remove(member)
 
     def _answer_member_join(self, member: ClassicMember, answer: JoinAnswer, turn: _Turn) -> None:
-        if member.join_waiter is not None:
-            _answer_join(turn, member.join_waiter, answer)
-            member.join_waiter = None
-            self._awaiting_join -= 1
+        waiter = self._roster.take_join(member)
+        if waiter is not None:
+            _answer_join(turn, waiter, answer)
 
     def _answer_member_sync(self, member: ClassicMember, answer: SyncAnswer, turn: _Turn) -> None:
         if member.sync_waiter is not None:

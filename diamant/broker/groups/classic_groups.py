@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from diamant.broker.dispatch import REQUEST_ERRORS, error_of
+from diamant.broker.dispatch import REQUEST_ERRORS, check_synced, error_of
 from diamant.broker.groups.classic_events import (
     UNKNOWN_MEMBER_ID,
     AnswerJoin,
@@ -43,8 +43,10 @@ from diamant.broker.groups.classic_events import (
 from diamant.broker.groups.classic_group import ClassicGroup, ClassicGroupLimits, GroupState
 from diamant.broker.groups.group import Group
 from diamant.broker.groups.timers import Timers
+from diamant.broker.server import CloseConnection
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.group_records import GroupMetadataKey, GroupMetadataValue, encode_record
+from diamant.storage.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -75,6 +77,19 @@ class Waiter(Generic[_Answer]):
             # goes the way of an exception in a handler, to this connection only.
             self.future.set_exception(error)
 
+    def answer_when_synced(self, answer: _Answer, log: Log, flush: asyncio.Future[None]) -> None:
+        """As `answer`, once this flush of the group's log is over; its connection is closed if the flush fails."""
+        flush.add_done_callback(lambda _: self._answer_if_synced(answer, log))
+
+    def _answer_if_synced(self, answer: _Answer, log: Log) -> None:
+        try:
+            check_synced((log,))
+        except CloseConnection as error:
+            if not self.future.done():
+                self.future.set_exception(error)
+            return
+        self.answer(answer)
+
 
 class ClassicGroups:
     """All classic groups of the broker. The loop's thread owns it; make it on that thread."""
@@ -98,9 +113,11 @@ class ClassicGroups:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id}")
             if group.consumer is not None:
                 return encode(self._coordinator.consumer.classic_join(group, request))
-            if group.classic is None:
-                group.classic = ClassicGroup(group_id, self._now_ms())
-            self._run(group.classic, group.classic.join(request, waiter, self._limits(), self._now_ms()))
+            classic = group.classic
+            if classic is None:
+                classic = ClassicGroup(group_id, self._now_ms())
+                self._coordinator.become(group, classic=classic)
+            self._run(classic, classic.join(request, waiter, self._limits(), self._now_ms()))
         except REQUEST_ERRORS as error:
             return encode(JoinAnswer(_answer_code(error), request.member_id))
         return _result(waiter.future)
@@ -166,12 +183,11 @@ class ClassicGroups:
 
         Source: GroupMetadataManager.replay(GroupMetadataKey, ...), onLoaded.
         """
-        self.adopt(group, ClassicGroup.from_value(group.group_id, value))
+        classic = ClassicGroup.from_value(group.group_id, value)
+        self._coordinator.become(group, classic=classic)
 
-    def adopt(self, group: Group, classic: ClassicGroup) -> None:
-        """Make `classic` the group's members: restored, or converted from a consumer group. What was there must be gone."""
-        group.consumer = None
-        group.classic = classic
+    def begin(self, classic: ClassicGroup) -> None:
+        """A group has these members now, restored or converted (`GroupCoordinator.become`): their sessions begin."""
         self._run(classic, classic.session_timers())
         limits = self._limits()
         if len(classic.members) > limits.max_size:
@@ -182,14 +198,11 @@ class ClassicGroups:
         """Have the members join again."""
         self._run(classic, classic.rebalance(self._limits(), self._now_ms()))
 
-    def drop(self, group: Group, error: ErrorCode) -> None:
-        """The group stops being a classic one: whoever waits is answered `error`, its timers stop.
-
-        NOT_COORDINATOR when the broker stops, REBALANCE_IN_PROGRESS when the group becomes a consumer group, as in Kafka.
+    def release(self, classic: ClassicGroup, error: ErrorCode) -> None:
+        """A group does not have these members any more (`GroupCoordinator.become`): whoever waits is answered `error`, timers
+        stop.
         """
-        classic, group.classic = group.classic, None
-        if classic is not None:
-            self._run(classic, classic.dissolve(error, self._now_ms()))
+        self._run(classic, classic.dissolve(error, self._now_ms()))
 
     def stop(self, groups: Iterable[Group]) -> None:
         """Answer all who wait; clients look for the coordinator again."""
@@ -228,9 +241,7 @@ class ClassicGroups:
         records.append(encode_record(GroupMetadataKey(group_id), value))
         self._coordinator.append(group_id, records)
         group = self._coordinator.group_or_new(group_id)
-        if group.consumer is not None:
-            # With its timers, and the resolution of regular expressions, which would make it the group again.
-            self._coordinator.consumer.drop(group)
+        self._coordinator.become(group)
         return group
 
     # -- effects -------------------------------------------------------------------------------------------------------
@@ -243,13 +254,28 @@ class ClassicGroups:
                 self.timers.set(key, effect.timeout_ms, partial(self._expired, classic, effect.kind, effect.member_id))
             elif isinstance(effect, CancelTimer):
                 self.timers.cancel((classic.group_id, effect.kind, effect.member_id))
-            elif isinstance(effect, (AnswerJoin, AnswerSync)):
-                waiter = effect.waiter
-                assert isinstance(waiter, Waiter)
-                waiter.answer(effect.answer)
+            elif isinstance(effect, AnswerSync):
+                self._answer_sync(classic.group_id, effect)
+            elif isinstance(effect, AnswerJoin):
+                assert isinstance(effect.waiter, Waiter)
+                effect.waiter.answer(effect.answer)
             else:
                 error = self._write(classic.group_id, effect.value)
                 self._run(classic, classic.written(error, self._now_ms()))
+
+    def _answer_sync(self, group_id: str, effect: AnswerSync) -> None:
+        """An assignment is given to nobody before it is as durable as `flush.messages` demands: a follower's request waits for
+        the record that the leader's has led to.
+        """
+        waiter, answer = effect.waiter, effect.answer
+        assert isinstance(waiter, Waiter)
+        if answer.error is ErrorCode.NONE:
+            log = self._coordinator.log_of(group_id)
+            flush = self._broker.flusher.pending(log)
+            if flush is not None:
+                waiter.answer_when_synced(answer, log, flush)
+                return
+        waiter.answer(answer)
 
     def _write(self, group_id: str, value: GroupMetadataValue) -> ErrorCode:
         try:

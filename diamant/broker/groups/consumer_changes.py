@@ -13,9 +13,10 @@ Source: GroupMetadataManager of Kafka 4.3 (consumerGroupHeartbeat, consumerGroup
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
+from uuid import UUID
 
 from diamant.broker.coordinators.internal_topic import string_hash
 from diamant.broker.groups.assignors import NOTHING, Assignment, MemberSpec, assign
@@ -345,7 +346,7 @@ class GroupChange:
         members[after.member_id] = after
         targets = assign(
             assignor,
-            {member_id: self._spec(member) for member_id, member in members.items()},
+            self._specs(members),
             {topic_id: len(topic.partitions) for topic_id, topic in self._image.topics_by_id.items()},
             is_homogeneous,
         )
@@ -361,16 +362,25 @@ class GroupChange:
         self.has_computed_target = True
         return self.group_epoch, targets[after.member_id]
 
-    def _spec(self, member: ConsumerGroupMember) -> MemberSpec:
-        names = self._subscribed_names(member)
+    def _specs(self, members: Mapping[str, ConsumerGroupMember]) -> dict[str, MemberSpec]:
+        """What the assignor is to know. Members with the same subscription share a list: ordering one takes a while."""
+        ordered: dict[tuple[frozenset[str], str | None], tuple[list[UUID], int]] = {}
+        specs = {}
+        for member_id, member in members.items():
+            subscription = member.subscribed_topic_names, member.subscribed_topic_regex
+            found = ordered.get(subscription)
+            if found is None:
+                found = ordered[subscription] = self._ordered_topics(self._subscribed_names(member))
+            group = self.group
+            target = group.target_of(member) if member.instance_id else group.target.get(member_id, NOTHING)
+            specs[member_id] = MemberSpec(found[0], target, member.instance_id, found[1])
+        return specs
+
+    def _ordered_topics(self, names: Collection[str]) -> tuple[list[UUID], int]:
+        """The ids of those topics that exist, in the order of Kafka's set of names; how many names there are."""
         topics = self._image.topics
-        ordered = in_java_order(sorted(names), string_hash, copied_capacity(len(names)))
-        return MemberSpec(
-            [topics[name].topic_id for name in ordered if name in topics],
-            self.group.target_of(member) if member.instance_id else self.group.target.get(member.member_id, NOTHING),
-            member.instance_id,
-            len(names),
-        )
+        in_order = in_java_order(sorted(names), string_hash, copied_capacity(len(names)))
+        return [topics[name].topic_id for name in in_order if name in topics], len(names)
 
     def _subscribed_names(self, member: ConsumerGroupMember) -> frozenset[str]:
         """The topics of a member; an expression that is not resolved yet matches nothing."""

@@ -453,9 +453,10 @@ class ConsumerGroups:
 
         Source: GroupMetadataManager.replay, onLoaded.
         """
-        if group.consumer is None:
-            group.consumer = ConsumerGroup(group.group_id)
         consumer = group.consumer
+        if consumer is None:
+            consumer = ConsumerGroup(group.group_id)
+            self._coordinator.become(group, consumer=consumer)
         consumer.apply(key, value)
         member = consumer.members.get(getattr(key, "member_id", ""))
         if member is None:
@@ -467,14 +468,18 @@ class ConsumerGroups:
                 group.group_id, SetTimer(TimerKind.REBALANCE, member.member_id, timeout_ms, member.member_epoch)
             )
 
-    def drop(self, group: Group) -> None:
-        """The group stops being a consumer group, or to exist; its records are erased already."""
-        consumer, group.consumer = group.consumer, None
-        if consumer is None:
-            return
+    def begin(self, consumer: ConsumerGroup) -> None:
+        """A group has these members now, new or converted (`GroupCoordinator.become`): their sessions begin."""
+        for member in consumer.members.values():
+            self._start_session(consumer.group_id, member)
+
+    def release(self, consumer: ConsumerGroup) -> None:
+        """A group does not have these members any more (`GroupCoordinator.become`): timers stop, and so does the resolution of
+        regular expressions, which would make it the group again.
+        """
         for member_id in consumer.members:
             for kind in TimerKind:
-                self.timers.cancel((group.group_id, kind, member_id))
+                self.timers.cancel((consumer.group_id, kind, member_id))
         live = self._live.pop(consumer, None)
         if live is not None and live.resolving is not None:
             live.resolving.cancel()
@@ -560,13 +565,10 @@ class ConsumerGroups:
         group = self._coordinator.group_or_new(consumer.group_id)
         if group.consumer is consumer:
             return
-        group.consumer = consumer
         if group.classic is not None:
             logger.info("group %s: now a consumer group", consumer.group_id)
-            # Whoever waits in a rebalance is to join again, as a member of the consumer group.
-            self._coordinator.classic.drop(group, ErrorCode.REBALANCE_IN_PROGRESS)
-        for member in consumer.members.values():
-            self._start_session(consumer.group_id, member)
+        # Whoever waits in a rebalance is to join again, as a member of the consumer group.
+        self._coordinator.become(group, consumer=consumer)
 
     def _fence(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember]) -> None:
         """Remove members; if only classic ones are left the group goes back to their protocol, where that is allowed."""
@@ -591,8 +593,7 @@ class ConsumerGroups:
         self._write(group.group_id, [*group.tombstones(), (GroupMetadataKey(group.group_id), classic.value())])
         logger.info("group %s: now a classic group again", group.group_id)
         owner = self._coordinator.group_or_new(group.group_id)
-        self.drop(owner)
-        self._coordinator.classic.adopt(owner, classic)
+        self._coordinator.become(owner, classic=classic)
         if must_rebalance:
             self._coordinator.classic.rebalance(classic)
 

@@ -3,8 +3,8 @@
 All of a group is in one partition of that topic, found by the hash of its id. A change is decided, written and applied in one
 turn of the loop, so memory is what the log adds up to, and what was answered survives SIGKILL.
 
-After a start the partitions are loaded in the background (`loader.py`). Until one is loaded, requests about its groups are
-refused, and have it loaded next.
+After a start the partitions are loaded in the background (`partition_loader.py`). Until one is loaded, requests about its groups
+are refused, and have it loaded next.
 
 Bounds: what the topic holds, which its cleaner keeps at one record per key; see `loading.py` for what reading it takes.
 
@@ -15,31 +15,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from diamant.broker.coordinators.internal_topic import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, InternalTopic
+from diamant.broker.coordinators.partition_loader import PartitionLoader
 from diamant.broker.groups.group import Group
-from diamant.broker.groups.loader import PartitionLoader
-from diamant.broker.groups.loading import LoadedPartition
+from diamant.broker.groups.loader import finished, left_behind, scanned
+from diamant.broker.groups.loading import PartitionScan
 from diamant.broker.groups.offset_expiry import expired_offsets
-from diamant.broker.groups.offsets import OffsetCommit
+from diamant.broker.groups.offsets import without_long_metadata
 from diamant.broker.topics import GROUP_OFFSETS_TOPIC, Topic
+from diamant.protocol.coordinator_batch import encode_offset_records, encode_records
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     encode_key,
     encode_offset_commit_key,
-    encode_offset_commit_value,
 )
+from diamant.protocol.offset_columns import TopicOffsets
+from diamant.storage.log import Log
 from diamant.storage.log_config import LONG_MAX
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
+    from diamant.broker.groups.classic_group import ClassicGroup
     from diamant.broker.groups.classic_groups import ClassicGroups
+    from diamant.broker.groups.consumer_group import ConsumerGroup
     from diamant.broker.groups.consumer_groups import ConsumerGroups
 
 logger = logging.getLogger(__name__)
@@ -54,8 +59,10 @@ OFFSET_GROUPS_PER_TURN = 2_000
 """As `GROUPS_PER_TURN`, for those that only have to be put in their place."""
 
 TOMBSTONES_PER_BATCH = 1000
-MAX_METADATA_BYTES = 0x7FFF
-"""What a record's string can hold, whatever `offset.metadata.max.bytes` says."""
+MAX_TOPIC_NAME_BYTES = 249
+RECORD_OVERHEAD_BYTES = 32
+"""What a tombstone takes beside its key, at most."""
+BATCH_OVERHEAD_BYTES = 100
 
 NO_RETENTION_MS = -1
 
@@ -80,10 +87,13 @@ class GroupCoordinator:
         )
         self.groups: dict[str, Group] = {}
         self._in_use: Topic | None = None  # whose records `groups` is
-        self._loader: PartitionLoader | None = None  # None when every partition is loaded
+        self._loader: PartitionLoader[PartitionScan] | None = None  # None when every partition is loaded
+        self._topic_ids: dict[str, UUID] = {}  # of the topics that there were when loading began
         self._open_transactions: dict[tuple[int, int], set[str]] = {}
         self._is_stopped = False
         broker.scheduler.every("expiry of offsets", config.offsets_retention_check_interval_ms, self.expire)
+        broker.topics.listeners.append(self)
+        self._use(broker.topics.by_name.get(GROUP_OFFSETS_TOPIC))
 
     @cached_property
     def classic(self) -> ClassicGroups:
@@ -100,10 +110,6 @@ class GroupCoordinator:
         return ConsumerGroups(self._broker, self)
 
     # -- life ----------------------------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Load what the topic holds, in the background."""
-        self.look_for_topic()
 
     async def stop(self) -> None:
         """Let go of timers and of requests that wait. What still comes is refused: nothing waits for a broker that stops."""
@@ -131,14 +137,13 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker stops")
         if not group_id and (group_id is None or not may_be_empty):
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.")
-        if self._in_use is None or self._broker.topics.by_name.get(GROUP_OFFSETS_TOPIC) is not self._in_use:
-            self.look_for_topic()
-            if self._in_use is None:
-                raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{GROUP_OFFSETS_TOPIC} does not exist yet")
+        if self._in_use is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{GROUP_OFFSETS_TOPIC} does not exist yet")
         if self._loader is not None:
             self._loader.check(self.topic.partition_of(group_id))
             if self._loader.is_complete:
                 self._loader = None
+                self._topic_ids = {}
 
     @property
     def is_loading(self) -> bool:
@@ -164,6 +169,10 @@ class GroupCoordinator:
         if group is not None and group.classic is None and group.consumer is None and not group.offsets:
             del self.groups[group_id]
 
+    def log_of(self, group_id: str) -> Log:
+        """The log in which a group's records are. KafkaError COORDINATOR_NOT_AVAILABLE if there is none."""
+        return self.topic.log(self.topic.partition_of(group_id))
+
     def append(
         self,
         group_id: str,
@@ -180,7 +189,8 @@ class GroupCoordinator:
         """
         return self._append(
             self.topic.partition_of(group_id),
-            records,
+            encode_records(records),
+            len(records),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             timestamp_ms=timestamp_ms,
@@ -189,16 +199,18 @@ class GroupCoordinator:
     def _append(
         self,
         partition: int,
-        records: Sequence[tuple[bytes, bytes | None]],
+        payload: bytes,
+        count: int,
         *,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
         timestamp_ms: int | None = None,
     ) -> int:
         try:
-            return self.topic.append(
+            return self.topic.append_encoded(
                 partition,
-                records,
+                payload,
+                count,
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 timestamp_ms=timestamp_ms,
@@ -222,38 +234,75 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         if group.has_members:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
-        self._remove_offsets([(group, *place) for place in group.offsets.places()])
         self._delete_empty(group)
 
     def _delete_empty(self, group: Group) -> None:
-        """Write the tombstones of a group that has nothing left, and drop it."""
+        """Write the tombstones of a group without members and of its offsets, and drop it.
+
+        In one batch, so that a crash leaves all of it or nothing. Where that would be too large the offsets go first, and the
+        last of them with the group: what a crash leaves is then a group with fewer offsets, to be deleted again.
+        """
         group_id = group.group_id
         if group.consumer is not None:
             records = self.consumer.tombstones(group)
         else:
             # As Kafka, for a simple group, too: one that was read back cannot tell whether it has ever had members.
             records = [(encode_key(GroupMetadataKey(group_id)), None)]
-        self.append(group_id, records)
-        if group.classic is not None:
-            self.classic.drop(group, ErrorCode.GROUP_ID_NOT_FOUND)
-        elif group.consumer is not None:
-            self.consumer.drop(group)
+        places = list(group.offsets.places())
+        limit = self._tombstones_per_batch(group_id, sum(len(key) + RECORD_OVERHEAD_BYTES for key, _ in records))
+        rest = max(len(places) - limit, 0)
+        self._remove_offsets([(group, *place) for place in places[:rest]])
+        tombstones = [(encode_offset_commit_key(group_id, *place), None) for place in places[rest:]]
+        self.append(group_id, [*tombstones, *records])
+        for place in places[rest:]:
+            group.offsets.remove(*place)
+        self.become(group, error=ErrorCode.GROUP_ID_NOT_FOUND)
         self.forget(group_id)
+
+    def _tombstones_per_batch(self, group_id: str, reserved_bytes: int = 0) -> int:
+        """How many tombstones of a group's offsets certainly fit into a batch, beside `reserved_bytes` of other records."""
+        limit = self.log_of(group_id).config.max_message_bytes - BATCH_OVERHEAD_BYTES - reserved_bytes
+        size = len(encode_offset_commit_key(group_id, "", 0)) + MAX_TOPIC_NAME_BYTES + RECORD_OVERHEAD_BYTES
+        return max(min(TOMBSTONES_PER_BATCH, limit // size), 1)
+
+    def become(
+        self,
+        group: Group,
+        *,
+        classic: ClassicGroup | None = None,
+        consumer: ConsumerGroup | None = None,
+        error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS,
+    ) -> None:
+        """Give a group other members, of either protocol or of none. Nothing else does, so nothing of what was goes on.
+
+        Timers of what was stop, and whoever waits in it is answered `error`, by default that it is to join again; sessions of
+        what comes begin. The records that say so have been written.
+        """
+        was_classic, was_consumer = group.classic, group.consumer
+        group.classic, group.consumer = classic, consumer
+        if was_classic is not None:
+            self.classic.release(was_classic, error)
+        if was_consumer is not None:
+            self.consumer.release(was_consumer)
+        if classic is not None:
+            self.classic.begin(classic)
+        if consumer is not None:
+            self.consumer.begin(consumer)
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
     def commit(
         self,
         group_id: str,
-        commits: Sequence[OffsetCommit],
+        topics: Sequence[TopicOffsets],
         *,
         member_id: str,
         instance_id: str | None,
         generation: int,
         version: int,
         retention_ms: int = NO_RETENTION_MS,
-    ) -> list[ErrorCode]:
-        """Commit offsets; one result for each of `commits`: NONE or OFFSET_METADATA_TOO_LARGE.
+    ) -> list[tuple[int, int]]:
+        """Commit offsets; the (number, row) in `topics` of those that were not, as OFFSET_METADATA_TOO_LARGE.
 
         `generation` is the member epoch for members of consumer groups, -1 without membership; `version` that of the
         request. KafkaError when all are refused: what `check_usable`, the group's `validate_commit` and `append` raise,
@@ -267,25 +316,24 @@ class GroupCoordinator:
                 code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
                 raise KafkaError(code, f"Group {group_id} not found.")
             group = Group(group_id)
-        _check_member(group, commits, member_id, instance_id, generation, version, is_transactional=False)
+        _check_member(group, topics, member_id, instance_id, generation, version, is_transactional=False)
         if group.classic is not None and member_id:
             self.classic.seen(group.classic, member_id)
         now_ms = self._broker.env.clock.now_ms()
         expire_ms = -1 if retention_ms == NO_RETENTION_MS else min(now_ms + retention_ms, LONG_MAX)
-        results, records, taken = self._encode(group_id, commits, now_ms, expire_ms)
-        if records:
-            log_offset = self.append(group_id, records, timestamp_ms=now_ms)
+        topics, too_long = without_long_metadata(topics, self._broker.config.offset_metadata_max_bytes)
+        if topics:
+            encoded = encode_offset_records(group_id, topics, now_ms, expire_ms)
+            partition = self.topic.partition_of(group_id)
+            log_offset = self._append(partition, encoded.payload, encoded.record_count, timestamp_ms=now_ms)
             self.groups[group_id] = group
-            put = group.offsets.put
-            for commit, (_, value) in zip(taken, records, strict=True):
-                put(commit.topic, commit.partition, (value, log_offset))
-                log_offset += 1
-        return results
+            group.offsets.put_encoded(topics, encoded, log_offset)
+        return too_long
 
     def commit_transactional(
         self,
         group_id: str,
-        commits: Sequence[OffsetCommit],
+        topics: Sequence[TopicOffsets],
         *,
         producer_id: int,
         producer_epoch: int,
@@ -293,7 +341,7 @@ class GroupCoordinator:
         instance_id: str | None,
         generation: int,
         version: int,
-    ) -> list[ErrorCode]:
+    ) -> list[tuple[int, int]]:
         """As `commit`, to count when `transaction_ended` says that the transaction was committed (TxnOffsetCommit).
 
         KafkaError as `commit`, ILLEGAL_GENERATION in place of STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND, and what the log
@@ -306,44 +354,28 @@ class GroupCoordinator:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"Group {group_id} not found.")
             group = Group(group_id)
         try:
-            _check_member(group, commits, member_id, instance_id, generation, version, is_transactional=True)
+            _check_member(group, topics, member_id, instance_id, generation, version, is_transactional=True)
         except KafkaError as error:
             if error.code == ErrorCode.STALE_MEMBER_EPOCH:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.detail) from None
             raise
         now_ms = self._broker.env.clock.now_ms()
-        results, records, taken = self._encode(group_id, commits, now_ms, -1)
-        if records:
-            log_offset = self.append(
-                group_id, records, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms
+        topics, too_long = without_long_metadata(topics, self._broker.config.offset_metadata_max_bytes)
+        if topics:
+            encoded = encode_offset_records(group_id, topics, now_ms)
+            partition = self.topic.partition_of(group_id)
+            log_offset = self._append(
+                partition,
+                encoded.payload,
+                encoded.record_count,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                timestamp_ms=now_ms,
             )
             self.groups[group_id] = group
-            self._open_transactions.setdefault((self.topic.partition_of(group_id), producer_id), set()).add(group_id)
-            for commit, (_, value) in zip(taken, records, strict=True):
-                group.offsets.put_pending(producer_id, commit.topic, commit.partition, (value, log_offset))
-                log_offset += 1
-        return results
-
-    def _encode(
-        self, group_id: str, commits: Sequence[OffsetCommit], now_ms: int, expire_ms: int
-    ) -> tuple[list[ErrorCode], list[tuple[bytes, bytes]], list[OffsetCommit]]:
-        """Results, records, and the commits that the records are for."""
-        limit = self._broker.config.offset_metadata_max_bytes
-        results, records, taken = [], [], []
-        for commit in commits:
-            topic, partition, offset, leader_epoch, metadata, topic_id = commit
-            if metadata and _is_too_long(metadata, limit):
-                results.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-                continue
-            results.append(ErrorCode.NONE)
-            taken.append(commit)
-            records.append(
-                (
-                    encode_offset_commit_key(group_id, topic, partition),
-                    encode_offset_commit_value(offset, leader_epoch, metadata, now_ms, expire_ms, topic_id),
-                )
-            )
-        return results, records, taken
+            self._open_transactions.setdefault((partition, producer_id), set()).add(group_id)
+            group.offsets.put_encoded_pending(producer_id, topics, encoded, log_offset)
+        return too_long
 
     def transaction_ended(self, partition: int, producer_id: int, is_commit: bool, marker_offset: int) -> None:
         """A producer's marker is in `partition` of the topic, at `marker_offset`: its pending offsets count or go.
@@ -384,15 +416,15 @@ class GroupCoordinator:
         )
         return subscribed
 
-    async def topic_deleted(self, name: str, topic_id: UUID | None = None) -> None:
-        """Remove what groups have committed for a topic that was deleted; with its id, only what was for that very topic.
+    async def _remove_offsets_of(self, name: str, topic_id: UUID) -> None:
+        """Remove what groups have committed for a topic that was deleted, but not what is for another one of its name.
 
         There may be many thousands of groups, so others get their turn in between.
 
         Source: OffsetMetadataManager.onTopicsDeleted.
         """
         if self._loader is not None:
-            for partition in self._loader.waiting_partitions():
+            for partition in self._loader.missing_partitions():
                 self._loader.when_loaded(partition, lambda: self._remove_topic(self.groups.values(), name, topic_id))
         some: list[Group] = []
         offset_count = 0
@@ -405,7 +437,7 @@ class GroupCoordinator:
                 await asyncio.sleep(0)
         self._remove_topic(some, name, topic_id)
 
-    def _remove_topic(self, groups: Iterable[Group], name: str, topic_id: UUID | None) -> None:
+    def _remove_topic(self, groups: Iterable[Group], name: str, topic_id: UUID) -> None:
         places = []
         for group in groups:
             if name in group.offsets.committed or group.offsets.pending:
@@ -421,12 +453,13 @@ class GroupCoordinator:
         for place in places:
             by_partition.setdefault(self.topic.partition_of(place[0].group_id), []).append(place)
         for partition, its_places in by_partition.items():
-            for start in range(0, len(its_places), TOMBSTONES_PER_BATCH):
-                some = its_places[start : start + TOMBSTONES_PER_BATCH]
-                self._append(
-                    partition,
-                    [(encode_offset_commit_key(group.group_id, topic, index), None) for group, topic, index in some],
-                )
+            size = min(self._tombstones_per_batch(group_id) for group_id in {place[0].group_id for place in its_places})
+            for start in range(0, len(its_places), size):
+                some = its_places[start : start + size]
+                tombstones = [
+                    (encode_offset_commit_key(group.group_id, topic, index), None) for group, topic, index in some
+                ]
+                self._append(partition, encode_records(tombstones), len(tombstones))
                 for group, topic, index in some:
                     group.offsets.remove(topic, index)
 
@@ -449,29 +482,44 @@ class GroupCoordinator:
         now_ms = self._broker.env.clock.now_ms()
         try:
             expired = expired_offsets(group, now_ms, config.offsets_retention_minutes * 60_000)
-            self._remove_offsets([(group, *place) for place in expired])
+            is_all = not group.has_members and len(expired) == group.offsets.count and not group.offsets.pending
+            if is_all:
+                self._delete_empty(group)
+            else:
+                self._remove_offsets([(group, *place) for place in expired])
             if expired:
                 logger.info("group %s: %d offsets expired", group.group_id, len(expired))
-            if not group.offsets and not group.has_members:
-                self._delete_empty(group)
         except KafkaError as error:
             logger.error("offsets of group %s could not be expired: %s", group.group_id, error)
 
     # -- loading -------------------------------------------------------------------------------------------------
 
-    def look_for_topic(self) -> None:
-        """Take the topic for ours as it is now: created, deleted, or deleted and created anew."""
-        topic = self._broker.topics.by_name.get(GROUP_OFFSETS_TOPIC)
-        if topic is self._in_use:
-            return
+    def topic_created(self, topic: Topic) -> None:
+        """Take the topic for ours if it is that of the groups (`Topics.listeners`)."""
+        if topic.name == GROUP_OFFSETS_TOPIC:
+            self._use(topic)
+
+    def topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
+        """Remove what was committed for a topic; without the topic of the groups there are none (`Topics.listeners`)."""
+        if topic.name == GROUP_OFFSETS_TOPIC:
+            self._use(None)
+            return None
+        return self._remove_offsets_of(topic.name, topic.topic_id)
+
+    def _use(self, topic: Topic | None) -> None:
         self._drop_everything()
         self._in_use = topic
-        if topic is None:
+        if topic is None or self._is_stopped:
             return
-        loader = PartitionLoader(topic, self.topic.partition_count, self._take_over)
+        buffer_size = self._broker.config.offsets_load_buffer_size
+        loader = PartitionLoader(
+            topic, self.topic.partition_count, "groups", lambda log: scanned(log, buffer_size), self._take_over
+        )
         if not loader.is_complete:
             self._loader = loader
-            loader.start(self._broker.config.offsets_load_buffer_size)
+            # As of now: nothing is committed for a later topic in a partition that is not loaded.
+            self._topic_ids = {name: image.topic_id for name, image in self._broker.topics.image.topics.items()}
+            loader.start()
 
     def _drop_everything(self) -> None:
         """The topic is gone, and with it all groups."""
@@ -479,14 +527,21 @@ class GroupCoordinator:
             self._loader.cancel()
             self._loader = None
         for group in self.groups.values():
-            if group.classic is not None:
-                self.classic.drop(group, ErrorCode.NOT_COORDINATOR)
-        if "consumer" in self.__dict__:
-            self.consumer.stop()
+            self.become(group, error=ErrorCode.NOT_COORDINATOR)
         self.groups.clear()
         self._open_transactions.clear()
 
-    async def _take_over(self, partition: int, loaded: LoadedPartition) -> None:
+    def _remove_left_behind(self, places: Sequence[tuple[Group, str, int]]) -> None:
+        if places:
+            logger.info("%d offsets of topics that were deleted before the last stop are removed", len(places))
+            try:
+                self._remove_offsets(places)
+            except KafkaError as error:
+                logger.error("offsets of deleted topics could not be removed: %s", error)
+
+    async def _take_over(self, partition: int, scan: PartitionScan) -> None:
+        loaded = await finished(scan)
+        left = await left_behind(loaded, self._topic_ids)
         strangers = set()
         for count, (group_id, group) in enumerate(loaded.groups.items(), start=1):
             if self.topic.partition_of(group_id) == partition:
@@ -498,6 +553,7 @@ class GroupCoordinator:
         for group_id, producer_id in loaded.open_transactions:
             if group_id not in strangers:
                 self._open_transactions.setdefault((partition, producer_id), set()).add(group_id)
+        self._remove_left_behind([place for place in left if place[0].group_id not in strangers])
         for count, (key, value) in enumerate(loaded.records, start=1):
             if self.topic.partition_of(key.group_id) != partition:
                 strangers.add(key.group_id)
@@ -518,7 +574,7 @@ class GroupCoordinator:
 
 def _check_member(
     group: Group,
-    commits: Sequence[OffsetCommit],
+    topics: Sequence[TopicOffsets],
     member_id: str,
     instance_id: str | None,
     generation: int,
@@ -534,14 +590,8 @@ def _check_member(
             member_id, instance_id, generation, version, is_transactional=is_transactional
         )
         if check is not None:
-            for commit in commits:
-                check(commit.topic, commit.topic_id, commit.partition)
+            for name, topic_id, partitions, *_ in topics:
+                for partition in partitions:
+                    check(name, topic_id, partition)
     elif generation >= 0:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id} has no members")
-
-
-def _is_too_long(metadata: str, limit: int) -> bool:
-    """Whether a text has more UTF-16 code units than allowed (OffsetMetadataManager.isMetadataInvalid), or does not fit."""
-    if metadata.isascii():
-        return len(metadata) > min(limit, MAX_METADATA_BYTES)
-    return len(metadata.encode("utf-16-be")) // 2 > limit or len(metadata.encode()) > MAX_METADATA_BYTES

@@ -8,27 +8,55 @@ Source: OffsetMetadataManager.Offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 from uuid import UUID
 
+from diamant.protocol.coordinator_batch import EncodedOffsets
 from diamant.protocol.group_records import OffsetCommitValue, parse_offset_commit_value
-
-
-class OffsetCommit(NamedTuple):
-    """What a client wants to commit for a partition. `topic_id` if it is known: zombies are told by it (KIP-1251)."""
-
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int
-    metadata: str
-    topic_id: UUID | None = None
-
+from diamant.protocol.offset_columns import TopicOffsets
 
 StoredOffset: TypeAlias = tuple[bytes, int]
 """An encoded OffsetCommitValue, and where its record is in `__consumer_offsets`. A plain tuple: the garbage collector does not
 go on looking at those, and there may be a million of them."""
+
+
+MAX_METADATA_BYTES = 0x7FFF
+"""What a record's string can hold, whatever `offset.metadata.max.bytes` says."""
+
+
+def without_long_metadata(
+    topics: Sequence[TopicOffsets], limit: int
+) -> tuple[Sequence[TopicOffsets], list[tuple[int, int]]]:
+    """What can be committed under `offset.metadata.max.bytes`, and the (number, row) in `topics` of what is too long."""
+    for topic in topics:
+        if topic.metadata is not None:
+            return _without_long_metadata(topics, limit)
+    return topics, []
+
+
+def _without_long_metadata(
+    topics: Sequence[TopicOffsets], limit: int
+) -> tuple[Sequence[TopicOffsets], list[tuple[int, int]]]:
+    fitting = []
+    too_long = []
+    for number, topic in enumerate(topics):
+        long_rows = [row for row, text in enumerate(topic.metadata or ()) if text and _is_too_long(text, limit)]
+        if not long_rows:
+            fitting.append(topic)
+            continue
+        too_long += [(number, row) for row in long_rows]
+        rows = sorted(set(range(len(topic.partitions))).difference(long_rows))
+        if rows:
+            fitting.append(topic.rows(rows))
+    return fitting, too_long
+
+
+def _is_too_long(metadata: str, limit: int) -> bool:
+    """Whether a text has more UTF-16 code units than allowed (OffsetMetadataManager.isMetadataInvalid), or does not fit."""
+    if metadata.isascii():
+        return len(metadata) > min(limit, MAX_METADATA_BYTES)
+    return len(metadata.encode("utf-16-be")) // 2 > limit or len(metadata.encode()) > MAX_METADATA_BYTES
 
 
 def is_of_topic(commit: OffsetCommitValue, topic_id: UUID | None) -> bool:
@@ -42,11 +70,12 @@ class GroupOffsets:
     Bound: what `__consumer_offsets` holds of the group; a pending offset is dropped with its transaction.
     """
 
-    __slots__ = ("committed", "pending")
+    __slots__ = ("_producers", "committed", "pending")
 
     def __init__(self) -> None:
         self.committed: dict[str, dict[int, StoredOffset]] = {}
         self.pending: dict[int, dict[tuple[str, int], StoredOffset]] = {}
+        self._producers: dict[tuple[str, int], set[int]] = {}  # those with a pending offset for a partition
 
     def __bool__(self) -> bool:
         """True if there is any, pending or not."""
@@ -71,7 +100,7 @@ class GroupOffsets:
         for topic, partitions in self.committed.items():
             for partition in partitions:
                 yield topic, partition
-        for topic, partition in {place for offsets in self.pending.values() for place in offsets}:
+        for topic, partition in self._producers:
             if self.get(topic, partition) is None:
                 yield topic, partition
 
@@ -89,16 +118,37 @@ class GroupOffsets:
             partitions = self.committed[topic] = {}
         partitions[partition] = stored
 
+    def put_encoded(self, topics: Sequence[TopicOffsets], encoded: EncodedOffsets, log_offset: int) -> None:
+        """Take over a commit whose records are in the log from `log_offset` on; of one partition the last row counts."""
+        for topic, values in zip(topics, encoded.values, strict=True):
+            partitions = self.committed.get(topic.name)
+            if partitions is None:
+                partitions = self.committed[topic.name] = {}
+            for partition, value in zip(topic.partitions, values, strict=True):
+                partitions[partition] = (value, log_offset)
+                log_offset += 1
+
+    def put_encoded_pending(
+        self, producer_id: int, topics: Sequence[TopicOffsets], encoded: EncodedOffsets, log_offset: int
+    ) -> None:
+        """As `put_encoded`, to count once `producer_id`'s transaction is committed."""
+        for topic, values in zip(topics, encoded.values, strict=True):
+            for partition, value in zip(topic.partitions, values, strict=True):
+                self.put_pending(producer_id, topic.name, partition, (value, log_offset))
+                log_offset += 1
+
     def put_pending(self, producer_id: int, topic: str, partition: int, stored: StoredOffset) -> None:
         """Take over a commit that counts once `producer_id`'s transaction is committed."""
-        self.pending.setdefault(producer_id, {})[topic, partition] = stored
+        place = topic, partition
+        self.pending.setdefault(producer_id, {})[place] = stored
+        self._producers.setdefault(place, set()).add(producer_id)
 
     def remove(self, topic: str, partition: int) -> None:
         """Follow a tombstone: neither what is committed nor what is pending is left."""
         partitions = self.committed.get(topic)
         if partitions is not None and partitions.pop(partition, None) is not None and not partitions:
             del self.committed[topic]
-        for producer_id in [pid for pid, offsets in self.pending.items() if (topic, partition) in offsets]:
+        for producer_id in self._producers.pop((topic, partition), ()):
             offsets = self.pending[producer_id]
             del offsets[topic, partition]
             if not offsets:
@@ -106,15 +156,20 @@ class GroupOffsets:
 
     def is_pending(self, topic: str, partition: int) -> bool:
         """True if an open transaction has an offset for the partition."""
-        return any((topic, partition) in offsets for offsets in self.pending.values())
+        return (topic, partition) in self._producers
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         """Let the pending offsets of a producer count, or drop them.
 
         One that was committed later than the pending one, by its place in the log, stays.
         """
-        pending = self.pending.pop(producer_id, None)
-        if pending is None or not is_commit:
+        pending = self.pending.pop(producer_id, {})
+        for place in pending:
+            producers = self._producers[place]
+            producers.remove(producer_id)
+            if not producers:
+                del self._producers[place]
+        if not is_commit:
             return
         for (topic, partition), stored in pending.items():
             present = self.get(topic, partition)

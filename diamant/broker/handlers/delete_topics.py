@@ -65,9 +65,6 @@ async def _delete(broker: Broker, version: int, request: Any) -> bytes:
     if doomed:
         try:
             await broker.topics.delete(list(doomed))
-            if broker.has_groups:
-                for name, entry in doomed.items():
-                    await broker.groups.topic_deleted(name, found[entry].topic_id)
         except REQUEST_ERRORS as error:
             errors.update(dict.fromkeys(found, error_of(error)))
         broker.scheduler.poke()

@@ -11,7 +11,6 @@ Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInit
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,9 @@ from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_o
 from diamant.broker.server import Answer
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.schemas import decode_request, encode_response_fields
-from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
-
-logger = logging.getLogger(__name__)
 
 KEY = 22
 FIRST_WITH_PRODUCER_FENCED = 4
@@ -39,10 +35,10 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
         return _encode(version, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return _transactional(broker, version, request, None if expected == NOBODY else expected)
-    producer_id = broker.producer_ids.take()
-    if producer_id is None:
-        return _with_new_block(broker, version)
-    return _encode(version, ErrorCode.NONE, producer_id, 0)
+    return broker.producer_ids.give(
+        lambda producer_id: _encode(version, ErrorCode.NONE, producer_id, 0),
+        lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    )
 
 
 def _transactional(broker: Broker, version: int, request: Any, expected: tuple[int, int] | None) -> Answer:
@@ -69,14 +65,6 @@ def _known_code(version: int, code: int) -> int:
     if code == ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
-
-
-async def _with_new_block(broker: Broker, version: int) -> bytes:
-    try:
-        return _encode(version, ErrorCode.NONE, await broker.producer_ids.take_slowly(), 0)
-    except (StorageError, OSError) as error:
-        logger.error("no producer ids: %s", error)
-        return _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def _encode(version: int, code: int, producer_id: int = -1, producer_epoch: int = -1) -> bytes:

@@ -27,7 +27,6 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     """List the groups that the filters let through."""
     groups = broker.groups
-    groups.look_for_topic()
     if groups.is_loading:
         fields: dict[str, Any] = {"error_code": int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}
         return encode_response_fields(KEY, context.api_version, fields)

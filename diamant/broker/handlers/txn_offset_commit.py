@@ -10,14 +10,20 @@ Source: KafkaApis.handleTxnOffsetCommitRequest, GroupCoordinatorService.commitTr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.groups.offsets_request import Selection
 from diamant.broker.handlers.offset_commit import CODES
 from diamant.broker.server import Answer
 from diamant.broker.topics import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.schemas import decode_request, encode_response_fields
+from diamant.protocol.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    decode_txn_offset_commit_request,
+    encode_txn_offset_commit_response,
+)
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -27,57 +33,23 @@ FIRST_WITH_ABORTABLE = 4
 FIRST_TV2 = 5
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest) -> Answer:
     """Commit what can be committed; every partition of the request gets a code."""
-    from diamant.broker.groups.offsets import OffsetCommit
-
-    known = broker.topics.image.topics
-    codes: dict[tuple[str, int], int] = {}
-    commits = []
-    for topic in request.topics:
-        for partition in topic.partitions:
-            index = partition.partition_index
-            if topic.name in known and index in known[topic.name].partitions:
-                commits.append(
-                    OffsetCommit(
-                        topic.name,
-                        index,
-                        partition.committed_offset,
-                        getattr(partition, "committed_leader_epoch", -1),
-                        partition.committed_metadata or "",
-                    )
-                )
-            else:
-                codes[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if commits:
+    version = context.api_version
+    selection = Selection(broker.topics, request.topics, has_topic_ids=False)
+    if selection.known:
         try:
-            results = _commit(broker, context.api_version, request, commits)
-            codes.update(((each.topic, each.partition), code) for each, code in zip(commits, results, strict=True))
+            too_long = _commit(broker, version, request, selection)
+            selection.refuse(too_long, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         except REQUEST_ERRORS as error:
             code = ErrorCode(error_of(error)[0])
-            codes.update(dict.fromkeys(((each.topic, each.partition) for each in commits), CODES.get(code, code)))
-    return encode_response_fields(
-        KEY,
-        context.api_version,
-        {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [
-                        {
-                            "partition_index": partition.partition_index,
-                            "error_code": int(codes[topic.name, partition.partition_index]),
-                        }
-                        for partition in topic.partitions
-                    ],
-                }
-                for topic in request.topics
-            ]
-        },
-    )
+            selection.refuse_all(CODES.get(code, code))
+    return encode_txn_offset_commit_response(version, request.topics, selection.codes)
 
 
-def _commit(broker: Broker, version: int, request: Any, commits: list[Any]) -> list[ErrorCode]:
+def _commit(
+    broker: Broker, version: int, request: TxnOffsetCommitRequest, selection: Selection
+) -> Iterable[tuple[int, int]]:
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
     from diamant.broker.transactions.verification import Support, Write
 
@@ -96,14 +68,14 @@ def _commit(broker: Broker, version: int, request: Any, commits: list[Any]) -> l
         raise refused[GROUP_OFFSETS_TOPIC, partition]
     return groups.commit_transactional(
         request.group_id,
-        commits,
+        selection.known,
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
-        member_id=getattr(request, "member_id", ""),
-        instance_id=getattr(request, "group_instance_id", None),
-        generation=getattr(request, "generation_id", -1),
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation,
         version=version,
     )
 
 
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)
+API = Api(KEY, decode_txn_offset_commit_request, handle)

@@ -19,9 +19,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from diamant.broker.coordinators.internal_topic import InternalTopic, KeyValue
+from diamant.broker.coordinators.partition_loader import PartitionLoader
+from diamant.broker.dispatch import after_flush
 from diamant.broker.scheduler import Job, Periodic
 from diamant.broker.topics import TRANSACTION_STATE_TOPIC, Topic
 from diamant.broker.transactions import loading, markers
@@ -35,9 +37,8 @@ from diamant.broker.transactions.transaction import (
     Transaction,
 )
 from diamant.broker.transactions.verification import Verification
-from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
+from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.transaction_records import encode_key, encode_value
-from diamant.storage.errors import StorageError
 from diamant.storage.metadata_features import TRANSACTION_VERSION
 
 if TYPE_CHECKING:
@@ -52,11 +53,6 @@ TOMBSTONE_BATCH = 500
 """Tombstones in one batch: their keys stay far below any sensible `max.message.bytes`."""
 
 MAX_TRANSACTIONAL_ID_BYTES = 0x7FFF
-
-_CORRUPT = (CorruptBatch, StorageError)
-"""What reading a log says about bytes that will not get better."""
-
-_Result = TypeVar("_Result")
 
 
 class TransactionCoordinator:
@@ -85,34 +81,26 @@ class TransactionCoordinator:
         self._missing_markers: dict[str, frozenset[TopicPartition]] = {}
         self._retry_s = FIRST_RETRY_S
         self._retry_timer: asyncio.TimerHandle | None = None
-        self._loaded_topic: Topic | None = None
-        self._loaded: set[int] = set()
-        self._to_load: list[int] = []
-        self._unreadable: set[int] = set()
-        self._loading: asyncio.Task[None] | None = None
+        self._in_use: Topic | None = None  # whose records `transactions` is
+        self._loader: PartitionLoader[dict[str, Transaction]] | None = None  # None when every partition is loaded
         self._is_stopped = False
         self._timeouts = Periodic(broker.env.clock, config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
         self._expiry = Periodic(broker.env.clock, config.transaction_remove_expired_transaction_cleanup_interval_ms)
         timeouts, expiry = self._timeouts.look_now, self._expiry.look_now
         broker.scheduler.add(Job("transaction timeouts", self._timeouts_due_ms, self._abort_timed_out, timeouts))
         broker.scheduler.add(Job("expiry of transactional ids", self._expiry_due_ms, self._remove_expired, expiry))
+        broker.topics.listeners.append(self)
+        self._use(broker.topics.by_name.get(TRANSACTION_STATE_TOPIC))
 
     # -- life ------------------------------------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Load what the topic holds, in the background; what a request asks for comes first."""
-        if self._has_topic():
-            self._load_all()
 
     async def stop(self) -> None:
         """Let go of timers and of the loading under way."""
         self._is_stopped = True
         if self._retry_timer is not None:
             self._retry_timer.cancel()
-        task, self._loading = self._loading, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        if self._loader is not None:
+            await self._loader.stop()
 
     @property
     def server_version(self) -> int:
@@ -127,12 +115,12 @@ class TransactionCoordinator:
     @property
     def is_loading(self) -> bool:
         """Whether some transactions are not in memory yet."""
-        return bool(self._to_load)
+        return self._loader is not None and not self._loader.is_done
 
     async def loaded(self) -> None:
-        """Wait until everything is loaded that can be."""
-        if self._loading is not None:
-            await asyncio.wait({self._loading})
+        """Wait until everything is loaded that can be now."""
+        if self._loader is not None:
+            await self._loader.done()
 
     @property
     def next_timeout_ms(self) -> int | None:
@@ -258,8 +246,8 @@ class TransactionCoordinator:
         return ended.identity
 
     def with_producer_id(
-        self, step: Callable[[int | None], _Result], without: Callable[[], _Result]
-    ) -> _Result | Coroutine[Any, Any, _Result]:
+        self, step: Callable[[int | None], bytes], without: Callable[[], bytes]
+    ) -> bytes | Coroutine[Any, Any, bytes]:
         """Do `step(None)`, and again with a new producer id if it raises NewProducerIdNeeded; `without()` if none can be had.
 
         The result, or a coroutine that gives it where a block of ids must be recorded first.
@@ -267,25 +255,21 @@ class TransactionCoordinator:
         try:
             return step(None)
         except NewProducerIdNeeded:
-            producer_id = self._broker.producer_ids.take()
-            return self._with_new_block(step, without) if producer_id is None else step(producer_id)
+            answer = self._broker.producer_ids.give(step, without)
+            return answer if isinstance(answer, bytes) else self._when_synced(answer)
 
-    async def _with_new_block(self, step: Callable[[int | None], _Result], without: Callable[[], _Result]) -> _Result:
-        try:
-            producer_id = await self._broker.producer_ids.take_slowly()
-        except (StorageError, OSError) as error:
-            logger.error("no producer ids: %s", error)
-            return without()
-        return step(producer_id)
+    async def _when_synced(self, answering: Coroutine[Any, Any, bytes]) -> bytes:
+        answer: bytes = await after_flush(self._broker.flusher, await answering)
+        return answer
 
     def check_all_loaded(self) -> None:
-        """KafkaError COORDINATOR_LOAD_IN_PROGRESS as long as some transactions are not in memory yet."""
-        if self._has_topic():
-            self._load_all()
-        if self._to_load:
+        """KafkaError COORDINATOR_LOAD_IN_PROGRESS as long as some transactions are not in memory yet. Those that the disk does
+        not give are not waited for.
+        """
+        if self._loader is not None and not self._loader.is_done:
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                f"{len(self._to_load)} partitions of {self.topic.name} are still to be read",
+                f"{self._loader.waiting_count} partitions of {self.topic.name} are still to be read",
             )
 
     def partitions_without_marker(self, txn: Transaction) -> frozenset[TopicPartition]:
@@ -369,8 +353,6 @@ class TransactionCoordinator:
 
     def _retry(self) -> None:
         self._retry_timer = None
-        if not self._has_topic():
-            return
         for transactional_id in list(self._missing_markers):
             self._finish(self.transactions[transactional_id])
         if not self._missing_markers:
@@ -378,93 +360,45 @@ class TransactionCoordinator:
 
     # -- loading ---------------------------------------------------------------------------------------------------------
 
-    def _has_topic(self) -> bool:
-        """Whether the topic exists; what is known from one that was deleted is forgotten."""
-        topic = self._broker.topics.by_name.get(self.topic.name)
-        if topic is not self._loaded_topic:
-            self._loaded_topic = topic
-            for state in (self.transactions, self._open, self._missing_markers, self._loaded, self._to_load):
-                state.clear()
-            self._unreadable.clear()
-        return topic is not None
+    def topic_created(self, topic: Topic) -> None:
+        """Take the topic for ours if it is that of the transactions (`Topics.listeners`)."""
+        if topic.name == TRANSACTION_STATE_TOPIC:
+            self._use(topic)
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """Forget all that was known from the topic if it is that of the transactions (`Topics.listeners`)."""
+        if topic.name == TRANSACTION_STATE_TOPIC:
+            self._use(None)
+
+    def _use(self, topic: Topic | None) -> None:
+        if self._loader is not None:
+            self._loader.cancel()
+            self._loader = None
+        for state in (self.transactions, self._open, self._missing_markers):
+            state.clear()
+        self._in_use = topic
+        if topic is None or self._is_stopped:
+            return
+        loader = PartitionLoader(topic, self.topic.partition_count, "transactions", loading.load, self._take_over)
+        if not loader.is_complete:
+            self._loader = loader
+            loader.start()
 
     def _check_loaded(self, transactional_id: str) -> None:
-        if not self._has_topic():
+        if self._in_use is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name} does not exist: ask FindCoordinator first")
         partition = self.topic.partition_of(transactional_id)
-        if partition in self._loaded:
-            return
-        if partition in self._unreadable:
+        if partition not in self._in_use.logs:
             raise KafkaError(
-                ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{partition} could not be loaded, see the broker's log"
+                ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{partition} cannot be used, see the broker's log"
             )
-        try:
-            log = self.topic.log(partition)
-            if loading.is_small(log):
-                self._adopt(partition, loading.load_at_once(log))
-                return
-        except KafkaError as error:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, error.detail) from error
-        except OSError as error:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{partition} cannot be read") from error
-        except _CORRUPT as error:
-            self._give_up(partition, error)
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{partition} cannot be read") from None
-        self._load_all()
-        self._to_load.remove(partition)
-        self._to_load.insert(0, partition)
-        raise KafkaError(
-            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic.name}-{partition} is being read, come again"
-        )
+        if self._loader is not None:
+            self._loader.check(partition)
+            if self._loader.is_complete:
+                self._loader = None
 
-    def _load_all(self) -> None:
-        """Have all partitions read that are not yet."""
-        known = self._loaded.union(self._to_load, self._unreadable)
-        self._to_load += [partition for partition in range(self.topic.partition_count) if partition not in known]
-        if self._to_load and self._loading is None and not self._is_stopped:
-            self._loading = asyncio.get_running_loop().create_task(self._load())
-
-    async def _load(self) -> None:
-        while self._to_load:
-            partition, topic = self._to_load[0], self._loaded_topic
-            found: dict[str, Transaction] | None = {}
-            try:
-                log = self.topic.log(partition)
-                found = loading.load_at_once(log) if loading.is_small(log) else await loading.load(log)
-            except (KafkaError, OSError) as error:
-                # It is tried again, and answered for, when somebody asks for one of its ids.
-                logger.error("%s-%d cannot be read: %s", self.topic.name, partition, error)
-                found = None
-            except Exception as error:
-                found = None
-                if topic is self._loaded_topic:
-                    self._give_up(partition, error)
-            # Meanwhile a request may have had it read, or the topic may have been deleted.
-            if partition in self._to_load and topic is self._loaded_topic:
-                self._to_load.remove(partition)
-                if found is not None:
-                    self._adopt(partition, found)
-            await asyncio.sleep(0)
-        self._loading = None
-
-    def _give_up(self, partition: int, error: Exception) -> None:
-        """Leave a partition alone whose bytes cannot be read: its ids are not served, as in Kafka, all others are."""
-        logger.error(
-            "%s-%d cannot be read, its transactions are not served: %s",
-            self.topic.name,
-            partition,
-            error,
-            exc_info=not isinstance(error, _CORRUPT),
-        )
-        self._unreadable.add(partition)
-        if partition in self._to_load:
-            self._to_load.remove(partition)
-
-    def _adopt(self, partition: int, found: dict[str, Transaction]) -> None:
+    async def _take_over(self, partition: int, found: dict[str, Transaction]) -> None:
         """Take over a partition that was read, and finish the transactions whose end was decided."""
-        self._loaded.add(partition)
-        if partition in self._to_load:
-            self._to_load.remove(partition)
         unfinished = []
         strangers = 0
         for txn in found.values():
@@ -492,8 +426,6 @@ class TransactionCoordinator:
         self._timeouts.done()
         now_ms = self._now_ms()
         for transactional_id in list(self._open):
-            if not self._has_topic():
-                return
             txn = self.transactions.get(transactional_id)
             if txn is not None and txn.is_timed_out(now_ms):
                 await self._abort(transactional_id)
@@ -511,9 +443,12 @@ class TransactionCoordinator:
             logger.info("transaction %s was open for more than %d ms: aborted", transactional_id, txn.timeout_ms)
 
         try:
-            waiting = self.with_producer_id(abort, lambda: None)
-            if waiting is not None:
-                await waiting
+            try:
+                abort(None)
+            except NewProducerIdNeeded:
+                aborting = self._broker.producer_ids.give(abort, lambda: None)
+                if aborting is not None:
+                    await aborting
         except KafkaError as error:
             logger.error("transaction %s could not be aborted: %s", transactional_id, error.detail)
 

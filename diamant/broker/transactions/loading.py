@@ -1,7 +1,7 @@
 """Reads a partition of `__transaction_state`: the last value of each transactional id.
 
 The bytes are read in a thread, the records are looked at on the loop, a piece at a time, so that others get their turn.
-A small partition is read at once. A record that cannot be understood is left out and reported, as the rest is worth
+A small partition is read on the loop, at once. A record that cannot be understood is left out and reported, as the rest is worth
 having; Kafka skips key versions it does not know and stops at a broken value.
 
 Values are only decoded once the end is reached: most were replaced by later ones.
@@ -40,30 +40,17 @@ class Piece(NamedTuple):
     """Where the reading began: what the first batch has before it is known already."""
 
 
-def is_small(log: Log) -> bool:
-    """Whether the log can be read without a pause."""
-    return log.size <= SMALL_LOG_BYTES
-
-
 _Found = dict[bytes, tuple[int, bytes]]
 """Key to offset and value of the last record that had it."""
 
 
-def load_at_once(log: Log) -> dict[str, Transaction]:
-    """Return the transactions in a small log; blocks for the disk if it is not in the page cache. OSError."""
-    found: _Found = {}
-    offset = log.log_start_offset
-    while (piece := _next_piece(log, offset)) is not None:
-        offset = _apply(piece, _bytes(piece), found, log)
-    return _decoded(found, log)
-
-
 async def load(log: Log) -> dict[str, Transaction]:
-    """Return the transactions in a log, reading as long as there is more. Raises OSError."""
+    """Return the transactions in a log, reading as long as there is more. Raises OSError, KafkaError."""
     found: _Found = {}
     offset = log.log_start_offset
+    is_small = log.size <= SMALL_LOG_BYTES
     while (piece := _next_piece(log, offset)) is not None:
-        data = await asyncio.to_thread(_bytes, piece)
+        data = _bytes(piece) if is_small else await asyncio.to_thread(_bytes, piece)
         offset = _apply(piece, data, found, log)
     return _decoded(found, log)
 

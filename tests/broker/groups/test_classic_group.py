@@ -309,7 +309,7 @@ def test_ids_given_out_are_bounded() -> None:
     """Beyond MAX_PENDING_MEMBERS ids that have not come back new members are refused."""
     machine = Machine()
     group = machine.group
-    group._pending_members.update(dict.fromkeys(f"x{number}" for number in range(MAX_PENDING_MEMBERS)))
+    group._roster.pending.update(dict.fromkeys(f"x{number}" for number in range(MAX_PENDING_MEMBERS)))
     assert machine.joined(machine.join()).error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert machine.leave(Leaver("x1")) == [LeaveResult("x1", None, ErrorCode.NONE)]
     assert machine.joined(machine.join()).error is ErrorCode.MEMBER_ID_REQUIRED

@@ -156,7 +156,7 @@ class ClassicGroupRules(RuleBasedStateMachine):
         syncs = {member.sync_waiter for member in members.values()} - {None}
         unanswered = set(range(len(machine.answers) + len(joins) + len(syncs))) - set(machine.answers)
         assert unanswered == joins | syncs, "what is not answered is parked with a member"
-        assert group._awaiting_join == len(joins)
+        assert group._roster.parked_count == len(joins)
         assert (group.leader_id in members) if members else group.leader_id is None
         assert group.static_members == {
             member.group_instance_id: member.member_id for member in members.values() if member.is_static
@@ -204,7 +204,7 @@ class ClassicGroupRules(RuleBasedStateMachine):
         return self.ids[pick % len(self.ids)]
 
     def _pending(self) -> set[str]:
-        return set(self.machine.group._pending_members)
+        return set(self.machine.group._roster.pending)
 
 
 TestClassicGroupRules = ClassicGroupRules.TestCase

@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from diamant.broker.groups.metadata_hash import metadata_hash
+from diamant.broker.groups import metadata_hash as hashing
+from diamant.broker.groups.metadata_hash import SPARE_HASHES, metadata_hash
 from diamant.broker.groups.xxh3 import xxh3_64
 from diamant.protocol.metadata_records import PartitionRecord, TopicRecord
 from diamant.storage.metadata_image import BrokerImage, MetadataImage
@@ -88,3 +89,39 @@ def test_racks_and_partitions_count() -> None:
     image.brokers[1] = replace(broker, rack="rack")
     assert metadata_hash(["t1"], image) != before
     assert metadata_hash(["t1"], image_of((*topic[:2], 7))) != before
+
+
+def test_hashes_of_topics_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any number of topics, until they are deleted: the next time only the group's own hash is computed. A topic that has
+    grown is hashed again.
+    """
+    image = image_of(*((f"t{number}", str(UUID(int=number + 1)), 1) for number in range(2_000)))
+    computed: list[int] = []
+
+    def counted(data: bytes) -> int:
+        computed.append(len(data))
+        return xxh3_64(data)
+
+    monkeypatch.setattr(hashing, "_remembered", {})
+    monkeypatch.setattr(hashing, "xxh3_64", counted)
+    first = metadata_hash(image.topics, image)
+    assert len(computed) == 2_001
+    computed.clear()
+    assert metadata_hash(image.topics, image) == first
+    assert len(computed) == 1
+    partitions = image.topics["t7"].partitions
+    partitions[1] = partitions[0]._replace(partition_id=1)
+    computed.clear()
+    assert metadata_hash(image.topics, image) != first
+    assert len(computed) == 2
+
+
+def test_hashes_of_deleted_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered stays within twice the topics that there are, and some."""
+    remembered: dict[UUID, tuple[int, int]] = {}
+    monkeypatch.setattr(hashing, "_remembered", remembered)
+    for number in range(5 * SPARE_HASHES):
+        image = image_of(("t", str(UUID(int=number + 1)), 1))
+        metadata_hash(["t"], image)
+        assert len(remembered) <= 2 + SPARE_HASHES + 1
+    assert UUID(int=5 * SPARE_HASHES) in remembered

@@ -8,7 +8,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.groups.classic_group import ClassicGroup
 from diamant.broker.groups.group import Group
 from diamant.broker.groups.offset_expiry import expired_offsets
-from diamant.broker.groups.offsets import OffsetCommit
 from diamant.protocol.consumer_protocol import Subscription, encode_subscription
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.group_records import (
@@ -22,6 +21,7 @@ from diamant.protocol.group_records import (
     encode_record,
     parse_key,
 )
+from diamant.protocol.offset_columns import TopicOffsets
 from diamant.protocol.records import iter_records
 from diamant.storage.clock import SettableClock
 from tests.broker.groups.offset_requests import (
@@ -167,8 +167,8 @@ async def test_thousands_of_offsets_expire_in_batches(
 ) -> None:
     """More tombstones than fit into one batch are written in several."""
     for start in range(0, 2500, 500):
-        commits = [OffsetCommit("t", partition, 1, -1, "") for partition in range(start, start + 500)]
-        groups_broker.groups.commit("g", commits, member_id="", instance_id=None, generation=-1, version=9)
+        topic = TopicOffsets("t", None, range(start, start + 500), [1] * 500, [-1] * 500, None)
+        groups_broker.groups.commit("g", [topic], member_id="", instance_id=None, generation=-1, version=9)
     log = groups_broker.groups.topic.log(groups_broker.groups.topic.partition_of("g"))
     before = log.log_end_offset
     clock.advance_ms(RETENTION_MS)

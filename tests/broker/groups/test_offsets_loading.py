@@ -17,9 +17,9 @@ from diamant.broker.coordinators.internal_topic import partition_of
 from diamant.broker.groups import loader
 from diamant.broker.groups.coordinator import GROUPS_PER_TURN, GroupCoordinator
 from diamant.broker.groups.loading import PartitionScan
-from diamant.broker.groups.offsets import OffsetCommit
 from diamant.broker.transactions.markers import write_marker
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.offset_columns import TopicOffsets
 from diamant.storage.clock import SettableClock
 from tests.broker.groups.offset_requests import (
     commit,
@@ -55,9 +55,9 @@ def commit_pending(
     groups: GroupCoordinator, group_id: str, producer_id: int, offset: int, *, partition: int = 0
 ) -> None:
     """Commit an offset for topic "t" in a transaction."""
-    codes = groups.commit_transactional(
+    refused = groups.commit_transactional(
         group_id,
-        [OffsetCommit("t", partition, offset, -1, "")],
+        [TopicOffsets("t", None, [partition], [offset], [-1], None)],
         producer_id=producer_id,
         producer_epoch=0,
         member_id="",
@@ -65,7 +65,7 @@ def commit_pending(
         generation=-1,
         version=3,
     )
-    assert codes == [NONE]
+    assert refused == []
 
 
 def end_transaction(broker: Broker, group_id: str, producer_id: int, *, is_commit: bool) -> None:
@@ -343,8 +343,17 @@ async def test_deleting_a_topic_of_many_groups(groups_broker: Broker, client: Wi
     groups = groups_broker.groups
     names = [f"g{number}" for number in range(2 * GROUPS_PER_TURN)]
     for name in names:
-        groups.commit(name, [OffsetCommit("t", 0, 1, -1, "")], member_id="", instance_id=None, generation=-1, version=9)
-    removing = asyncio.ensure_future(groups.topic_deleted("t"))
+        groups.commit(
+            name,
+            [TopicOffsets("t", None, [0], [1], [-1], None)],
+            member_id="",
+            instance_id=None,
+            generation=-1,
+            version=9,
+        )
+    coroutine = groups.topic_deleted(groups_broker.topics.by_name["t"])
+    assert coroutine is not None
+    removing = asyncio.ensure_future(coroutine)
     await asyncio.sleep(0)
     left = sum(bool(groups.groups[name].offsets) for name in names)
     assert left == GROUPS_PER_TURN

@@ -11,7 +11,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.protocol.apis import SERVED
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.group_records import parse_offset_commit_value
+from diamant.protocol.group_records import parse_key, parse_offset_commit_value
+from diamant.protocol.records import iter_records
 from diamant.protocol.schemas import unknown_fields
 from diamant.storage.clock import SettableClock
 from tests.broker.groups.offset_requests import (
@@ -180,6 +181,66 @@ async def test_commits_for_what_does_not_exist(client: WireClient) -> None:
 async def test_metadata_has_a_limit(client: WireClient, metadata: str, expected: ErrorCode) -> None:
     """offset.metadata.max.bytes counts UTF-16 code units, as Java does."""
     assert await commit(client, "g", {("t", 0): 5}, metadata=metadata) == [expected]
+
+
+async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient, groups_broker: Broker) -> None:
+    """Several topics, in each some rows that are refused, for three reasons; what remains is in the log, row by row."""
+    long = "m" * 5000
+    topics = [
+        ("nope", [(0, 1, "")]),
+        ("t", [(9, 1, ""), (0, 2, long), (1, 3, "kept"), (2, 4, None)]),
+        ("u", [(0, 5, long)]),
+        ("t", [(2, 6, ""), (7, 7, ""), (2, 8, "")]),
+    ]
+    request = {
+        "group_id": "g",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [
+            {
+                "name": name,
+                "partitions": [
+                    {
+                        "partition_index": index,
+                        "committed_offset": offset,
+                        "committed_leader_epoch": 3,
+                        "committed_metadata": metadata,
+                    }
+                    for index, offset, metadata in rows
+                ],
+            }
+            for name, rows in topics
+        ],
+    }
+    answer = await client.call(OFFSET_COMMIT, 9, request)
+    too_long = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert [[(row.partition_index, row.error_code) for row in topic.partitions] for topic in answer.topics] == [
+        [(0, UNKNOWN_TOPIC)],
+        [(9, UNKNOWN_TOPIC), (0, too_long), (1, NONE), (2, NONE)],
+        [(0, too_long)],
+        [(2, NONE), (7, UNKNOWN_TOPIC), (2, NONE)],
+    ]
+    assert await fetch(client, "g") == {("t", 1): 3, ("t", 2): 8}
+    log = groups_broker.groups.topic.log(groups_broker.groups.topic.partition_of("g"))
+    data = log.read(0, 1 << 20, isolation_level=0, min_one_message=True).slices[0].read()
+    written = [
+        (parse_key(record.key or b""), parse_offset_commit_value(record.value or b"")) for record in iter_records(data)
+    ]
+    assert [(key, value.offset, value.metadata) for key, value in written] == [
+        (("g", "t", 1), 3, "kept"),
+        (("g", "t", 2), 4, ""),
+        (("g", "t", 2), 6, ""),
+        (("g", "t", 2), 8, ""),
+    ]
+    for partition in (1, 2):
+        stored = groups_broker.groups.groups["g"].offsets.get("t", partition)
+        assert stored is not None
+        assert stored == next(
+            (r.value, r.offset)
+            for r in reversed(list(iter_records(data)))
+            if parse_key(r.key or b"") == ("g", "t", partition)
+        )
 
 
 async def test_a_commit_that_does_not_fit_into_a_batch(client: WireClient) -> None:

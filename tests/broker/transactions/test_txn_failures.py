@@ -6,14 +6,18 @@ import asyncio
 import dataclasses
 import errno
 import logging
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.coordinators import partition_loader
 from diamant.broker.coordinators.internal_topic import KeyValue, partition_of
 from diamant.broker.transactions import loading
+from diamant.broker.transactions.transaction import Transaction
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.transaction_records import encode_key
+from diamant.storage.log import Log
 from diamant.storage.memory_env import MemoryEnv
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
@@ -76,6 +80,13 @@ async def test_a_marker_that_cannot_be_written_comes_later(commit: bool) -> None
         await wait_for_markers(broker)
         assert await read_committed(wire, "t", 1) == ([b"1"] if commit else [])
         assert await txn.produce("t", 0, version=12) == "NONE"
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Until a condition holds."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
 
 
 async def wait_for_markers(broker: Broker) -> None:
@@ -197,7 +208,7 @@ async def test_requests_while_the_state_is_read(monkeypatch: pytest.MonkeyPatch)
     gate = asyncio.Event()
     load = loading.load
 
-    async def load_when_told(log: loading.Log) -> dict[str, loading.Transaction]:
+    async def load_when_told(log: Log) -> dict[str, Transaction]:
         await gate.wait()
         return await load(log)
 
@@ -266,6 +277,33 @@ async def test_producer_ids_run_out() -> None:
         assert txn.producer_id % 1000 == 0
 
 
+async def test_answers_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `flush.messages` a producer has its id after the state was synced, also when a new block of ids was needed; a
+    Produce that begins a transaction waits for the state and for its own records.
+    """
+    async with running(MemoryEnv(), log_flush_interval_messages=1) as (broker, wire):
+        txn = TxnProducer(wire, "id")
+        await txn.wait_for_coordinator()
+        await wire.create("t")
+        broker.producer_ids._next = broker.producer_ids._end
+        waited_for: list[str] = []
+        flushed = broker.flusher.flushed
+
+        async def noted(logs: Iterable[Log]) -> None:
+            waited_for.extend(log.topic for log in logs)
+            await flushed(logs)
+
+        monkeypatch.setattr(broker.flusher, "flushed", noted)
+        assert await txn.init() == "NONE"
+        assert waited_for == ["__transaction_state"]
+        log = broker.topics.log("__transaction_state", 0)
+        assert log.recovery_point == log.log_end_offset > 0
+        waited_for.clear()
+        assert await txn.produce("t", 0, version=12) == "NONE"
+        assert sorted(waited_for) == ["__transaction_state", "t"]
+        assert log.recovery_point == log.log_end_offset
+
+
 async def test_a_state_too_large_for_a_record() -> None:
     """Partitions beyond what a record takes are refused with UNKNOWN_SERVER_ERROR, the transaction goes on."""
     async with running(MemoryEnv()) as (broker, wire):
@@ -312,7 +350,7 @@ async def test_a_partition_of_the_state_that_cannot_be_read(
             await started(wire, transactional_id=name)
     load = loading.load
 
-    async def fail_in_the_first(log: loading.Log) -> dict[str, loading.Transaction]:
+    async def fail_in_the_first(log: Log) -> dict[str, Transaction]:
         if log.partition == 0:
             raise CorruptBatch(124, "magic is 9")
         return await load(log)
@@ -326,7 +364,48 @@ async def test_a_partition_of_the_state_that_cannot_be_read(
         codes = [(await TxnProducer(wire, names[partition]).describe()).code for partition in range(3)]
         assert codes == ["NOT_COORDINATOR", "NONE", "NONE"]
         assert sorted(await TxnProducer(wire, names[1]).list()) == sorted((names[1], names[2]))
-    assert "__transaction_state-0 cannot be read, its transactions are not served: magic is 9" in caplog.text
+    assert "__transaction_state-0 could not be loaded, its transactions are not served: magic is 9" in caplog.text
+
+
+async def test_a_disk_that_does_not_give_the_state(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The partition is read again after pauses, not by every request: lists are given without it, its ids are refused with
+    NOT_COORDINATOR. Once the disk is well again it is served, and what was decided is finished.
+    """
+    env = MemoryEnv()
+    names = {partition_of(name, 2): name for name in map("id{}".format, range(99))}
+    async with running(env, transaction_state_log_num_partitions=2) as (_, wire):
+        for name in names.values():
+            await started(wire, transactional_id=name)
+    reads = 0
+    load = loading.load
+    is_well = False
+
+    async def fail_in_the_first(log: Log) -> dict[str, Transaction]:
+        nonlocal reads
+        reads += log.partition == 0
+        if log.partition == 0 and not is_well:
+            raise OSError(errno.EIO, "Input/output error")
+        return await load(log)
+
+    monkeypatch.setattr(loading, "load", fail_in_the_first)
+    monkeypatch.setattr(partition_loader, "FIRST_RETRY_S", 0.05)
+    async with running(env) as (broker, wire):
+        first, second = TxnProducer(wire, names[0]), TxnProducer(wire, names[1])
+        await broker.transactions.loaded()
+        assert reads == 1
+        for _ in range(3):
+            assert set(await second.list()) == {names[1]}
+            assert (await first.describe()).code == "NOT_COORDINATOR"
+        assert reads == 1
+        assert "it is tried again in 0.05 s: [Errno 5]" in caplog.text
+        await wait_until(lambda: reads == 3)
+        assert "it is tried again in 0.1 s" in caplog.text
+        is_well = True
+        await wait_until(lambda: reads == 4 and not broker.transactions.is_loading)
+        assert (await first.describe()).code == "NONE"
+        assert set(await second.list()) == set(names.values())
 
 
 async def test_a_state_topic_that_was_given_more_partitions(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,204 @@
+"""Reading the partitions of a coordinator's topic after a start, one after the other.
+
+Requests go on meanwhile; who asks for something in a partition that is not loaded yet has it loaded next. An empty partition
+is loaded already. One whose bytes make no sense is given up: what is in it is not served, as in Kafka, rather than served as
+it once was. One that the disk does not give now is read again after FIRST_RETRY_S, and then after pauses twice as long each
+time, up to MAX_RETRY_S.
+
+Bounds: one partition at a time, for which `read` says what it takes; MAX_LATE calls that wait for each that is not loaded.
+
+Source: CoordinatorRuntime.scheduleLoadOperation, CoordinatorLoaderImpl, and TransactionStateManager for transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from diamant.broker.topics import Topic
+from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
+from diamant.storage.errors import StorageError
+from diamant.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
+"""Pauses before a partition that could not be read is read again."""
+
+MAX_LATE = 10_000
+"""What is done when a partition is loaded; with more, the oldest is left out."""
+
+_FOR_NOW = (OSError, KafkaError)
+"""What the disk says, which may say something else later."""
+
+_UNREADABLE = (CorruptBatch, StorageError)
+"""What reading a log says about bytes that will not get better."""
+
+_Read = TypeVar("_Read")
+
+
+class PartitionLoader(Generic[_Read]):
+    """Loads the partitions of one `topic`, which hold `what` (for messages). The loop thread owns it.
+
+    `read(log)` reads a log up to its end, as it is in the turn of the loop in which it returns. `take_over(partition, read)`
+    puts what was found where it is used, in as many turns as it likes.
+    """
+
+    def __init__(
+        self,
+        topic: Topic,
+        partition_count: int,
+        what: str,
+        read: Callable[[Log], Awaitable[_Read]],
+        take_over: Callable[[int, _Read], Awaitable[None]],
+    ) -> None:
+        self._topic = topic
+        self._what = what
+        self._read = read
+        self._take_over = take_over
+        self._waiting = {
+            partition: None for partition, log in topic.logs.items() if log.log_start_offset < log.log_end_offset
+        }
+        self._failed = {partition for partition in range(partition_count) if partition not in topic.logs}
+        self._pauses_s: dict[int, float] = {}  # of partitions that are to be read again
+        # What happens to what is in a partition before it is loaded, to be done then.
+        self._late: dict[int, deque[Callable[[], None]]] = {
+            partition: deque(maxlen=MAX_LATE) for partition in self._waiting
+        }
+        self._is_read: set[int] = set()
+        self._retries: dict[int, asyncio.TimerHandle] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """True once every partition is loaded or has failed, even if only for now."""
+        return not self._waiting
+
+    @property
+    def is_complete(self) -> bool:
+        """True once every partition is loaded."""
+        return not self._waiting and not self._failed
+
+    @property
+    def waiting_count(self) -> int:
+        """How many partitions are not loaded yet, and have not failed."""
+        return len(self._waiting)
+
+    def check(self, partition: int) -> None:
+        """KafkaError: COORDINATOR_LOAD_IN_PROGRESS for a partition that is not loaded yet, and is next now; NOT_COORDINATOR for
+        one that cannot be, or not now.
+        """
+        if partition in self._failed:
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR, f"{self._topic.name}-{partition} could not be loaded, see the broker's log"
+            )
+        if partition in self._waiting:
+            self._waiting = {partition: None} | self._waiting
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._topic.name}-{partition} is being loaded")
+
+    def when_loaded(self, partition: int, apply: Callable[[], None]) -> None:
+        """Call `apply` once the partition is loaded: at once if it is, never if it cannot be."""
+        if partition in self._late:
+            self._late[partition].append(apply)
+        elif partition not in self._failed:
+            apply()
+
+    def when_read(self, partition: int, apply: Callable[[], None]) -> None:
+        """As `when_loaded`, for what was appended to the log just now: a partition that is not read yet finds it there."""
+        if partition not in self._late or partition in self._is_read:
+            self.when_loaded(partition, apply)
+
+    def missing_partitions(self) -> list[int]:
+        """Those that are not loaded yet, and may be some time."""
+        return list(self._late)
+
+    def start(self) -> None:
+        """Begin with what is not loaded yet."""
+        if self._waiting and self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def done(self) -> None:
+        """Wait until `is_done`."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def cancel(self) -> None:
+        """Leave off: nothing is taken over from now on. A thread may go on with what it reads for a moment."""
+        for timer in self._retries.values():
+            timer.cancel()
+        self._retries.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        """As `cancel`, and wait for the end."""
+        self.cancel()
+        if self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        count = 0
+        while self._waiting:
+            partition = next(iter(self._waiting))
+            try:
+                count += await self._load(partition)
+            except Exception as error:
+                self._give_up(partition, error)
+            del self._waiting[partition]
+            await asyncio.sleep(0)
+        self._task = None
+        logger.info("%d partitions of %s loaded in %.2f s", count, self._topic.name, loop.time() - started_s)
+
+    async def _load(self, partition: int) -> bool:
+        """False if the disk has failed for now."""
+        try:
+            read = await self._read(self._topic.logs[partition])
+        except _FOR_NOW as error:
+            self._put_off(partition, error)
+            return False
+        # No await since the end of the log was seen: what is appended from here on is not read any more.
+        self._is_read.add(partition)
+        await self._take_over(partition, read)
+        self._pauses_s.pop(partition, None)
+        for apply in self._late.pop(partition):
+            apply()
+        return True
+
+    def _put_off(self, partition: int, error: Exception) -> None:
+        pause_s = self._pauses_s.get(partition, FIRST_RETRY_S)
+        self._pauses_s[partition] = min(2 * pause_s, MAX_RETRY_S)
+        self._failed.add(partition)
+        self._retries[partition] = asyncio.get_running_loop().call_later(pause_s, self._try_again, partition)
+        logger.error(
+            "%s-%d could not be loaded, its %s are not served; it is tried again in %g s: %s",
+            self._topic.name,
+            partition,
+            self._what,
+            pause_s,
+            error,
+        )
+
+    def _give_up(self, partition: int, error: Exception) -> None:
+        self._failed.add(partition)
+        self._late.pop(partition, None)
+        logger.error(
+            "%s-%d could not be loaded, its %s are not served: %s",
+            self._topic.name,
+            partition,
+            self._what,
+            error,
+            exc_info=not isinstance(error, _UNREADABLE),
+        )
+
+    def _try_again(self, partition: int) -> None:
+        del self._retries[partition]
+        self._failed.discard(partition)
+        self._waiting[partition] = None
+        self.start()

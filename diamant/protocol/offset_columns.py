@@ -1,0 +1,199 @@
+"""What OffsetCommit and TxnOffsetCommit have in common on the wire: offsets by topic, as columns.
+
+Of the request:
+
+    topics               array of
+      name               string                        [or topic_id uuid]
+      partitions         array of
+        index int32, offset int64, [leader_epoch int32], metadata nullable string
+
+Of the response:
+
+    topics               array of
+      name               string                        [or topic_id uuid]
+      partitions         array of index int32, error_code int16
+
+A consumer commits all its partitions at once, again and again, mostly without metadata. The rows of a topic are then of one
+size: they are read as columns, and stay columns until they are in the log. The answer to the same partitions is the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.primitives import (
+    INT32,
+    encode_compact_string,
+    encode_string,
+    encode_uuid,
+    encode_uvarint,
+    read_array_length,
+    read_compact_array_length,
+    read_compact_string,
+    read_string,
+    read_uuid,
+    skip_tags,
+)
+
+NO_LEADER_EPOCH = -1
+
+MAX_PARTITIONS = 1_000_000
+"""Of one request, so that a few bytes each do not become gigabytes."""
+
+MAX_REMEMBERED_PARTITIONS = 100
+"""Of a topic whose answer is remembered, 1,024 of those, so 5 MB at most; and of the rows that are read at once."""
+
+
+class TopicOffsets(NamedTuple):
+    """Offsets to be committed for partitions of a topic: columns of the same length.
+
+    `name` is "" and `topic_id` None where the request does not have it. `metadata` None: there is none for any of them.
+    """
+
+    name: str
+    topic_id: UUID | None
+    partitions: Sequence[int]
+    offsets: Sequence[int]
+    leader_epochs: Sequence[int]
+    metadata: Sequence[str] | None
+
+    def rows(self, wanted: Sequence[int]) -> TopicOffsets:
+        """Some rows, by their position."""
+        return self._replace(
+            partitions=tuple([self.partitions[row] for row in wanted]),
+            offsets=[self.offsets[row] for row in wanted],
+            leader_epochs=[self.leader_epochs[row] for row in wanted],
+            metadata=None if self.metadata is None else [self.metadata[row] for row in wanted],
+        )
+
+
+class Layout(NamedTuple):
+    """What a version has."""
+
+    is_flexible: bool
+    has_leader_epoch: bool
+    has_topic_id: bool
+
+
+_ROW = Struct(">iq")
+_ROW_WITH_EPOCH = Struct(">iqi")
+# Rows without metadata: the last field is its length, in flexible versions with the number of tagged fields.
+_BARE_ROW = "iqH"
+_BARE_ROW_WITH_EPOCH = "iqiH"
+_NO_METADATA = frozenset({0, 0xFFFF})
+_NO_METADATA_FLEXIBLE = frozenset({0x0100, 0})
+
+_RESULT = Struct(">ih")
+_FLEXIBLE_RESULT = Struct(">ihb")
+
+
+def read_topics(layout: Layout, body: memoryview, position: int, end: int) -> tuple[list[TopicOffsets], int]:
+    """Read the topics of a request; ProtocolError, or IndexError and struct.error at a premature end."""
+    is_flexible, has_epoch, has_topic_id = layout
+    read_count = read_compact_array_length if is_flexible else read_array_length
+    read_text = read_compact_string if is_flexible else read_string
+    bare_row = _BARE_ROW_WITH_EPOCH if has_epoch else _BARE_ROW
+    no_metadata = _NO_METADATA_FLEXIBLE if is_flexible else _NO_METADATA
+    topic_count, position = read_count(body, position, end)
+    topics = []
+    total = 0
+    for _ in range(topic_count):
+        name = ""
+        topic_id = None
+        if has_topic_id:
+            topic_id, position = read_uuid(body, position, end)
+        else:
+            text, position = read_text(body, position, end)
+            if text is None:
+                raise ProtocolError(f"topic name is null before position {position}")
+            name = text
+        count, position = read_count(body, position, end)
+        total += count
+        if total > MAX_PARTITIONS:
+            raise ProtocolError(f"more than {MAX_PARTITIONS} partitions")
+        values: Sequence[int] = ()
+        if 0 < count <= MAX_REMEMBERED_PARTITIONS:
+            bare = _rows(bare_row, count)
+            if position + bare.size <= end:
+                values = bare.unpack_from(body, position)
+        width = len(bare_row)
+        # Each row begins where the one before it ends if that has no metadata: so either all are right, or none counts.
+        if values and no_metadata.issuperset(values[width - 1 :: width]):
+            epochs = values[2::width] if has_epoch else (NO_LEADER_EPOCH,) * count
+            topics.append(TopicOffsets(name, topic_id, values[::width], values[1::width], epochs, None))
+            position += bare.size
+        else:
+            offsets, position = _read_rows(layout, body, position, end, count)
+            topics.append(TopicOffsets(name, topic_id, *offsets))
+        if is_flexible:
+            position = skip_tags(body, position, end)
+    return topics, position
+
+
+@lru_cache(maxsize=2 * MAX_REMEMBERED_PARTITIONS)
+def _rows(row: str, count: int) -> Struct:
+    return Struct(">" + row * count)
+
+
+def _read_rows(
+    layout: Layout, body: memoryview, position: int, end: int, count: int
+) -> tuple[tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[str] | None], int]:
+    """Read partitions one by one: some have metadata or tagged fields, or there are none or very many.
+
+    The texts are None if all of them are empty.
+    """
+    is_flexible, has_epoch, _ = layout
+    read_text = read_compact_string if is_flexible else read_string
+    fixed = _ROW_WITH_EPOCH if has_epoch else _ROW
+    partitions, offsets, epochs, texts = [], [], [], []
+    for _ in range(count):
+        partition, offset, *epoch = fixed.unpack_from(body, position)
+        text, position = read_text(body, position + fixed.size, end)
+        if is_flexible:
+            position = skip_tags(body, position, end)
+        partitions.append(partition)
+        offsets.append(offset)
+        epochs.append(epoch[0] if epoch else NO_LEADER_EPOCH)
+        texts.append(text or "")
+    return (tuple(partitions), offsets, epochs, texts if any(texts) else None), position
+
+
+def encode_results(layout: Layout, topics: Sequence[TopicOffsets], codes: Mapping[tuple[int, int], int]) -> bytes:
+    """Return the topics of the response to `topics`, up to its own tagged fields.
+
+    `codes` are those of what was refused, by the number of the topic and the row in it.
+    """
+    if not codes and len(topics) == 1 and len(topics[0].partitions) <= MAX_REMEMBERED_PARTITIONS:
+        name, topic_id, partitions, *_ = topics[0]
+        return _encode_committed(layout, name, topic_id, tuple(partitions))
+    parts = [_encode_count(layout, len(topics))]
+    for number, (name, topic_id, partitions, *_) in enumerate(topics):
+        its_codes = [codes.get((number, row), 0) for row in range(len(partitions))] if codes else [0] * len(partitions)
+        parts.append(_encode_topic(layout, name, topic_id, partitions, its_codes))
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _encode_committed(layout: Layout, name: str, topic_id: UUID | None, partitions: tuple[int, ...]) -> bytes:
+    return _encode_count(layout, 1) + _encode_topic(layout, name, topic_id, partitions, [0] * len(partitions))
+
+
+def _encode_topic(
+    layout: Layout, name: str, topic_id: UUID | None, partitions: Sequence[int], codes: Sequence[int]
+) -> bytes:
+    is_flexible, _, has_topic_id = layout
+    encode_text = encode_compact_string if is_flexible else encode_string
+    head = (encode_uuid(topic_id) if has_topic_id else encode_text(name)) + _encode_count(layout, len(partitions))
+    rows = zip(partitions, codes, strict=True)
+    if is_flexible:
+        return head + b"".join([_FLEXIBLE_RESULT.pack(*row, 0) for row in rows]) + b"\0"
+    return head + b"".join([_RESULT.pack(*row) for row in rows])
+
+
+def _encode_count(layout: Layout, count: int) -> bytes:
+    return encode_uvarint(count + 1) if layout.is_flexible else INT32.pack(count)

@@ -1,0 +1,73 @@
+"""The topics of OffsetCommit and TxnOffsetCommit requests in one form, whoever has read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from diamant.protocol.offset_columns import TopicOffsets
+
+TOPIC_ID = UUID(int=1 << 100)
+
+Rows = list[tuple[str, UUID | None, list[tuple[int, int, int, str]]]]
+
+
+def topic_fields(texts: Iterable[str | None]) -> dict[str, Any]:
+    """A topic with a partition for each text, which is its metadata."""
+    rows = [
+        {
+            "partition_index": index,
+            "committed_offset": index + 5,
+            "committed_leader_epoch": 3,
+            "committed_metadata": text,
+        }
+        for index, text in enumerate(texts)
+    ]
+    return {"name": "t", "topic_id": TOPIC_ID, "partitions": rows}
+
+
+def answered_topic(partitions: Iterable[int], *, name: str = "t", topic_id: UUID | None = TOPIC_ID) -> TopicOffsets:
+    """A topic of a request of which the answer needs the partitions only."""
+    indexes = tuple(partitions)
+    return TopicOffsets(name, topic_id, indexes, indexes, indexes, None)
+
+
+def offsets_by_kio(topics: Sequence[Any]) -> Rows:
+    """What the generic decoder has read."""
+    return [
+        (
+            getattr(topic, "name", ""),
+            getattr(topic, "topic_id", None),
+            [
+                (
+                    each.partition_index,
+                    each.committed_offset,
+                    getattr(each, "committed_leader_epoch", -1),
+                    each.committed_metadata or "",
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def offsets_by_hand(topics: Sequence[TopicOffsets]) -> Rows:
+    """What the own decoders have read."""
+    return [
+        (
+            topic.name,
+            topic.topic_id,
+            list(
+                zip(
+                    topic.partitions,
+                    topic.offsets,
+                    topic.leader_epochs,
+                    [""] * len(topic.partitions) if topic.metadata is None else topic.metadata,
+                    strict=True,
+                )
+            ),
+        )
+        for topic in topics
+    ]

@@ -1,0 +1,137 @@
+"""Batches of coordinators: the bytes that the general writer makes of the same records."""
+
+from __future__ import annotations
+
+from itertools import count
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diamant.protocol import compression
+from diamant.protocol.batch import crc_is_valid
+from diamant.protocol.coordinator_batch import build_coordinator_batch, encode_offset_records, encode_records
+from diamant.protocol.group_records import encode_offset_commit_key, encode_offset_commit_value
+from diamant.protocol.offset_columns import TopicOffsets
+from diamant.protocol.records import Record, build_batch, iter_records
+from tests.builder import TIMESTAMP
+
+INT16 = st.integers(-(2**15), 2**15 - 1)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+NAMES = st.text(max_size=80)
+KEY_VALUES = st.lists(st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=200)), min_size=1, max_size=90)
+
+
+def general(records: list[tuple[bytes, bytes | None]], **fields: int) -> bytearray:
+    """What the general writer makes of records."""
+    return build_batch([Record(offset, TIMESTAMP, *record) for offset, record in enumerate(records)], **fields)
+
+
+@st.composite
+def topic_offsets(draw: st.DrawFn) -> TopicOffsets:
+    """A topic with some partitions, possibly none, and the same one more than once."""
+    rows = draw(st.lists(st.tuples(INT32, INT64, INT32, NAMES), max_size=70))
+    partitions, offsets, epochs, texts = zip(*rows, strict=True) if rows else ((), (), (), ())
+    metadata = draw(st.sampled_from((None, texts)))
+    topic_id = draw(st.none() | st.uuids())
+    return TopicOffsets(draw(NAMES), topic_id, partitions, offsets, epochs, metadata)
+
+
+@given(KEY_VALUES, st.sampled_from((-1, 0)))
+def test_records_are_those_of_the_general_writer(records: list[tuple[bytes, bytes | None]], base_sequence: int) -> None:
+    """Byte for byte, tombstones and long ones included."""
+    batch = build_coordinator_batch(
+        encode_records(records), len(records), timestamp=TIMESTAMP, base_sequence=base_sequence
+    )
+    assert batch == general(records, base_sequence=base_sequence)
+
+
+@given(st.integers(0, 2**63 - 1), INT16)
+def test_a_producer_makes_the_batch_transactional(producer_id: int, producer_epoch: int) -> None:
+    """With the attributes and fields of the general writer."""
+    records: list[tuple[bytes, bytes | None]] = [(b"k", b"v"), (b"k", None)]
+    producer = {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": 0}
+    batch = build_coordinator_batch(encode_records(records), 2, timestamp=TIMESTAMP, **producer)
+    assert batch == general(records, is_transactional=True, **producer)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_batches_are_compressed(codec: int) -> None:
+    """As the general writer does it, with a checksum that holds."""
+    records: list[tuple[bytes, bytes | None]] = [(b"key", bytes(1000)), (b"key", None)]
+    batch = build_coordinator_batch(encode_records(records), 2, timestamp=TIMESTAMP, codec=codec)
+    assert batch == general(records, codec=codec)
+    assert crc_is_valid(batch, 0, len(batch))
+    assert (len(batch) < 1000) == (codec != compression.NONE)
+
+
+@given(NAMES, st.lists(topic_offsets(), max_size=3), st.sampled_from((-1, TIMESTAMP + 5)))
+def test_offsets_are_those_of_single_records(group_id: str, topics: list[TopicOffsets], expire_timestamp: int) -> None:
+    """The same keys and values in the same order, the first time and when they are known already."""
+    records = [
+        (
+            encode_offset_commit_key(group_id, topic.name, partition),
+            encode_offset_commit_value(offset, epoch, text, TIMESTAMP, expire_timestamp, topic.topic_id),
+        )
+        for topic in topics
+        for partition, offset, epoch, text in zip(
+            topic.partitions,
+            topic.offsets,
+            topic.leader_epochs,
+            [""] * len(topic.partitions) if topic.metadata is None else topic.metadata,
+            strict=True,
+        )
+    ]
+    for _ in range(2):
+        encoded = encode_offset_records(group_id, topics, TIMESTAMP, expire_timestamp)
+        assert encoded.payload == encode_records(records)
+        assert encoded.record_count == len(records)
+        assert [value for values in encoded.values for value in values] == [value for _, value in records]
+        assert [len(values) for values in encoded.values] == [len(topic.partitions) for topic in topics]
+
+
+def test_what_is_known_depends_on_everything_in_it() -> None:
+    """The same partitions of another group or topic, elsewhere in the batch, or with a topic id, are other bytes."""
+
+    def encoded(group_id: str, *topics: TopicOffsets) -> list[Record]:
+        offsets = encode_offset_records(group_id, topics, TIMESTAMP)
+        return list(iter_records(build_coordinator_batch(offsets.payload, offsets.record_count, timestamp=TIMESTAMP)))
+
+    plain = TopicOffsets("t", None, (0, 1), (5, 6), (-1, -1), None)
+    other = plain._replace(name="u")
+    named = plain._replace(topic_id=UUID(int=1))
+    for group_id, topics in (
+        ("g", [plain]),
+        ("h", [plain]),
+        ("g", [other]),
+        ("g", [other, plain]),
+        ("g", [named]),
+        ("g", [named, plain]),
+        ("g", [plain._replace(partitions=(1, 0))]),
+        ("g", [plain._replace(offsets=(8, 9))]),
+    ):
+        numbers = count()
+        expected = [
+            Record(
+                next(numbers),
+                TIMESTAMP,
+                encode_offset_commit_key(group_id, topic.name, partition),
+                encode_offset_commit_value(offset, -1, "", TIMESTAMP, topic_id=topic.topic_id),
+            )
+            for topic in topics
+            for partition, offset in zip(topic.partitions, topic.offsets, strict=True)
+        ]
+        assert encoded(group_id, *topics) == expected
+
+
+def test_many_partitions_are_encoded_without_being_remembered() -> None:
+    """A commit of thousands of partitions, whose deltas and lengths take more than a byte."""
+    partitions = tuple(range(20_000))
+    topic = TopicOffsets("t", None, partitions, partitions, (7,) * len(partitions), None)
+    encoded = encode_offset_records("g" * 300, [topic], TIMESTAMP)
+    records = list(iter_records(build_coordinator_batch(encoded.payload, encoded.record_count, timestamp=TIMESTAMP)))
+    assert [record.offset for record in records] == list(partitions)
+    assert records[-1].key == encode_offset_commit_key("g" * 300, "t", 19_999)
+    assert records[-1].value == encoded.values[0][-1] == encode_offset_commit_value(19_999, 7, "", TIMESTAMP)
