@@ -50,5 +50,10 @@ def warm_up() -> None:
         from diamant.cleaner.compiled_round import call_every_kernel
 
         call_every_kernel()
-        kernel_cache.note_cached()
+        if not kernel_cache.is_cached():
+            # The certifying scan's too, so that the first one finds it there; rounds do not need it.
+            from diamant.cleaner.evidence.search_kernels import warm_up as warm_up_search
+
+            warm_up_search()
+            kernel_cache.note_cached()
         _is_warm_here = True

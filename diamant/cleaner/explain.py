@@ -9,7 +9,7 @@ A record goes with the first round that
     aborted, keyless      goes over it
     a tombstone           goes over it once its horizon is over; mode prompt has a round for that alone
 
-and with its whole segment, by retention. Pure; any thread.
+and with its whole segment, by retention. Pure but for the times of files that tombstones of old formats depend on; any thread.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from diamant.cleaner import explanation as kinds
+from diamant.cleaner import policy
 from diamant.cleaner.cleaner_view import CleanerView
 from diamant.cleaner.course import CourseRound, course, look, next_round_ms, without_lags
 from diamant.cleaner.explanation import Change, Gate, PartitionExplanation, RecordExplanation
 from diamant.cleaner.key_scan import FoundRecord, KeyScan
 from diamant.cleaner.log_state import LogState
+from diamant.cleaner.plan import legacy_horizon_ms
 from diamant.cleaner.retention_gates import retention_gates, retention_ms
 from diamant.cleaner.round_gates import cleaner_gates, round_gates
 from diamant.cleaner.transaction_outcomes import Outcome
+from diamant.protocol.batch import CURRENT_MAGIC
 from diamant.storage import names
 
 _NO_SCAN = KeyScan()
@@ -230,16 +233,18 @@ class Explainer:
             text = f"gets its horizon in the first round that finds no batch of its transaction, then stays for {retention}"
             return [Gate(kinds.NOT_STAMPED, text)], None
         if record.horizon_ms is None or not is_clean:
-            # Mode prompt has rounds for horizons in the clean part only.
-            gates += self._gates_at(offset)
+            # Mode prompt has rounds for horizons in the clean part only; the next one for what is dirty goes over that, too.
+            gates += self._gates_at(max(offset, first_dirty) if is_clean else offset)
             first = _round_over(rounds, offset)
+        if first is not None and not is_marker and self._is_expired_by_file(record, first):
+            return gates, first.at_ms
         horizon_ms = record.horizon_ms
         if horizon_ms is None:
             horizon_ms = None if first is None else first.at_ms + config.delete_retention_ms
-            text = f"tombstone without a horizon: the first round sets it, {retention} later"
+            text = f"tombstone without a horizon: the first round sets it, {retention} ahead"
             gates.append(Gate(kinds.NOT_STAMPED, text, until_ms=horizon_ms))
         elif horizon_ms > self.now_ms:
-            text = f"{what}: stays for consumers, {retention} from its first round on,"
+            text = f"{what}: stays for consumers, {retention} from its first round on"
             gates.append(Gate(kinds.HORIZON, text, until_ms=horizon_ms))
         if horizon_ms is None or (first is None and not is_clean):
             return gates, None
@@ -256,6 +261,26 @@ class Explainer:
         if not gates:
             gates.append(Gate(kinds.DUE, f"the {what}'s horizon is over: a round is due", until_ms=goes_ms))
         return gates, goes_ms
+
+    def _is_expired_by_file(self, record: FoundRecord, round_: CourseRound) -> bool:
+        """Tell whether a tombstone of an old format goes with the first round over it, by the time of its segment's file."""
+        if record.magic >= CURRENT_MAGIC:
+            return False
+        clean = [one.path for one in self.state.segments if one.base_offset < round_.first_dirty_offset]
+        env = self.state.env
+        try:
+            modified_ms = env.mtime_ms(self.state.segments[self._index_of(record.segment)].path)
+            clean_ms = env.mtime_ms(clean[-1]) if clean else None
+        except OSError:
+            return False  # replaced meanwhile
+        return policy.tombstones_expired(
+            magic=record.magic,
+            has_horizon=False,
+            horizon_ms=0,
+            now_ms=round_.at_ms,
+            modified_ms=modified_ms,
+            legacy_horizon_ms=legacy_horizon_ms(clean_ms, self.state.config.delete_retention_ms),
+        )
 
     # -- gates ---------------------------------------------------------------------------------------------------
 
@@ -312,7 +337,9 @@ class Explainer:
             return Change("write a later record of the key, or a tombstone, and compact; or have the key erased", erase)
         if kinds.NOT_COMPACTED in by_kind:
             policy = ",".join(sorted({*state.config.cleanup_policy, "compact"}))
-            return Change("have the topic compacted, too; then compact it", compact, {"cleanup.policy": policy})
+            redact = f"redact {state.topic} --where WHERE --reason REASON"
+            text = "have the records that match redacted; or have the topic compacted, too, and compact it"
+            return Change(text, redact, {"cleanup.policy": policy})
         if kinds.QUARANTINED in by_kind:
             return Change("repair or restore the segment's file; it is looked at before each scan")
         if kinds.OPEN_TRANSACTION in by_kind:

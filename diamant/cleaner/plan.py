@@ -128,7 +128,7 @@ class CleanPlan:
     def legacy_tombstone_horizon_ms(self) -> int:
         """A tombstone of magic 0 or 1 may go if its segment was last written at this time or before."""
         before = [segment for segment in self.segments if segment.base_offset < self.first_dirty_offset]
-        return before[-1].modified_ms - self.delete_retention_ms if before else 0
+        return legacy_horizon_ms(before[-1].modified_ms if before else None, self.delete_retention_ms)
 
     def to_json(self) -> str:
         """Return the plan as one line of JSON."""
@@ -163,6 +163,11 @@ class CleanPlan:
         if fields["io_max_bytes_per_second"] is None:
             fields["io_max_bytes_per_second"] = math.inf
         return cls(**fields)
+
+
+def legacy_horizon_ms(last_clean_modified_ms: int | None, delete_retention_ms: int) -> int:
+    """Return what `CleanPlan.legacy_tombstone_horizon_ms` is if the last clean segment, if there is one, was written then."""
+    return 0 if last_clean_modified_ms is None else last_clean_modified_ms - delete_retention_ms
 
 
 # -- grouping ------------------------------------------------------------------------------------------------------------

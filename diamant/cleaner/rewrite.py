@@ -66,15 +66,17 @@ def clean(
     check_done: CheckDone = never_done,
     throttle: Throttle = no_throttle,
     sync_threads: int = 0,
+    round_type: type[_Round] | None = None,
 ) -> CleanResult:
     """Carry out `plan`; blocks, so not for the loop thread.
 
-    `on_output` is called for each group of segments as its files are durable (`sync_threads`: see `output_sync`).
+    `on_output` is called for each group of segments as its files are durable (`sync_threads`: see `output_sync`). `round_type`
+    does the same work in another way (`quick_round`).
     CorruptLog for bytes that are no batch; if an output cannot take what belongs into it OutputOverflow, in mode prompt
     CorruptLog of the source; and whatever `check_done` raises. The files of the group at hand are removed then, groups
     handed over before stay as they are.
     """
-    round_ = _Round(env, plan, check_done, throttle)
+    round_ = (round_type or _Round)(env, plan, check_done, throttle)
     stats = round_.stats
     stats.start_s = time.monotonic()
     round_.build_map()
@@ -245,8 +247,7 @@ class _Round:
     def _rewrite_segment(self, segment: SegmentPlan, writer: SegmentWriter) -> None:
         plan, stats = self.plan, self.stats
         self.check_done()
-        # All that reach into the segment, and not only those of the dirty part (KAFKA-8351, KAFKA-13727).
-        self.tracker.add_aborted(aborted_from(plan, self.index_of[segment.base_offset], segment.next_base_offset))
+        self._expect_aborted(segment)
         file = self.env.open(names.log_file(plan.directory, segment.base_offset), read_only=True)
         try:
             for chunk in read_chunks(file, 0, segment.size, plan.io_buffer_bytes):
@@ -261,6 +262,11 @@ class _Round:
                 self.throttle(writer.size - size_before)
         finally:
             file.close()
+
+    def _expect_aborted(self, segment: SegmentPlan) -> None:
+        # All that reach into the segment, and not only those of the dirty part (KAFKA-8351, KAFKA-13727).
+        aborted = aborted_from(self.plan, self.index_of[segment.base_offset], segment.next_base_offset)
+        self.tracker.add_aborted(aborted)
 
     def _rewrite_batch(self, batch: _Batch, segment: SegmentPlan, writer: SegmentWriter) -> None:
         plan, stats, header = self.plan, self.stats, batch.header
@@ -405,17 +411,24 @@ class _Batch:
 
 def _encoded_size(record: Record, header: BatchHeader) -> int:
     """Return the bytes of a record in a magic 2 batch with this header, its length field included."""
-    size = 1 + _varint_size(record.timestamp - header.base_timestamp) + _varint_size(record.offset - header.base_offset)
-    size += _field_size(record.key) + _field_size(record.value) + _varint_size(len(record.headers))
-    for key, value in record.headers:
-        size += _field_size(key.encode(errors="surrogateescape")) + _field_size(value)
+    size = 2 + _varint_size(record.timestamp - header.base_timestamp) + _varint_size(record.offset - header.base_offset)
+    size += _field_size(record.key) + _field_size(record.value)
+    if record.headers:
+        size += _varint_size(len(record.headers)) - 1
+        for key, value in record.headers:
+            size += _field_size(key.encode(errors="surrogateescape")) + _field_size(value)
     return size + _varint_size(size)
 
 
 def _field_size(data: bytes | None) -> int:
-    return 1 if data is None else _varint_size(len(data)) + len(data)
+    if data is None:
+        return 1
+    size = len(data)
+    return size + (1 if size < 64 else _varint_size(size))
 
 
 def _varint_size(value: int) -> int:
+    if -64 <= value < 64:
+        return 1
     zigzag = value << 1 if value >= 0 else (-value << 1) - 1
-    return max(1, (zigzag.bit_length() + 6) // 7)
+    return (zigzag.bit_length() + 6) // 7

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 from diamant.cleaner import rewrite
 from diamant.cleaner.plan import CleanPlan
+from diamant.cleaner.quick_round import QuickRound
 from diamant.cleaner.result import CheckDone, CleaningAborted, CleanResult, OutputSegment, never_done
 from diamant.cleaner.throttle import Throttle
 from diamant.storage import names
@@ -82,7 +83,9 @@ class InlineRunner:
 
         def work() -> CleanResult:
             try:
-                return rewrite.clean(self._env, plan, on_output=give, check_done=check, throttle=throttle)
+                return rewrite.clean(
+                    self._env, plan, on_output=give, check_done=check, throttle=throttle, round_type=QuickRound
+                )
             except BaseException:
                 remove_cleaned_files(self._env, plan)
                 raise

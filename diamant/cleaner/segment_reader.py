@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol, TypeVar
 
 from diamant.protocol.batch import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, BatchHeader, iter_headers
 from diamant.protocol.errors import CorruptBatch
@@ -24,6 +24,16 @@ class Chunk(NamedTuple):
     """Bytes of the whole batches."""
 
 
+class _Sized(Protocol):
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batches; 0 if there is none."""
+        ...
+
+
+ChunkT = TypeVar("ChunkT", bound=_Sized)
+
+
 def read_chunks(file: File, position: int, end: int, buffer_bytes: int) -> Iterator[Chunk]:
     """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
 
@@ -31,9 +41,16 @@ def read_chunks(file: File, position: int, end: int, buffer_bytes: int) -> Itera
     CorruptLog where the bytes are no batch or the last one runs past the end: the cleaner must not take a broken
     segment for a short one. CRCs are not checked here.
     """
+    return parsed_chunks(file, position, end, buffer_bytes, _parse)
+
+
+def parsed_chunks(
+    file: File, position: int, end: int, buffer_bytes: int, parse: Callable[[File, int, bytes], ChunkT]
+) -> Iterator[ChunkT]:
+    """As `read_chunks`, with what `parse` makes of the file, a position in it and the bytes there."""
     while position < end:
-        chunk = _parse(file, position, file.pread(min(buffer_bytes, end - position), position))
-        if chunk.headers:
+        chunk = parse(file, position, file.pread(min(buffer_bytes, end - position), position))
+        if chunk.size:
             yield chunk
             position += chunk.size
             continue

@@ -35,6 +35,11 @@ class TransactionTracker:
             heapq.heappush(self._pending, (aborted.first_offset, self._sequence, aborted))
             self._sequence += 1
 
+    @property
+    def is_expecting(self) -> bool:
+        """Whether an aborted transaction was announced that no batch has reached yet: any batch may reach it."""
+        return bool(self._pending)
+
     def drops_data(self, last_offset: int, producer_id: int, *, is_transactional: bool) -> bool:
         """Take note of a data batch, header-only ones too; whether its transaction is aborted."""
         self._activate(last_offset)

@@ -11,9 +11,10 @@ from diamant.broker.broker import Broker
 from diamant.broker.config import BrokerConfig
 from diamant.cleaner.explanation import Gate, PartitionExplanation, RecordExplanation
 from diamant.cleaner.service import CleanerService
+from diamant.protocol.control import build_marker
 from diamant.protocol.records import Record, build_batch
 from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.storage.env import Env, RealEnv
 from diamant.storage.log import Log
 from tests.broker.test_admin import SET, TOPIC, alter
 from tests.broker.test_cleaning import produce, read
@@ -68,8 +69,21 @@ class Stage:
         )
         return self.log.append_internal(batch).base_offset
 
+    def end_transaction(self, *, is_commit: bool, producer_id: int = 5) -> int:
+        """Append the marker of such a transaction's end; its offset."""
+        marker = build_marker(
+            is_commit=is_commit,
+            producer_id=producer_id,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            base_offset=0,
+            leader_epoch=0,
+            timestamp=self.clock.now_ms(),
+        )
+        return self.log.append_internal(marker).base_offset
+
     async def offsets(self) -> list[int]:
-        """Offsets that a consumer finds."""
+        """Offsets that a consumer finds, those of markers included."""
         return [offset for offset, _, _ in await read(self.wire, "t", self.log.log_start_offset)]
 
     async def partition(self, **what: Any) -> PartitionExplanation:
@@ -79,6 +93,11 @@ class Stage:
     async def record(self, offset: int, key: str = "k") -> RecordExplanation:
         """The explanation of a record in the log, asked for by its key."""
         found = await self.partition(key=key)
+        return next(one for one in found.records if one.offset == offset and not one.segment.endswith(".deleted"))
+
+    async def at_offset(self, offset: int) -> RecordExplanation:
+        """The explanation of the record, or marker, at an offset."""
+        found = await self.partition(partition=0, offset=offset)
         return next(one for one in found.records if one.offset == offset and not one.segment.endswith(".deleted"))
 
     async def goes_exactly_when_told(self, offset: int, key: str = "k") -> RecordExplanation:
@@ -105,17 +124,21 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(path: Path, broker: dict[str, Any] | None = None, **configs: str) -> AsyncIterator[Stage]:
-    """A broker with the topic `t`, compacted unless `configs` say otherwise; `broker`: its configuration."""
-    clock = SettableClock(START_MS)
+async def stage(
+    path: Path, broker: dict[str, Any] | None = None, *, env: Env | None = None, is_there: bool = False, **configs: str
+) -> AsyncIterator[Stage]:
+    """A broker with the topic `t`, compacted unless `configs` say otherwise; `broker`: its configuration.
+
+    `env`: another one than the real one, with a settable clock; `is_there`: the topic is there from another stage.
+    """
+    env = RealEnv(SettableClock(START_MS)) if env is None else env
+    assert isinstance(env.clock, SettableClock)
     settings: dict[str, Any] = {"listen": "127.0.0.1:0", "data_dir": path, **(broker or {})}
     configs = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", **configs}
-    async with (
-        Broker(BrokerConfig(**settings), env=RealEnv(clock)) as running,
-        WireClient(running.bootstrap_servers) as wire,
-    ):
-        await wire.create("t", 1, **configs)
-        made = Stage(running, wire, clock)
+    async with Broker(BrokerConfig(**settings), env=env) as running, WireClient(running.bootstrap_servers) as wire:
+        if not is_there:
+            await wire.create("t", 1, **configs)
+        made = Stage(running, wire, env.clock)
         await made.settle()  # or the first look of the cleaner would come at some time during the test
         yield made
 

@@ -16,8 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from diamant.broker.commands.log_clean import parse_settings
+from diamant.cleaner import rewrite
 from diamant.cleaner.modes import KAFKA
 from diamant.cleaner.offline import Engine, OfflineReport, clean_partition, inline_engine
+from diamant.cleaner.plan import CleanPlan
+from diamant.cleaner.quick_round import QuickRound
+from diamant.cleaner.result import CleanResult, OnOutput
 from diamant.protocol.batch import iter_headers
 from diamant.protocol.compression import CODEC_NAMES
 from diamant.protocol.control import parse_control_type
@@ -82,6 +86,11 @@ def write_before(env: Env, case: Case, step: dict[str, Any], root: str) -> None:
         file.append(content)
         file.close()
         env.set_mtime_ms(f"{root}/{path}", content.mtime_ms)
+
+
+def quick_engine(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
+    """The engine of rounds in a thread of a broker."""
+    return rewrite.clean(env, plan, on_output=on_output, round_type=QuickRound)
 
 
 def run(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,18 +20,23 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 100
 MAX_GROUPS = 10
+MIN_TEXT_WIDTH = 30
 
 _STATUS_STYLES = {"live": "green", "superseded": "yellow", "tombstone": "magenta", "undecided": "cyan"}
 
 
 @click.command()
 @click.argument("topic")
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
 @click.option("--key", "-k", help="Explain every record of this key.")
 @click.option("--key-hex", metavar="HEX", help="The same, for a key that is no text.")
 @click.option("--key-base64", metavar="BASE64", help="The same in base64.")
 @click.option(
-    "--offset", "-o", type=click.IntRange(min=0), help="Explain the record at this offset, and its key's others."
+    "--offset",
+    "-o",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Explain the record at this offset of --partition, and its key's others.",
 )
 @click.option(
     "--tombstones", is_flag=True, help="Explain every tombstone, and name the groups that have not passed it."
@@ -52,8 +58,9 @@ def explain(
 ) -> None:
     """Say why records of TOPIC are still on the disk, when they go by themselves, and what has them go now.
 
-    Without a key, an offset or --tombstones: what keeps each partition from being clean. The exit code is 3 if no record was
-    found that was asked for.
+    Without a key, an offset or --tombstones: what keeps each partition from being clean.
+
+    Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 3 there is no record of the kind that was asked for.
     """
     wanted: Mapping[str, str] | None = None
     if key is not None or key_hex is not None or key_base64 is not None:
@@ -72,16 +79,18 @@ def explain(
 
 
 def show_explanation(console: Console, found: Mapping[str, Any], is_tombstones: bool, limit: int | None) -> None:
-    """Print an explanation: a heading and a table for each partition that has something to tell."""
+    """Print an explanation: for each partition that has something to tell a heading, and what keeps it or its records."""
     from rich.markup import escape
 
     is_of_records = found["key"] is not None or found["offset"] is not None or is_tombstones
     count = sum(len(one["records"]) + one["records_left_out"] for one in found["partitions"])
     now_ms = found["now_ms"]
-    console.print(f"[bold]{escape(found['topic'])}[/] at {time_text(now_ms)} by the broker's clock")
+    console.print(f"[bold]{escape(found['topic'])}[/] at {_time(now_ms)} by the broker's clock")
     if is_of_records:
-        what = "tombstones" if is_tombstones else "records of the key on the disk"
-        console.print(f"{count:,} {what}" if count else f"[green]no {what}[/]")
+        what = "tombstone" if is_tombstones else "record"
+        which = "that is the latest of its key" if is_tombstones else "of the key on the disk"
+        plural = "tombstones that are the latest of their keys" if is_tombstones else "records of the key on the disk"
+        console.print(counted(count, f"{what} {which}", plural) if count else f"[green]no {plural}[/]")
     for one in found["partitions"]:
         if is_of_records and not one["records"] and not one["problems"]:
             continue
@@ -89,7 +98,7 @@ def show_explanation(console: Console, found: Mapping[str, Any], is_tombstones: 
         if is_of_records:
             _records(console, one, now_ms, limit, with_groups=is_tombstones)
         else:
-            _gates(console, one, now_ms)
+            _whole(console, one, now_ms)
         for problem in one["problems"]:
             console.print(f"[red]could not be read:[/] {escape(problem)}")
 
@@ -105,75 +114,99 @@ def _heading(console: Console, one: Mapping[str, Any]) -> None:
     )
 
 
-def _gates(console: Console, one: Mapping[str, Any], now_ms: int) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
+def _whole(console: Console, one: Mapping[str, Any], now_ms: int) -> None:
+    """Print what keeps a partition from being clean."""
+    is_compacted = "compact" in one["cleanup_policy"]
+    rows = []
     if one["gates"]:
-        table = Table("what keeps it", "until")
-        for gate in one["gates"]:
-            table.add_row(escape(gate["text"]), _when(gate["until_ms"], now_ms, _never(gate)))
-        console.print(table)
-    elif "compact" in one["cleanup_policy"]:
-        console.print("[green]nothing is left to clean[/]")
-    if "compact" in one["cleanup_policy"]:
-        console.print(f"next round: {_when(one['next_round_ms'], now_ms, 'none, as things are')}")
+        rows.append(("kept by", _gates(one["gates"], now_ms)))
+    elif is_compacted:
+        rows.append(("kept by", "[green]nothing: nothing is left to clean[/]"))
+    if is_compacted:
+        rows.append(("next round", _when(one["next_round_ms"], now_ms, "none, as things are")))
     if one["gates"] and one["change"] is not None:
-        console.print(f"to have it now: {_change(one['change'])}")
+        rows.append(("to have it now", _change(one["change"])))
+    _print_rows(console, rows)
 
 
 def _records(console: Console, one: Mapping[str, Any], now_ms: int, limit: int | None, *, with_groups: bool) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    columns = ["record", "is", "kept by", "goes", "to have it go now"]
-    table = Table(*columns, *(["groups behind"] if with_groups else []), show_lines=True)
-    rows = (
+    """Print records, with what is the same of several in a row told once."""
+    shown = (
         one["records"]
         if limit is None or len(one["records"]) <= limit
         else [*one["records"][: limit - 1], one["records"][-1]]
     )
-    for record in rows:
-        style = _STATUS_STYLES.get(record["status"], "white")
-        by = f" by {record['superseded_by']:,}" if record["superseded_by"] is not None else ""
-        goes = _when(record["goes_ms"], now_ms, "never, as things are")
-        if record["segment"].endswith(".deleted"):
-            goes = f"out of the log; the file {_when(record['leaves_disk_ms'], now_ms, 'at the next stop')}"
-        cells = [
-            f"[bold]{record['offset']:,}[/] in {escape(_short(record['segment']))}\n{time_text(record['timestamp'])}",
-            f"[{style}]{record['status']}[/]{by}",
-            "\n".join(_gate(gate, now_ms) for gate in record["gates"]),
-            ("" if record["bound"] == "exact" else f"at the {record['bound']} ") + goes,
-            _change(record["change"]) if record["change"] is not None else "-",
-        ]
-        if with_groups:
-            cells.append(_groups(record["groups_behind"]))
-        table.add_row(*cells)
-    console.print(table)
-    left = len(one["records"]) - len(rows)
+    for rows, records in groupby(shown, lambda record: _rows(record, now_ms, with_groups=with_groups)):
+        for record in records:
+            console.print(_title(record))
+        _print_rows(console, rows)
+    left = len(one["records"]) - len(shown)
     if left:
-        console.print(f"... and {left:,} more (--all, --json)")
+        console.print(f"... and {left:,} more before the last one (--all, --json)")
     if one["records_left_out"]:
         console.print(f"... and {one['records_left_out']:,} more that the broker does not tell one by one")
+
+
+def _title(record: Mapping[str, Any]) -> str:
+    from rich.markup import escape
+
+    style = _STATUS_STYLES.get(record["status"], "white")
+    by = f" by {record['superseded_by']:,}" if record["superseded_by"] is not None else ""
+    return (
+        f"[bold]offset {record['offset']:,}[/]: [{style}]{record['status']}[/]{by}, of {_time(record['timestamp'])}, "
+        f"in {escape(_short(record['segment']))}"
+    )
+
+
+def _rows(record: Mapping[str, Any], now_ms: int, *, with_groups: bool) -> list[tuple[str, str]]:
+    """Return what is told of a record, but for which it is."""
+    goes = _when(record["goes_ms"], now_ms, "never, as things are")
+    if record["segment"].endswith(".deleted"):
+        goes = f"out of the log; the file {_when(record['leaves_disk_ms'], now_ms, 'at the next stop')}"
+    rows = [
+        ("kept by", _gates(record["gates"], now_ms)),
+        ("goes", ("" if record["bound"] == "exact" else f"at the {record['bound']} ") + goes),
+    ]
+    if record["change"] is not None:
+        rows.append(("to have it go now", _change(record["change"])))
+    if with_groups:
+        rows.append(("groups behind", _groups(record["groups_behind"])))
+    return rows
+
+
+def _print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
+    """Print names and what is told under them, with further lines below the first; no table, which would end in blanks."""
+    from rich.text import Text
+
+    indent = 4 + max((len(name) for name, _ in rows), default=0)
+    for name, text in rows:
+        start = f"  {name}".ljust(indent)
+        for line in Text.from_markup(text).wrap(console, max(MIN_TEXT_WIDTH, console.width - indent)):
+            line.rstrip()
+            console.print(Text(start) + line, soft_wrap=True)
+            start = " " * indent
+
+
+def _gates(gates: Sequence[Mapping[str, Any]], now_ms: int) -> str:
+    mark = "• " if len(gates) > 1 else ""
+    return "\n".join(f"{mark}{_gate(gate, now_ms)}" for gate in gates)
 
 
 def _gate(gate: Mapping[str, Any], now_ms: int) -> str:
     from rich.markup import escape
 
-    until = "" if gate["until_ms"] is None else f" [bold]until {_when(gate['until_ms'], now_ms, '')}[/]"
-    return f"• {escape(gate['text'])}{until}"
-
-
-def _never(gate: Mapping[str, Any]) -> str:
-    return "-" if gate["bytes_more"] is None else f"{gate['bytes_more']:,} more bytes"
+    until = "" if gate["until_ms"] is None else f", [bold]until {_when(gate['until_ms'], now_ms, '')}[/]"
+    return f"{escape(gate['text'])}{until}"
 
 
 def _when(time_ms: int | None, now_ms: int, never: str) -> str:
     if time_ms is None:
         return never
-    if time_ms <= now_ms:
-        return "now"
-    return f"{time_text(time_ms)} (in {duration_text(time_ms - now_ms)})".replace("T", " ", 1)
+    return "now" if time_ms <= now_ms else f"{_time(time_ms)} (in {duration_text(time_ms - now_ms)})"
+
+
+def _time(time_ms: int) -> str:
+    return time_text(time_ms).replace("T", " ", 1)
 
 
 def _change(change: Mapping[str, Any]) -> str:
@@ -182,7 +215,9 @@ def _change(change: Mapping[str, Any]) -> str:
     lines = [escape(change["text"])]
     if change["command"] is not None:
         lines.append(f"[cyan]diamant {escape(change['command'])}[/]")
-    lines += [f"[cyan]{escape(name)}={escape(value)}[/]" for name, value in change["configs"].items()]
+    configs = ", ".join(f"[cyan]{escape(name)}={escape(value)}[/]" for name, value in change["configs"].items())
+    if configs:
+        lines.append(f"{'set' if change['command'] is None else 'or set'} {configs} on the topic")
     return "\n".join(lines)
 
 

@@ -1,0 +1,209 @@
+"""What commands print for people: readable at 80 columns, nothing cut off, singular and plural, what is the same told once."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from diamant.broker.commands import compact, explain, status
+
+MS = 1_767_225_600_000
+
+
+def console(width: int = 80) -> Console:
+    """One that writes to a text."""
+    return Console(file=StringIO(), width=width, highlight=False, soft_wrap=True)
+
+
+def text(of: Console) -> str:
+    """What was printed."""
+    assert isinstance(of.file, StringIO)
+    return of.file.getvalue()
+
+
+def gate(words: str, until_ms: int | None = None) -> dict[str, Any]:
+    """One gate."""
+    return {"kind": "active-segment", "text": words, "until_ms": until_ms, "bytes_more": None, "detail": {}}
+
+
+def record(offset: int, **fields: Any) -> dict[str, Any]:
+    """One record as an explanation has it."""
+    return {
+        "offset": offset,
+        "timestamp": MS,
+        "segment": "00000000000000000000.log",
+        "status": "superseded",
+        "superseded_by": offset + 1,
+        "gates": [gate("active segment: closed after 1,073,741,404 more bytes, or by segment.ms=604800000", MS + 5000)],
+        "goes_ms": MS + 5000,
+        "leaves_disk_ms": MS + 65_000,
+        "bound": "exact",
+        "change": {"text": "compact it now", "command": "compact t --partition 0", "configs": {"segment.ms": "7"}},
+        "groups_behind": [],
+        **fields,
+    }
+
+
+def explanation(*records: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """An explanation of one partition."""
+    partition = {
+        "topic": "t",
+        "partition": 0,
+        "cleanup_policy": "compact",
+        "log_start_offset": 0,
+        "log_end_offset": 3,
+        "first_dirty_offset": 0,
+        "segments": 1,
+        "bytes": 249,
+        "next_round_ms": None,
+        "gates": [],
+        "change": None,
+        "records": list(records),
+        "records_left_out": 0,
+        "problems": [],
+        **fields,
+    }
+    return {
+        "topic": "t",
+        "now_ms": MS,
+        "key": {"text": "k"} if records else None,
+        "offset": None,
+        "partitions": [partition],
+    }
+
+
+def test_an_explanation_at_80_columns() -> None:
+    """Every line fits, what is wrapped begins below its first line, and nothing is cut off."""
+    at = console()
+    explain.show_explanation(at, explanation(record(0), record(7, status="live", superseded_by=None)), False, None)
+    lines = text(at).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if line != line.rstrip()] == []
+    joined = " ".join(text(at).split())
+    assert "kept by active segment: closed after 1,073,741,404 more bytes, or by segment.ms=604800000, until" in joined
+    assert "to have it go now compact it now diamant compact t --partition 0 or set segment.ms=7 on the topic" in joined
+    start = next(line for line in lines if line.startswith("  kept by"))
+    after = lines[lines.index(start) + 1]
+    assert len(after) - len(after.lstrip()) == start.index("active")
+
+
+def test_what_is_the_same_of_several_records_is_told_once() -> None:
+    """Records in a row that differ in nothing but what they are share what is told of them."""
+    at = console()
+    explain.show_explanation(at, explanation(record(0), record(1), record(2, goes_ms=None)), False, None)
+    assert text(at).count("kept by") == 2
+    assert text(at).count("offset ") == 3
+    assert text(at).count("• ") == 0
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "1 record of the key"), (2, "2 records of the key")])
+def test_singular_and_plural(count: int, words: str) -> None:
+    """One record is no records."""
+    at = console()
+    explain.show_explanation(at, explanation(*(record(index) for index in range(count))), False, None)
+    assert words in text(at)
+
+
+def test_the_rows_that_are_left_out_are_counted() -> None:
+    """The first ones and the last one are shown."""
+    at = console()
+    records = [record(index, goes_ms=MS + index) for index in range(10)]
+    explain.show_explanation(at, explanation(*records), False, 4)
+    assert [line.split(":")[0] for line in text(at).splitlines() if line.startswith("offset")] == [
+        "offset 0", "offset 1", "offset 2", "offset 9",
+    ]  # fmt: skip
+    assert "... and 6 more before the last one (--all, --json)" in text(at)
+
+
+def report(**fields: Any) -> dict[str, Any]:
+    """A report of `compact`."""
+    partition = {
+        "partition": 0,
+        "first_dirty_offset": 0,
+        "cleaned_to_offset": 10_000,
+        "rounds": 1,
+        "runners": ["inline"],
+        "segments_before": 1,
+        "segments_after": 1,
+        "bytes_before": 348_600,
+        "bytes_after": 34_860,
+        "records_before": 10_000,
+        "records_after": 1_000,
+        "removed": {"superseded": 9_000},
+        "kept": {"live": 999, "tombstone": 1, "marker": 2, "open_transaction": 3},
+        "held_back": None,
+    }
+    return {
+        "topic": "users",
+        "until": "clean",
+        "is_clean": True,
+        "is_reached": True,
+        "duration_ms": 61.4,
+        "horizon_ms": None,
+        "partitions": [partition],
+        **fields,
+    }
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_report_of_compact(width: int) -> None:
+    """It fits; with room there are offsets and segments as well; counts have words."""
+    at = console(width)
+    compact.show_report(at, report())
+    shown = text(at)
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
+    assert "users: clean after 61.4 ms" in shown
+    assert "348,600 → 34,860" in shown
+    assert "…" not in shown
+    assert ("offsets" in shown) == (width == 140)
+    for expected in ("999 live", "1 tombstone", "2 markers", "3 held back", "superseded"):
+        assert expected in shown
+
+
+def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
+    """Those of internal topics in which there was nothing to clean are counted, the others shown."""
+
+    def partition(topic: str, **fields: Any) -> dict[str, Any]:
+        return {
+            "topic": topic,
+            "partition": 0,
+            "dirty_ratio": 0.0,
+            "compaction_lag_ms": 0,
+            "overdue_ms": 0,
+            "last_cleaned_ms": None,
+            "rounds": 0,
+            "records_removed": 0,
+            "uncleanable_reason": None,
+            "quarantined": [],
+            **fields,
+        }
+
+    partitions = [partition("__consumer_offsets", partition=index) for index in range(50)]
+    partitions += [
+        partition("__transaction_state", rounds=3),
+        partition("users"),
+        partition("bad", uncleanable_reason="x" * 100),
+    ]
+    found = {
+        "version": "1", "cluster_id": "c", "node_id": 1, "is_stopping": False, "listeners": ["127.0.0.1:9092"],
+        "http_address": None, "uptime_s": 3.5, "topics": 1, "partitions": 2, "offline": [],
+        "clock": {"kind": "system", "now_ms": MS, "ahead_ms": 0, "is_frozen": False},
+        "cleaner": {
+            "mode": "prompt", "is_enabled": True, "uncleanable_partitions": 1, "compacted_partitions": 53,
+            "partitions": partitions, "under_way": [],
+        },
+    }  # fmt: skip
+    at = console()
+    status._print(at, found, 50)
+    shown = text(at)
+    assert "and 50 partitions of internal topics where there was nothing to clean yet" in shown
+    assert all(name in shown for name in ("__transaction_state-0", "users-0", "bad-0"))
+    assert "__consumer_offsets" not in shown
+    assert "1 topic, 2 partitions" in shown
+    assert shown.replace("\n", "").count("x") >= 100, "the reason is not cut off"
+    at = console()
+    status._print(at, found, None)
+    assert text(at).count("__consumer_offsets") == 50
