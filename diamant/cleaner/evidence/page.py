@@ -1,181 +1,321 @@
-"""A certificate as one HTML page for people: no scripts, nothing from elsewhere, to be kept, mailed and printed.
+"""A certificate as one HTML page for people: plain words first, then figures and digests. To be kept, mailed and printed.
 
-Everything that comes from the certificate is escaped: a reason may be any text.
+Who reads it need not know Kafka. It says what the certificate says and does not verify it. Everything is escaped (`page_parts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from html import escape
-from typing import Any
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
 
+from diamant.cleaner.evidence.certificate_words import Fields, is_redaction, part, place_text, state_text, topics_of
+from diamant.cleaner.evidence.page_figures import figures
+from diamant.cleaner.evidence.page_parts import (
+    Html,
+    counted,
+    document,
+    listed,
+    moment,
+    number,
+    section,
+    size,
+    tag,
+)
+
+_KINDS = {
+    "diamant-erasure-certificate": "Certificate of erasure",
+    "diamant-redaction-certificate": "Certificate of redaction",
+}
+_ED25519_PREFIX = bytes.fromhex("302a300506032b6570032100")
+"""What stands before the key in SubjectPublicKeyInfo (RFC 8410)."""
+_A_TOPIC = " (A topic is a stream of records that is kept in files.)"
 _STATES = {
-    "key-gone": ("The key and all its values are gone", "good"),
-    "values-gone": ("All values are gone; the key itself is still named by a deletion mark", "good"),
-    "not-certified": ("Not certified: see which partitions and why", "bad"),
-}
-_SORTS = {
-    "same-key": "the same key",
-    "same-bytes": "the same bytes under another key",
-    "raw": "bytes outside of records",
+    "key-gone": ("Everything stored under the key is gone", "good"),
+    "values-gone": ("All values are gone; only a deletion mark still names the key", "good"),
+    "records-gone": ("All records that matched are gone", "good"),
+    "not-certified": ("Not certified: something is left, or could not be checked", "bad"),
 }
 
-_STYLE = """
-:root{--ink:#1c2430;--soft:#5b6675;--line:#dfe4ea;--good:#0f6b3f;--bad:#a11d1d;--warn:#8a5a00}
-*{box-sizing:border-box}body{margin:0;background:#f3f5f7;color:var(--ink);font:15px/1.55 system-ui,sans-serif}
-main{max-width:860px;margin:32px auto;background:#fff;border:1px solid var(--line);border-radius:10px;padding:36px 44px}
-h1{font-size:24px;margin:0 0 4px}h2{font-size:16px;margin:30px 0 8px;border-bottom:1px solid var(--line);padding-bottom:4px}
-.sub{color:var(--soft);margin:0 0 20px}.verdict{border-left:5px solid;padding:12px 16px;background:#f7f9fa;font-size:17px}
-.good{border-color:var(--good);color:var(--good)}.bad{border-color:var(--bad);color:var(--bad)}
-.warn{border-color:var(--warn);color:var(--warn);margin-top:10px;font-size:15px}
-table{border-collapse:collapse;width:100%;font-size:14px}th{text-align:left;color:var(--soft);font-weight:600}
-th,td{padding:5px 10px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}
-dl{display:grid;grid-template-columns:190px 1fr;gap:4px 12px;margin:0}dt{color:var(--soft)}dd{margin:0}
-code{font:12px/1.5 ui-monospace,monospace;overflow-wrap:anywhere}
-@media print{body{background:#fff}main{border:0;margin:0;padding:0}}
-"""
+
+def certificate_page(certificate: Fields) -> str:
+    """Return the page."""
+    kind = _KINDS.get(certificate["type"], "Certificate")
+    title, mood = _STATES.get(certificate["state"], (f"State: {certificate['state']}", "warn"))
+    clock, issuer = part(certificate, "clock"), part(certificate, "issuer")
+    return document(
+        kind,
+        tag("p", kind, css="kind"),
+        tag("h1", title, css=mood),
+        tag(
+            "p",
+            f"No. {certificate['id']}, issued {moment(clock.get('issued_ms'))} by {issuer.get('software')}, "
+            f"cluster {issuer.get('cluster_id')}",
+            css="sub",
+        ),
+        *_notices(certificate),
+        section("What was asked", *_asked(certificate)),
+        section("What was found", *_found(certificate)),
+        section("What was done", *_done(certificate)),
+        section("What is proven", *_proven(certificate)),
+        section(
+            "What is not covered",
+            tag("p", "This certificate does not cover:"),
+            listed(certificate.get("not_covered", ())),
+        ),
+        section("How to verify it", *_verifying(certificate)),
+        tag("p", "Figures and digests", css="figures"),
+        tag("p", "For whoever checks in detail. The JSON file has all of it, also where a list is cut short here."),
+        *figures(certificate),
+    )
 
 
-def certificate_page(certificate: Mapping[str, Any]) -> str:
-    """Return the page. It shows what the certificate says, and does not verify it."""
-    request, clock, issuer = certificate["request"], certificate["clock"], certificate["issuer"]
-    title, mood = _STATES.get(certificate["state"], (certificate["state"], "bad"))
-    parts = [
-        "<h1>Certificate of erasure</h1>",
-        f'<p class="sub">No. {_text(certificate["id"])}, issued {_time(clock["issued_ms"])}</p>',
-        f'<div class="verdict {mood}">{_text(title)}</div>',
-    ]
-    if not certificate["is_evidence"]:
-        parts.append('<div class="verdict warn">A manual clock was in use. This certificate is not evidence.</div>')
-    if certificate["written_since"]:
-        count = len(certificate["written_since"])
-        parts.append(f'<div class="verdict warn">The key was written again {count} times after it was erased.</div>')
-    if certificate["next"] is not None:
-        due = _time(certificate["next"]["due_ms"])
-        parts.append(
-            "<p>The deletion mark stays so that systems that copy the data learn of the erasure. It goes from "
-            f"<b>{due}</b> on; then the certificate that the key is gone is issued.</p>"
+# -- in plain words --------------------------------------------------------------------------------------------------------
+
+
+def _notices(certificate: Fields) -> Iterable[Html]:
+    """What has to be known before anything else is read."""
+    if not certificate.get("is_evidence"):
+        yield _notice(
+            "warn",
+            "This is not evidence.",
+            "The clock of this system was one that can be moved by hand, as in a test or a demonstration. So the times on this "
+            "page prove nothing.",
         )
-    parts += [
-        "<h2>The request</h2>",
-        _list(
-            [
-                ("Reason", _text(request["reason"])),
-                ("Reference", _text(request["reference"]) or "none given"),
-                ("Received", _time(clock["requested_ms"])),
-                ("Topics", _text(", ".join(request["topics"]))),
-                ("Key, as a keyed digest", f"<code>{_text(request['key_hmac'])}</code>"),
-            ]
-        ),
-        "<h2>What was found and done</h2>",
-        _found(certificate),
-        "<h2>What is certified</h2>",
-        _table(
-            ("Partition", "Below offset", "State"),
-            ((_place(one), str(one["below_offset"]), _text(one["state"])) for one in certificate["claims"]),
-            "Nothing is certified.",
-        ),
-    ]
-    if certificate["not_certified"]:
-        parts += ["<h2>What is not certified, and why</h2>", _refused(certificate["not_certified"])]
-    if certificate["overrides"]:
-        parts += ["<h2>What was overridden</h2>", _overrides(certificate["overrides"])]
-    if certificate["elsewhere"]:
-        rows = ((_place(one), _text(one.get("offset", "-")), _sort(one)) for one in certificate["elsewhere"][:200])
-        parts += ["<h2>Seen elsewhere, and not erased</h2>", _table(("Place", "Offset", "What"), rows, "")]
-    coverage, segments = certificate["coverage"], certificate["segments"]
-    parts += [
-        "<h2>What was searched</h2>",
-        _list(
-            [
-                ("Files", f"{coverage['files']:,}, everything in the data directory"),
-                ("Bytes", f"{coverage['bytes']:,} and {coverage['decompressed_bytes']:,} decompressed"),
-                ("Records read", f"{coverage['records']:,}"),
-                ("Could not be read", f"{len(coverage['unreadable']):,} places"),
-                ("Segments before (Merkle root)", f"<code>{_text(segments['before_root'])}</code>"),
-                ("Segments after (Merkle root)", f"<code>{_text(segments['after_root'])}</code>"),
-            ]
-        ),
-        "<h2>What this certificate does not cover</h2>",
-        "<ul>" + "".join(f"<li>{_text(one)}</li>" for one in certificate["not_covered"]) + "</ul>",
-        "<h2>Issuer and signature</h2>",
-        _list(
-            [
-                ("Issued by", _text(f"{issuer['software']}, cluster {issuer['cluster_id']}, node {issuer['node_id']}")),
-                ("Clock", _text(clock["kind"])),
-                ("Signature", _text(certificate["signature"]["algorithm"])),
-                ("Public key", f"<code>{_text(certificate['signature']['public_key'])}</code>"),
-            ]
-        ),
-        "<p>This page only shows the certificate. <b>Whether it is genuine is told by verifying the JSON file</b> with the "
-        "public key that you were given before: <code>diamant verify certificate.json --public-key key.pem</code></p>",
-    ]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>Certificate of erasure</title><style>{_STYLE}</style></head><body><main>{''.join(parts)}</main></body></html>"
+    if since := certificate.get("written_since"):
+        places = ", ".join(sorted({place_text(one) for one in since}))
+        what, which = ("The key was written again.", "with this key")
+        if is_redaction(certificate):
+            what, which = ("There are new records that match.", "that match")
+        yield _notice(
+            "bad",
+            what,
+            f"Since then {counted(len(since), 'new record')} {which} arrived in {places}. None of that is part of "
+            "what is certified, and it is still there.",
+        )
+    for one in certificate.get("overrides", ()):
+        behind = ", ".join(one.get("groups_that_had_not_passed_it", ()))
+        yield _notice(
+            "warn",
+            f"{place_text(one)}: a rule was overridden.",
+            f"{one.get('what')}. "
+            + (f"Known readers that had not seen it: {behind}." if behind else "No known reader had yet to see it."),
+        )
+    if lost := certificate.get("lost_tombstones"):
+        yield _notice(
+            "warn",
+            "A deletion mark went too early.",
+            f"In {', '.join(place_text(one) for one in lost)} it was gone before its time, and nobody had asked for "
+            "that. Systems that copy these data may not have learned of the erasure.",
+        )
+
+
+def _notice(mood: str, what: str, text: str) -> Html:
+    return tag("div", tag("b", what), tag("span", text), css=f"notice {mood}")
+
+
+def _asked(certificate: Fields) -> Iterable[Html]:
+    request, clock = part(certificate, "request"), part(certificate, "clock")
+    received = f"On {moment(clock['requested_ms'])} this system was asked " if "requested_ms" in clock else "Asked was "
+    topics = topics_of(certificate)
+    where = ("the topic " if len(topics) == 1 else "the topics ", *_named(topics))
+    if is_redaction(certificate):
+        yield tag("p", received, "to remove from ", *where, " every record that matches a description.", _A_TOPIC)
+        if shape := request.get("where_shape"):
+            yield tag("code", shape, css="command")
+            yield tag("p", "What is compared with is shown as “?” here, so that this page does not say it again.")
+    else:
+        wish = "to erase one key, the name under which data of one person or thing are stored, from "
+        yield tag("p", received, wish, *where, ".", _A_TOPIC)
+    yield tag("p", "Reason: ", tag("q", request.get("reason", "")))
+    reference = request.get("reference")
+    yield tag("p", "Reference: ", tag("q", reference) if reference else "none was given")
+
+
+def _found(certificate: Fields) -> Iterable[Html]:
+    found = certificate.get("found", ())
+    if not found:
+        yield tag("p", f"Nothing. All partitions of {_these(certificate)} were searched.")
+        return
+    if any("values" in one for one in found):
+        values, copies, marks = (_sum(found, name) for name in ("values", "copies_on_disk", "tombstones"))
+        yield tag(
+            "p",
+            tag("b", counted(values, "value"), " under this key"),
+            f", in {counted(len(found), 'partition')} of {_these(certificate)}",
+            f" ({number(copies)} on the disk, as files that wait to be deleted hold copies)"
+            if copies != values
+            else "",
+            ".",
+        )
+        if marks:
+            yield tag(
+                "p", f"{counted(marks, 'deletion mark')} of the key {'was' if marks == 1 else 'were'} there already."
+            )
+    else:
+        records, older, open_ones = (_sum(found, name) for name in ("records", "superseded", "undecided"))
+        yield tag(
+            "p",
+            tag("b", counted(records, "record")),
+            f", in {counted(len(found), 'partition')} of {_these(certificate)}",
+            f"; {_older(older)} of what matched" if older else "",
+            ".",
+        )
+        if open_ones:
+            yield tag(
+                "p",
+                f"{counted(open_ones, 'more record')} belonged to a transaction that had not ended, and {_were(open_ones)} left.",
+            )
+    if is_redaction(certificate):
+        yield tag(
+            "p", "Records of transactions that were given up count as well: no program gets them, the files have them."
+        )
+    else:
+        yield tag(
+            "p", "Earlier versions count as well: files keep what was written before, for a while after it was changed."
+        )
+
+
+def _done(certificate: Fields) -> Iterable[Html]:
+    done = certificate.get("done", ())
+    written = [one for one in done if "tombstone_offset" in one]
+    there = [one for one in done if "tombstone" in one]
+    files = _sum(done, "files_removed_at_once")
+    what = "the matching records" if is_redaction(certificate) else "the values"
+    steps: list[object] = []
+    if written:
+        steps.append(
+            f"A deletion mark was written in {counted(len(written), 'partition')}. Every system that follows the stream reads "
+            "it, and is told by it to delete its own copy."
+        )
+    if there:
+        steps.append(f"In {counted(len(there), 'partition')} there was one already, and no other was needed.")
+    if done and certificate["state"] == "not-certified":
+        steps.append(f"New files without {what} were to replace those that held them; below is said where that failed.")
+    elif done:
+        steps.append(f"The files that held {what} were replaced by new ones without them, and the old ones deleted.")
+    if files:
+        steps.append(
+            f"{counted(files, 'old file')} that would have stayed for some more time {_were(files)} deleted at once."
+        )
+    if any(one.get("removed_before_horizon") for one in done):
+        steps.append(
+            "The deletion mark was removed as well, before its waiting time was over, because that was asked for."
+        )
+    elif certificate["state"] == "key-gone" and (written or there):
+        steps.append("After its waiting time the deletion mark was removed, too.")
+    if certificate.get("runs", 1) != 1:
+        steps.append(f"It took {number(certificate['runs'])} runs, as it was interrupted or something was in its way.")
+    steps.append("Then everything in the data directory was read again, to see what is left.")
+    yield listed(steps)
+    if (following := certificate.get("next")) is not None:
+        yield tag(
+            "p",
+            "The deletion mark stays until ",
+            tag("b", moment(following.get("due_ms"))),
+            ", so that systems that are switched off for a while learn of the erasure, too. Then it is removed, and a second "
+            "certificate follows by itself: that nothing names the key any more.",
+        )
+
+
+def _proven(certificate: Fields) -> Iterable[Html]:
+    coverage, claims = part(certificate, "coverage"), certificate.get("claims", ())
+    state = certificate["state"]
+    words = {
+        "key-gone": "no record with this key is left, neither a value nor a deletion mark",
+        "values-gone": "no record with this key has a value any more; what is left names the key and holds no data",
+        "records-gone": "no record that matches the description is left",
+    }
+    if state in words:
+        where = "partition" if len(claims) == 1 else "partitions"
+        yield tag("p", "In the ", tag("b", f"{counted(len(claims), where, where)}"), f" listed below, {words[state]}.")
+    elif state == "not-certified":
+        refused = certificate.get("not_certified", ())
+        yield tag("p", tag("b", f"Nothing for {counted(len(refused), 'partition')}"), "; the list below says why.")
+        if claims:
+            held = ", ".join(sorted({state_text(one.get("state")) for one in claims}))
+            yield tag("p", f"For {counted(len(claims), 'other partition')} it is proven: {held}.")
+    else:
+        yield tag("p", f"What is stated for {counted(len(claims), 'partition')} in the list below.")
+    yield tag(
+        "p",
+        "To know that, the system read ",
+        tag("b", counted(coverage.get("files"), "file")),
+        f", all that its data directory holds, from beginning to end: {size(coverage.get('bytes'))} and "
+        f"{size(coverage.get('decompressed_bytes'))} of decompressed data, {counted(coverage.get('records'), 'record')}. "
+        "It relied on no index, no filter and no earlier result.",
+    )
+    problems = [*coverage.get("not_read", ()), *coverage.get("unreadable", ())]
+    if problems:
+        yield tag("p", f"{counted(len(problems), 'place')} could not be read; what that touches is not certified.")
+    elif "ledger" in coverage:
+        yield tag(
+            "p",
+            "There was nothing that could not be read. What was read was counted and held against what the files say they "
+            "hold, file by file: nothing was passed over.",
+        )
+    else:
+        yield tag("p", "There was nothing that could not be read.")
+    yield tag(
+        "p",
+        "Each statement holds for the records below the position (“offset”) where it ends. What is written later is not "
+        "part of it, and is named when the certificate is verified.",
+    )
+    count = len(certificate.get("elsewhere", ())) + certificate.get("elsewhere_not_listed", 0)
+    if count:
+        yield tag(
+            "p",
+            tag("b", f"Seen elsewhere, and left there: {counted(count, 'record')}"),
+            " with the same key in topics that were not named, or the same bytes under other keys; listed below.",
+        )
+
+
+def _verifying(certificate: Fields) -> Iterable[Html]:
+    public_key = part(certificate, "signature").get("public_key")
+    yield tag(
+        "p",
+        "This page only repeats the certificate; the signed original is the JSON file. Anybody can sign something, so what "
+        "counts is ",
+        tag("b", "whose"),
+        " signature it is: get the issuer’s public key by another way than this one, and compare it with",
+    )
+    yield tag("code", public_key, css="command")
+    if pem := _pem_line(public_key):
+        yield tag("p", "or, as it stands in a .pem file,")
+        yield tag("code", pem, css="command")
+    yield tag("p", "Then have the signature checked, and the files read again:")
+    yield tag("code", "diamant verify certificate.json --public-key public.pem", css="command")
+    yield tag(
+        "p",
+        "It says “valid”, and what has changed since; or what is wrong. A single changed letter makes the signature invalid.",
     )
 
 
-def _found(certificate: Mapping[str, Any]) -> str:
-    steps = {(one["topic"], one["partition"]): one for one in certificate["done"]}
-    rows = []
-    for one in certificate["found"]:
-        step = steps.get((one["topic"], one["partition"]), {})
-        mark = step.get("tombstone_offset", step.get("tombstone", "-"))
-        rows.append((_place(one), str(one["values"]), str(one["copies_on_disk"]), _text(mark)))
-    return _table(
-        ("Partition", "Values found", "Copies on disk", "Deletion mark at offset"),
-        rows,
-        "The key was found in none of the partitions of these topics.",
-    )
-
-
-def _refused(refused: Iterable[Mapping[str, Any]]) -> str:
-    rows = []
-    for one in refused:
-        why = "; ".join(f"{problem['file']}: {problem['reason']}" for problem in one["problems"]) or one["state"]
-        rows.append((_place(one), _text(one["state"]), _text(why)))
-    return _table(("Partition", "State", "Why"), rows, "")
-
-
-def _overrides(overrides: Iterable[Mapping[str, Any]]) -> str:
-    rows = []
-    for one in overrides:
-        groups = ", ".join(one["groups_that_had_not_passed_it"]) or "none"
-        rows.append((_place(one), _text(one["what"]), _text(groups)))
-    return _table(("Partition", "What", "Groups that had not seen it"), rows, "")
-
-
-def _sort(one: Mapping[str, Any]) -> str:
-    field = f", in the {one['field']}" if one.get("field") else ""
-    return _text(_SORTS.get(one["what"], one["what"]) + field)
-
-
-def _place(one: Mapping[str, Any]) -> str:
-    if one.get("topic") is None:
-        return _text(one.get("file", "-"))
-    return _text(f"{one['topic']}-{one['partition']}")
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> str:
-    """Return a table of cells that are escaped already."""
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    if not body:
-        return f"<p>{nothing}</p>"
-    return "<table><tr>" + "".join(f"<th>{head}</th>" for head in heads) + f"</tr>{body}</table>"
-
-
-def _list(pairs: Iterable[tuple[str, str]]) -> str:
-    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in pairs) + "</dl>"
-
-
-def _text(value: object) -> str:
-    return escape(str(value))
-
-
-def _time(time_ms: int) -> str:
+def _pem_line(public_key: object) -> str:
+    """Return an Ed25519 public key as the one line of its PEM; nothing for what is none."""
     try:
-        return f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, OSError, ValueError):
-        return f"{time_ms} ms since 1970"
+        data = bytes.fromhex(str(public_key))
+    except ValueError:
+        return ""
+    return b64encode(_ED25519_PREFIX + data).decode() if len(data) == 32 else ""
+
+
+def _named(topics: Sequence[str]) -> Iterable[object]:
+    for index, topic in enumerate(topics):
+        yield ", " if 0 < index < len(topics) - 1 else " and " if index else ""
+        yield tag("b", topic)
+
+
+def _sum(rows: Iterable[Fields], name: str) -> int:
+    return sum(one.get(name, 0) for one in rows)
+
+
+def _these(certificate: Fields) -> str:
+    return "this topic" if len(topics_of(certificate)) == 1 else "these topics"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _older(count: int) -> str:
+    return "1 of them is an older version" if count == 1 else f"{number(count)} of them are older versions"

@@ -1,0 +1,381 @@
+"""The certificate's page for people: it says what the certificate says, nothing in it is more than text, and nothing is lost."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.evidence.certificate import NOT_COVERED
+from diamant.cleaner.evidence.page import certificate_page
+from diamant.cleaner.evidence.page_figures import MAX_ROWS
+from diamant.cleaner.evidence.page_parts import size, span
+from diamant.cleaner.evidence.signing_key import SigningKey
+
+DAY_MS = 86_400_000
+ISSUED_MS = 1_767_225_600_000
+NASTY = """<script>alert("1")</script><img src=x onerror='y'>&amp;\""""
+
+
+def certificate(**changes: Any) -> dict[str, Any]:
+    """A certificate as an erasure in two partitions gives it."""
+    segment = {"file": "users-0/00000000000000000000.log", "size": 1234, "sha256": "ab" * 32}
+    place = {"topic": "users", "partition": 0}
+    return {
+        "type": "diamant-erasure-certificate",
+        "version": 1,
+        "id": "0123456789abcdef",
+        "state": "values-gone",
+        "is_evidence": True,
+        "clock": {"kind": "system", "requested_ms": ISSUED_MS - 2_000, "issued_ms": ISSUED_MS, "note": ""},
+        "issuer": {"software": "Diamant 0.1.0", "cluster_id": "the-cluster", "node_id": 1},
+        "request": {
+            "reason": "GDPR Art. 17",
+            "reference": "request 7",
+            "topics": ["carts", "users"],
+            "key_hmac": "cd" * 32,
+            "key_bytes": 11,
+            "hmac": "HMAC-SHA-256 with a secret",
+        },
+        "found": [
+            {
+                **place,
+                "values": 2,
+                "copies_on_disk": 3,
+                "tombstones": 0,
+                "offsets": [4, 8],
+                "value_hmacs": [],
+                "files": [],
+            }
+        ],
+        "done": [{**place, "tombstone_offset": 12, "compactions": 1, "files_removed_at_once": 5}],
+        "overrides": [],
+        "claims": [
+            {"topic": "carts", "partition": 0, "below_offset": 3, "state": "key-gone"},
+            {**place, "below_offset": 13, "state": "values-gone"},
+        ],
+        "not_certified": [],
+        "written_since": [],
+        "lost_tombstones": [],
+        "elsewhere": [],
+        "elsewhere_not_listed": 0,
+        "segments": {"before": [segment], "before_root": "11" * 32, "after": [segment], "after_root": "22" * 32},
+        "configuration": {
+            "users": {"cleanup.policy": "compact", "delete.retention.ms": DAY_MS, "max.compaction.lag.ms": 2**63 - 1}
+        },
+        "coverage": {
+            "files": 31,
+            "files_by_sort": {"segment": 12, "index": 19},
+            "bytes": 1_400_000,
+            "decompressed_bytes": 900,
+            "batches": 40,
+            "records": 2_000,
+            "files_gone_meanwhile": 0,
+            "segments_after_the_recorded_end": 0,
+            "engine": "plain",
+            "duration_ms": 12,
+            "unreadable": [],
+            "values_searched_for": 2,
+            "values_not_searched_for": 0,
+            "least_bytes_of_a_searched_value": 12,
+        },
+        "next": {"state": "key-gone", "due_ms": ISSUED_MS + DAY_MS},
+        "not_covered": list(NOT_COVERED),
+        "signature": {"algorithm": "Ed25519", "public_key": "ef" * 32, "value": "99" * 64},
+        **changes,
+    }
+
+
+class Reader(HTMLParser):
+    """The tags, attributes and text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+        self._is_style = False
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attributes}
+        self._is_style = tag == "style"
+
+    def handle_endtag(self, _tag: str) -> None:
+        self._is_style = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._is_style:
+            self.text += data
+
+
+def text_of(**changes: Any) -> str:
+    """What a reader of the page reads."""
+    return Reader(certificate_page(certificate(**changes))).text
+
+
+def test_the_plain_words_say_what_the_certificate_says() -> None:
+    """Request, findings, steps, proof and what is not covered, with their figures, before any digest."""
+    text = text_of()
+    words, _, figures = text.partition("Figures and digests")
+    for said in (
+        "All values are gone",
+        "GDPR Art. 17",
+        "request 7",
+        "from the topics carts and users",
+        "2 values under this key, in 1 partition of these topics (3 on the disk",
+        "A deletion mark was written in 1 partition",
+        "5 old files that would have stayed",
+        "stays until 2026-01-02 00:00:00 UTC",
+        "In the 2 partitions listed below, no record with this key has a value any more",
+        "31 files",
+        "1.4 MB",
+        "2,000 records",
+        "There was nothing that could not be read",
+        "diamant verify certificate.json --public-key public.pem",
+        "ef" * 32,
+        *NOT_COVERED,
+    ):
+        assert said in words, said
+    for said in (
+        "users-0",
+        "2: 4, 8",
+        "ab" * 32,
+        "11" * 32,
+        "22" * 32,
+        "cd" * 32,
+        "1 day (86,400,000 ms)",
+        "no limit",
+    ):
+        assert said in figures, said
+    assert "not evidence" not in text
+
+
+def test_each_state_has_its_own_words() -> None:
+    """What one state proves is not said of another; a state without words is shown as it is."""
+    gone = text_of(state="key-gone", next=None)
+    assert "Everything stored under the key is gone" in gone
+    assert "neither a value nor a deletion mark" in gone
+    assert "the deletion mark was removed, too" in gone
+    refused = [
+        {
+            "topic": "users",
+            "partition": 0,
+            "state": "inconclusive",
+            "problems": [{"file": "f.log", "reason": "bad CRC"}],
+        }
+    ]
+    failed = text_of(state="not-certified", claims=[], not_certified=refused, next=None)
+    assert "Not certified" in failed
+    assert "Nothing for 1 partition; the list below says why" in failed
+    assert "f.log: bad CRC" in failed
+    assert "is left, neither" not in failed
+    unknown = text_of(state="half-gone", claims=[])
+    assert "State: half-gone" in unknown
+    assert (
+        "no record" not in unknown.partition("Figures")[0].partition("What is proven")[2].partition("To know that")[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"is_evidence": False}, "This is not evidence."),
+        ({"written_since": [{"topic": "users", "partition": 0, "offset": 20}]}, "The key was written again."),
+        (
+            {"overrides": [{"topic": "users", "partition": 0, "what": "w", "groups_that_had_not_passed_it": ["g"]}]},
+            "Known readers that had not seen it: g.",
+        ),
+        ({"lost_tombstones": [{"topic": "users", "partition": 0}]}, "A deletion mark went too early."),
+        ({"elsewhere": [{"what": "same-key", "topic": "t", "partition": 3, "offset": 1}]}, "left there: 1 record"),
+        ({"found": [], "done": []}, "Nothing. All partitions of these topics were searched."),
+    ],
+)
+def test_what_has_to_be_known_is_said(changes: dict[str, Any], said: str) -> None:
+    """And not said of a certificate where it is not so."""
+    assert said in text_of(**changes)
+    assert said not in text_of()
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths to everything in a certificate that is no object and no list."""
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return [leaf for key, one in items for leaf in leaves(one, (*path, key))]
+    return [path]
+
+
+def changed(value: Any, path: tuple[Any, ...], leaf: Any) -> Any:
+    """A copy of a certificate with one leaf replaced."""
+    if not path:
+        return leaf
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = changed(value[path[0]], path[1:], leaf)
+    return copy
+
+
+FULL = certificate(
+    is_evidence=False,
+    not_certified=[
+        {"topic": "t", "partition": 0, "state": "s", "problems": [{"file": "f", "reason": "r"}], "below_offset": 1}
+    ],
+    written_since=[{"topic": "users", "partition": 0, "offset": 20, "file": "f"}],
+    overrides=[{"topic": "users", "partition": 0, "what": "w", "groups_that_had_not_passed_it": ["g"]}],
+    elsewhere=[{"what": "raw", "file": "f", "field": "value", "offset": 2}],
+    something_new={"name": "value"},
+)
+
+
+ADDED_UP = {"values", "copies_on_disk", "tombstones", "files_removed_at_once", "elsewhere_not_listed"}
+TEXTS = [path for path in leaves(FULL) if path[-1] not in ADDED_UP]
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: "/".join(map(str, path)))
+def test_every_text_of_a_certificate_is_text(path: tuple[Any, ...]) -> None:
+    """Whatever stands in a certificate where a text may stand, it becomes no tag and no attribute."""
+    page = certificate_page(changed(FULL, path, NASTY))
+    plain = Reader(certificate_page(FULL))
+    seen = Reader(page)
+    assert seen.tags <= plain.tags
+    assert seen.attributes == {"lang", "charset", "name", "content", "class"}
+    assert "<script" not in page
+
+
+def test_names_of_settings_and_of_new_fields_are_text() -> None:
+    """Keys of objects are escaped as their values are."""
+    page = certificate_page(certificate(**{NASTY: 1}, configuration={NASTY: {NASTY: NASTY}}))
+    assert not {"script", "img"} & Reader(page).tags
+    assert page.count("&lt;script&gt;") >= 4
+
+
+def test_the_public_key_is_shown_as_in_its_file(tmp_path: Path) -> None:
+    """So that it can be compared with the file that somebody was given."""
+    key = SigningKey.load(str(tmp_path / "certificate.key"))
+    signature = {"algorithm": "Ed25519", "public_key": key.public_bytes.hex(), "value": ""}
+    assert key.public_pem.splitlines()[1] in text_of(signature=signature)
+    assert ".pem file" not in text_of(signature={**signature, "public_key": "none"})
+
+
+def test_the_page_needs_nothing_else() -> None:
+    """No script, no address, nothing loaded, no link out."""
+    page = certificate_page(FULL)
+    seen = Reader(page)
+    assert seen.tags.isdisjoint({"script", "img", "link", "iframe", "object", "a", "form", "svg"})
+    assert not re.search(r"https?:|url\(|@import|src=|href=|\son\w+=", page)
+    assert "@media print" in page
+    assert "prefers-color-scheme:dark" in page
+
+
+def test_what_the_page_does_not_know_is_shown_as_it_is() -> None:
+    """A newer certificate's fields, kinds and states: none is lost, none is an error."""
+    coverage = {**certificate()["coverage"], "spill_places": ["/var/spill"], "bytes_at_rest": 7_000}
+    text = text_of(
+        type="diamant-other-certificate",
+        state="other",
+        coverage=coverage,
+        request={"topic": "orders", "pattern_hmac": "77" * 32, "reason": "r"},
+        witnesses=[{"name": "w"}],
+    )
+    for said in ("Spill places", "/var/spill", "7,000", "77" * 32, "Pattern hmac", "Witnesses", '"w"', "orders"):
+        assert said in text, said
+
+
+def test_a_certificate_with_little_in_it_is_a_page() -> None:
+    """What `certificate.check_form` accepts can be shown."""
+    least = {"type": "diamant-erasure-certificate", "version": 1, "state": "key-gone", "id": "1"}
+    assert "Everything stored under the key is gone" in Reader(certificate_page(least)).text
+
+
+def test_a_redaction_speaks_of_records() -> None:
+    """Not of keys and deletion marks."""
+    page = certificate_page(
+        certificate(
+            type="diamant-redaction-certificate",
+            state="records-gone",
+            request={
+                "topics": ["orders"],
+                "reason": "r",
+                "where_hmac": "77" * 32,
+                "where_shape": "value.email == ?",
+                "all_records_agreed": False,
+            },
+            found=[{"topic": "orders", "partition": 0, "records": 3, "superseded": 1, "undecided": 2}],
+            done=[{"topic": "orders", "partition": 0, "files_removed_at_once": 0}],
+            written_since=[{"topic": "orders", "partition": 0, "offset": 20}],
+            next=None,
+        )
+    )
+    words = Reader(page).text.partition("Figures and digests")[0]
+    for said in (
+        "Certificate of redaction",
+        "All records that matched are gone",
+        "from the topic orders every record that matches",
+        "value.email == ?",
+        "3 records, in 1 partition of this topic; 1 of them is an older version",
+        "2 more records belonged to a transaction that had not ended, and were left",
+        "There are new records that match.",
+        "no record that matches the description is left",
+    ):
+        assert said in words, said
+    assert "eletion mark" not in words
+    assert "key was" not in words
+
+
+def test_what_was_done_is_not_said_of_what_failed() -> None:
+    """Files are replaced, or were to be; a deletion mark waited for its time, or was not allowed to."""
+    assert "were replaced by new ones" in text_of()
+    assert "were replaced by new ones" not in text_of(state="not-certified")
+    step = {"topic": "users", "partition": 0, "tombstone_offset": 12}
+    assert "After its waiting time" in text_of(state="key-gone", done=[step])
+    overridden = text_of(state="key-gone", done=[{**step, "removed_before_horizon": True}])
+    assert "before its waiting time was over, because that was asked for" in overridden
+    assert "After its waiting time" not in overridden
+    assert "It took 3 runs" in text_of(runs=3)
+    assert "It took" not in text_of(runs=1)
+
+
+def test_long_lists_are_cut_and_say_so() -> None:
+    """The JSON file has the rest."""
+    claims = [
+        {"topic": "users", "partition": one, "below_offset": 1, "state": "key-gone"} for one in range(MAX_ROWS + 50)
+    ]
+    text = text_of(claims=claims)
+    assert "50 more are in the JSON file." in text
+    assert f"users-{MAX_ROWS - 1}" in text
+    assert f"users-{MAX_ROWS}" not in text
+
+
+def test_partitions_in_which_something_was_found_come_first() -> None:
+    """They are what is looked for in the list."""
+    figures = text_of().partition("Figures and digests")[2]
+    assert figures.index("users-0") < figures.index("carts-0")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (1, "1 byte"),
+        (999, "999 bytes"),
+        (1_000, "1.0 kB"),
+        (1_400_000, "1.4 MB"),
+        (999_600, "1.0 MB"),
+        (5 * 10**11, "500 GB"),
+    ],
+)
+def test_sizes_for_people(count: int, text: str) -> None:
+    """In the unit that fits."""
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [(DAY_MS, "1 day"), (90 * 60_000, "90 minutes"), (7 * DAY_MS, "7 days"), (1_500, "1,500 ms"), (0, "0 ms")],
+)
+def test_durations_for_people(time_ms: int, text: str) -> None:
+    """In the greatest unit that divides them."""
+    assert span(time_ms) == text
