@@ -12,6 +12,9 @@ from aiohttp import web
 from diamant.broker.http_route import Call, Param, Route
 from diamant.broker.verbs.errors import BadArgument
 
+MAX_VERIFY_BYTES = 8 * 1024 * 1024
+"""A certificate about a key in 1,000 partitions has some 2 MB; parsing this much keeps the loop for less than 0.1 s."""
+
 
 async def erase(call: Call) -> Any:
     """Erase a key."""
@@ -23,6 +26,7 @@ async def erase(call: Call) -> Any:
         reference=fields["reference"],
         timeout_ms=fields["timeout_ms"],
         is_now=fields["now"],
+        is_confirmed=fields["confirm_groups_behind"],
         is_forced=fields["force"],
         progress=call.progress,
     )
@@ -40,7 +44,11 @@ async def verify(call: Call) -> Any:
         if len(public_key) != 32:
             raise BadArgument("public_key: expected the 64 hexadecimal digits of an Ed25519 public key")
     return await call.broker.erasures.verify(
-        call.fields["certificate"], public_key=public_key, key=call.fields["key"], progress=call.progress
+        call.fields["certificate"],
+        public_key=public_key,
+        key=call.fields["key"],
+        where=call.fields["where"],
+        progress=call.progress,
     )
 
 
@@ -49,7 +57,7 @@ async def certificates(call: Call) -> dict[str, Any]:
     erasures = call.broker.erasures
     return {
         "certificates": await erasures.certificates(),
-        "unfinished": erasures.unfinished(),
+        "unfinished": [one for undertakings in call.broker.undertakings() for one in undertakings.unfinished()],
         "public_key": await erasures.public_key(),
     }
 
@@ -81,7 +89,19 @@ ROUTES = (
             Param("reason", "string", "Why; it stands in the certificate.", is_required=True),
             Param("reference", "string", "The requester's reference; it stands in the certificate.", default=""),
             Param("timeout_ms", "integer", "How long values may take to go.", most=366 * 24 * 3_600_000),
-            Param("now", "boolean", "Remove the tombstone before its horizon, too.", default=False),
+            Param(
+                "now",
+                "boolean",
+                "Remove the tombstone before its horizon, too, unless groups are behind it: then it stays, "
+                "`is_now_refused` is true and `groups_behind` names them.",
+                default=False,
+            ),
+            Param(
+                "confirm_groups_behind",
+                "boolean",
+                "With `now`: remove it even though groups have not passed it, and never will learn of the erasure.",
+                default=False,
+            ),
             Param("force", "boolean", "Pass over min.compaction.lag.ms.", default=False),
         ),
         answer="The state, when the next certificate is due, the certificate, and the public key.",
@@ -92,10 +112,12 @@ ROUTES = (
         verify,
         "Check a certificate against what the broker holds now.",
         is_job=True,
+        max_body_bytes=MAX_VERIFY_BYTES,
         fields=(
             Param("certificate", "object", "The certificate.", is_required=True),
             Param("public_key", "string", "The public key that is trusted, in hexadecimal."),
             Param("key", "key", "The key that was erased, to look for it by itself."),
+            Param("where", "string", "What a redaction was about, to look for it again."),
         ),
         answer="What came of the signature, the segments and the claims, and what has changed since.",
     ),

@@ -71,7 +71,7 @@ def erase(
     found = call()
     if now and found["state"] == "values-gone":
         _agree(found["groups_behind"], is_agreed=yes)
-        found = call(now=True)
+        found = call(now=True, confirm_groups_behind=True)
     if file is not None:
         Path(file).write_text(json.dumps(found["certificate"], indent=1, sort_keys=True), encoding="utf-8")
     if page is not None:

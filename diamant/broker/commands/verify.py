@@ -16,6 +16,8 @@ from diamant.broker.verbs.record_key import key_from_options, parse_key
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from diamant.cleaner.redaction_where import Where
+
 
 @click.command()
 @click.argument("certificate", type=click.Path(exists=True, dir_okay=False))
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--key", help="The key that was erased, to look for it, as text.")
 @click.option("--key-hex", help="The same, in hexadecimal.")
 @click.option("--key-base64", help="The same, in base64.")
+@click.option("--where", help="What a redaction was about, to look for it again.")
 @asking
 def verify(
     certificate: str,
@@ -40,6 +43,7 @@ def verify(
     key: str | None,
     key_hex: str | None,
     key_base64: str | None,
+    where: str | None,
     asked: Asked,
 ) -> None:
     """Check the signature of CERTIFICATE, and what has changed since.
@@ -57,7 +61,7 @@ def verify(
         fields = parse(Path(certificate).read_bytes())
         pinned = None if public_key is None else read_public_key(public_key)
         if data_dir is None and not offline:
-            options = {"public_key": None if pinned is None else pinned.hex(), "key": wanted}
+            options = {"public_key": None if pinned is None else pinned.hex(), "key": wanted, "where": where}
             found = asked.admin.verify(fields, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options)
         else:
             from diamant.cleaner.evidence.verification import verify_certificate
@@ -69,6 +73,7 @@ def verify(
                 None if data_dir is None else RealEnv(),
                 data_dir,
                 key=None if wanted is None else parse_key(wanted),
+                where=None if where is None else _parsed(where),
                 secret=None if secret is None else load_secret(secret),
             ).to_fields()
     except BadArgument as error:
@@ -79,6 +84,15 @@ def verify(
         fail(str(error))
     asked.show(found, lambda console: _print(console, found))
     sys.exit(EXIT_DONE if found["is_valid"] else EXIT_NOT_SO)
+
+
+def _parsed(text: str) -> Where:
+    from diamant.cleaner.redaction_where import WhereError, parse_where
+
+    try:
+        return parse_where(text)
+    except WhereError as error:
+        raise BadArgument(str(error)) from None
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:

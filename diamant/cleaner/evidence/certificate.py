@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.evidence.signing_key import SigningKey
 
 TYPE = "diamant-erasure-certificate"
+REDACTION_TYPE = "diamant-redaction-certificate"
 VERSION = 1
 MAX_BYTES = 16 * 1024 * 1024
 """Of a certificate's file."""
@@ -87,8 +88,10 @@ def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str
 
 def check_form(certificate: object) -> None:
     """Raise CertificateError for what is no certificate that this version can read."""
-    if not isinstance(certificate, Mapping) or certificate.get("type") != TYPE:
-        raise CertificateError(f'this is no certificate: expected a JSON object with "type": "{TYPE}"')
+    if not isinstance(certificate, Mapping) or certificate.get("type") not in (TYPE, REDACTION_TYPE):
+        raise CertificateError(
+            f'this is no certificate: expected a JSON object with "type": "{TYPE}" or "{REDACTION_TYPE}"'
+        )
     if certificate.get("version") != VERSION:
         raise CertificateError(f"the certificate has version {certificate.get('version')!r}, expected {VERSION}")
     signature = certificate.get("signature")

@@ -3,7 +3,11 @@
     <data directory>/diamant-erasure-<id>.intent     mode 0600
 
 It is JSON, encrypted with a key that comes from the secret beside the signing key (`SigningKey.encrypt`): the data directory
-itself tells neither the key nor anything of its values. It is removed before the scan for `key-gone` begins.
+itself tells neither the key nor anything of its values.
+
+Before the scan for `key-gone` it is written anew without the key and what would find its values: what stays (`Intent.closed`) has
+digests only, so that the scan finds a directory in which nothing of the key is left, and a broker that is stopped meanwhile still
+goes on. It is removed before that certificate can be seen (`certificate_files.conclude`).
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from diamant.cleaner.evidence.needles import Needle
@@ -28,6 +32,8 @@ REMOVING = "removing"
 """Tombstones are written, values may be there still."""
 WAITING = "waiting"
 """Values are certified to be gone; tombstones wait for their horizon."""
+CLOSING = "closing"
+"""The tombstones are gone too, and nothing names the key any more; the last scan and its certificate are to come."""
 
 
 @dataclass(slots=True)
@@ -41,7 +47,13 @@ class Intent:
     reason: str
     reference: str
     requested_ms: int
+    key_bytes: int = 0
+    """Size of the key."""
+    key_digest: str = ""
+    """In hexadecimal; once the key is not here any more."""
     is_now: bool = False
+    is_confirmed: bool = False
+    """With `is_now`: whoever asked for it knows that groups may miss the tombstone."""
     is_forced: bool = False
     due_ms: int | None = None
     """When the round after the horizon is to come."""
@@ -58,6 +70,10 @@ class Intent:
     overrides: list[dict[str, Any]] = field(default_factory=list)
     retries: int = 0
     """How often it was scanned in vain."""
+
+    def closed(self, key_digest: bytes) -> Intent:
+        """Return what stays on disk during the last scan: neither the key nor parts of values."""
+        return replace(self, phase=CLOSING, key=b"", key_digest=key_digest.hex(), needles=[])
 
     def to_bytes(self) -> bytes:
         return json.dumps({**asdict(self), "key": self.key.hex()}).encode()
@@ -82,8 +98,11 @@ def intent_path(directory: str, intent_id: str) -> str:
 
 def write_intent(env: Env, directory: str, intent: Intent, key: SigningKey) -> None:
     """Put the intent on disk, durably, in place of an earlier one. Blocks; OSError."""
-    path = intent_path(directory, intent.id)
-    data = key.encrypt(intent.to_bytes())
+    write_private(env, intent_path(directory, intent.id), key.encrypt(intent.to_bytes()))
+
+
+def write_private(env: Env, path: str, data: bytes) -> None:
+    """Put a file of mode 0600 on disk, durably, in place of an earlier one. Blocks; OSError."""
     temporary = path + ".tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
     try:
@@ -96,15 +115,19 @@ def write_intent(env: Env, directory: str, intent: Intent, key: SigningKey) -> N
         env.remove(temporary, missing_ok=True)
         raise
     env.rename(temporary, path)
-    env.sync_dir(directory)
+    env.sync_dir(os.path.dirname(path))
 
 
 def remove_intent(env: Env, directory: str, intent_id: str) -> None:
     """Remove it, durably."""
-    path = intent_path(directory, intent_id)
+    remove_private(env, intent_path(directory, intent_id))
+
+
+def remove_private(env: Env, path: str) -> None:
+    """Remove such a file, durably, and what a crash has left of writing it."""
     env.remove(path, missing_ok=True)
     env.remove(path + ".tmp", missing_ok=True)
-    env.sync_dir(directory)
+    env.sync_dir(os.path.dirname(path))
 
 
 def intent_ids(env: Env, directory: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Writes a closed segment anew without some of its records; all others keep their offsets, sequences and transactions.
 
-For a tombstone that is to go before its horizon. A batch of which no record stays becomes a header, as compaction leaves it, so
-that offsets, producers and transactions can be recovered from it.
+For a tombstone that is to go before its horizon, and for redactions. A batch of which no record stays becomes a header, as
+compaction leaves it, so that offsets, producers and transactions can be recovered from it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from diamant.cleaner.rebuilt_batch import emptied_batch, rebuilt_batch
 from diamant.cleaner.result import OutputSegment
 from diamant.cleaner.segment_reader import read_chunks
 from diamant.cleaner.segment_writer import SegmentWriter
-from diamant.protocol.batch import crc_is_valid
+from diamant.protocol.batch import BatchHeader, crc_is_valid
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.records import Record, iter_records
 from diamant.storage import names
@@ -31,12 +31,14 @@ def write_without(
     aborted: Sequence[AbortedTxn],
     goes: Callable[[Record], bool],
     *,
+    touches: Callable[[BatchHeader], bool] = lambda _header: True,
     index_interval_bytes: int,
     segment_index_bytes: int,
 ) -> OutputSegment | None:
     """Write the `.cleaned` files of the segment at `base_offset`, durably; None, and no files, if nothing goes. Blocks.
 
-    CorruptLog for what cannot be read; there are no files then either.
+    Batches that it does not touch (`touches`, asked before `goes`) are copied without their records being read. CorruptLog for
+    what cannot be read; there are no files then either.
     """
     path = names.log_file(directory, base_offset)
     writer = SegmentWriter(
@@ -54,7 +56,7 @@ def write_without(
                 batch = chunk.data[at : at + header.size]
                 if not crc_is_valid(batch, 0, header.size):
                     raise CorruptLog(path, chunk.position + at, "the batch's CRC is wrong")
-                records = [] if header.is_control else list(iter_records(batch))
+                records = [] if header.is_control or not touches(header) else list(iter_records(batch))
                 kept = [record for record in records if not goes(record)]
                 removed += len(records) - len(kept)
                 if len(kept) == len(records):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,9 @@ from diamant.storage.env import Env
 from diamant.storage.errors import CorruptLog
 
 MAX_OFFSETS = 100
+"""Values of a partition that are listed with offset and digest."""
+MAX_OFFSETS_IN_ALL = 20_000
+"""The same for all partitions together, so that a certificate about thousands of them can still be sent; one of each at least."""
 MAX_COUNTED = 100_000
 """Different offsets that are told apart in a partition; beyond them copies count as records."""
 MAX_SAMPLED = 16
@@ -55,7 +58,7 @@ class Located:
     """The same, as often as they are on the disk: files that wait to be deleted hold them, too."""
     tombstones: int = 0
     first_offsets: list[int] = field(default_factory=list)
-    """Of values, ascending, `MAX_OFFSETS` at most."""
+    """Of values, ascending, as many as `locate_key` lists."""
     value_digests: list[str] = field(default_factory=list)
     last_value_offset: int = -1
     last_tombstone_offset: int = -1
@@ -92,6 +95,7 @@ def locate_key(
     hash_key: bytes | None = None,
     threads: int = 2,
     advance: Advance | None = None,
+    check: Callable[[], object] = bool,
 ) -> tuple[list[Located], ScanReport]:
     """Return where the key is, by partition, ascending; the subject looks for its values afterwards. Blocks.
 
@@ -101,8 +105,9 @@ def locate_key(
     sample = take_sample(env, directory, wanted)
     assert subject.key is not None
     subject.needles.add(KEY, subject.key, sample)
-    collector = _Collector(subject.needles.secret, sample)
-    skip = None if hash_key is None else _Filters(env, subject.key, hash_key).can_skip
+    listed = max(1, min(MAX_OFFSETS, MAX_OFFSETS_IN_ALL // max(1, len(wanted))))
+    collector = _Collector(subject.needles.secret, sample, listed)
+    skip = filter_skip(env, subject.key, hash_key)
     report = scan_partitions(
         env,
         directory,
@@ -113,14 +118,23 @@ def locate_key(
         advance=advance,
         on_record=collector.add,
         skip=skip,
+        check=check,
     )
     for needle in collector.needles.values():
         subject.needles.add_needle(needle)
     subject.needles.left_out += collector.left_out
     for one in collector.found.values():
-        one.first_offsets = sorted(one.seen)[:MAX_OFFSETS]
+        one.first_offsets = sorted(one.seen)[:listed]
         one.seen.clear()
     return [collector.found[key] for key in sorted(collector.found)], report
+
+
+def filter_skip(env: Env, key: bytes | None, hash_key: bytes | None) -> Callable[[Place], bool] | None:
+    """Return what says which segments need not be read for a key, going by their filters; None if there are none.
+
+    `hash_key` is that of the directory's filters.
+    """
+    return None if key is None or hash_key is None else _Filters(env, key, hash_key).can_skip
 
 
 def take_sample(env: Env, directory: str, partitions: Iterable[TopicPartition]) -> Sample:
@@ -150,12 +164,13 @@ def _sample_segment(env: Env, path: str, sample: Sample) -> None:
 
 
 class _Collector:
-    def __init__(self, secret: bytes, sample: Sample) -> None:
+    def __init__(self, secret: bytes, sample: Sample, listed: int) -> None:
         self.found: dict[TopicPartition, Located] = {}
         self.needles: dict[bytes, Needle] = {}
         self.left_out = 0
         self._secret = secret
         self._sample = sample
+        self._listed = listed
         self._lock = threading.Lock()
 
     def add(self, search: FileSearch, record: Record, header: BatchHeader) -> None:
@@ -177,7 +192,7 @@ class _Collector:
                 if len(one.seen) < MAX_COUNTED:
                     one.seen.add(record.offset)
             one.last_value_offset = max(one.last_value_offset, record.offset)
-            if len(one.value_digests) < MAX_OFFSETS and digest.hex() not in one.value_digests:
+            if len(one.value_digests) < self._listed and digest.hex() not in one.value_digests:
                 one.value_digests.append(digest.hex())
             if len(value) < MIN_BYTES or digest in self.needles:
                 return

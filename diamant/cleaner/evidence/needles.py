@@ -44,7 +44,7 @@ MIN_BITS = 16
 MAX_BITS = 24
 
 _SAMPLE_BITS = 20
-_CANDIDATES = 32
+_LOOKED_AT_BYTES = 64 * 1024
 
 
 def keyed_digest(secret: bytes, data: Buffer) -> bytes:
@@ -144,16 +144,12 @@ class Sample:
             np.add.at(self._counts, hashes.astype(np.int64), 1)
 
     def rarest(self, data: Buffer) -> int:
-        """Return where in `data` the span begins that is found least often, among some."""
-        last = len(data) - SPAN
-        places = sorted({last * index // (_CANDIDATES - 1) for index in range(_CANDIDATES)})
-        return min(places, key=lambda place: self._cost(data, place))
-
-    def _cost(self, data: Buffer, place: int) -> int:
-        return sum(
-            int(self._counts[(_word(data, place + step) * MULTIPLIER & 0xFFFFFFFFFFFFFFFF) >> (64 - _SAMPLE_BITS)])
-            for step in range(STRIDE)
-        )
+        """Return where in `data`, or in its first `_LOOKED_AT_BYTES`, the span begins that is found least often."""
+        octets = np.frombuffer(data, np.uint8, count=min(len(data), _LOOKED_AT_BYTES))
+        windows = np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(octets, WINDOW)).view("<u8")[:, 0]
+        found = self._counts[((windows * np.uint64(MULTIPLIER)) >> np.uint64(64 - _SAMPLE_BITS)).astype(np.int64)]
+        spans = np.lib.stride_tricks.sliding_window_view(found.astype(np.uint64), STRIDE)
+        return int(spans.sum(axis=1).argmin())
 
 
 def _word(data: Buffer, at: int) -> int:

@@ -1,8 +1,10 @@
 """Searches a file of record batches for everything that an erasure is about: any magic, any codec, every field of every record.
 
-The plain search (`search_plain`) reads with `protocol.records` and decides. The compiled one (`search_compiled`) walks over
+The plain search (`search_plain`) reads with `protocol.records` and decides. The compiled one (`compiled_search`) walks over
 batches in which nothing is to be found and hands all others to the same decision. Neither asks an index or a filter. What
 cannot be read is a problem, never nothing: its bytes are searched raw, and no one can call that place clean.
+
+What was looked at is counted where it is looked at (`FileSearch.amounts`), so that a scan can be held against what there is.
 
 Memory: 4 MiB read, or one larger batch, and what one batch decompresses to (`MAX_BATCH_BYTES` at most).
 """
@@ -13,8 +15,10 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from diamant.cleaner.evidence.census import RAW as RAW_BYTES
+from diamant.cleaner.evidence.census import Amounts, add_to, codec_name
 from diamant.cleaner.evidence.needles import Buffer, Hit, Needles, keyed_digest
 from diamant.protocol.batch import (
     CURRENT_MAGIC,
@@ -32,14 +36,10 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.legacy import parse_entry, parse_legacy_header
 from diamant.protocol.records import Record, iter_records, records_payload
 from diamant.storage.env import File
-from diamant.storage.errors import CorruptLog
-
-if TYPE_CHECKING:
-    from diamant.cleaner.chunk_reader import ChunkReader
-    from diamant.cleaner.unpacker import Unpacker
 
 READ_BYTES = 4 * 1024 * 1024
 MAX_BATCH_BYTES = 256 * 1024 * 1024
+MAX_STEP_BYTES = 1 << 62
 MAX_LISTED = 1000
 """Findings of each sort that are listed with their place; further ones are counted."""
 
@@ -114,6 +114,21 @@ class Subject:
             return key == self.key
         return keyed_digest(self.needles.secret, key) == self.key_digest
 
+    def is_meant(self, record: Record, topic: str | None) -> bool:
+        """Tell whether a record of a topic is one that is to be gone. A redaction tells by more than the key."""
+        return self.is_key(record.key)
+
+    judges_bytes: ClassVar[bool] = False
+    """Whether `may_be_in` is to be asked."""
+
+    def may_be_in(self, payload: bytes, topic: str | None) -> bool:
+        """Tell whether records of a topic in these bytes may be meant; needles are searched for apart from it."""
+        return True
+
+    def walked_key(self, topic: str | None) -> bytes | None:
+        """Return the key that the compiled search is to stop at in files of a topic; None: every record has to be looked at."""
+        return self.key
+
 
 @dataclass(slots=True)
 class Counts:
@@ -163,6 +178,10 @@ class FileSearch:
     """Findings beyond `MAX_LISTED`, by what they are."""
     unreadable: list[Unreadable] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
+    amounts: Amounts = field(default_factory=dict)
+    """What was looked at, once it was."""
+    check: Callable[[], object] = bool
+    """Is called every few MiB; what it raises ends the search."""
     _listed: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -177,10 +196,12 @@ class FileSearch:
         header, buffer, at = batch.header, batch.buffer, batch.at
         whole = memoryview(buffer)[at : at + header.size]
         self.counts.batches += 1
+        records = 0
         if not crc_is_valid(buffer, at, header.size):
             self.fail(batch.position, "the batch's checksum is wrong")
         hits = self.subject.needles.find(whole)
         places: set[bytes] = set()
+        payload = None
         try:
             if header.magic == CURRENT_MAGIC and not header.record_count and header.size > HEADER_SIZE:
                 raise CorruptBatch(0, f"no records are declared, but {header.size - HEADER_SIZE} bytes are there")
@@ -188,18 +209,32 @@ class FileSearch:
                 payload = _payload(batch)
                 self.counts.decompressed_bytes += len(payload)
                 hits += self.subject.needles.find(payload)
-            for record in iter_records(buffer, at, max_bytes=MAX_BATCH_BYTES):
-                self.counts.records += 1
-                places |= self._look_at_record(record, batch, has_hits=bool(hits))
+            if not hits and self._can_pass_over(batch, payload):
+                records = header.record_count
+            else:
+                for record in iter_records(buffer, at, max_bytes=MAX_BATCH_BYTES):
+                    records += 1
+                    places |= self._look_at_record(record, batch, has_hits=bool(hits))
         except CorruptBatch as error:
             self.fail(batch.position, f"the batch's records cannot be read: {error.reason}")
         for hit in hits:
             if hit.needle.digest not in places:
                 self._add(self._raw(hit, batch.position))
+        self.counts.records += records
+        is_old = header.magic < CURRENT_MAGIC
+        add_to(self.amounts, codec_name(header.magic, header.codec), 1, 0 if is_old else records, header.size)
+
+    def _can_pass_over(self, batch: BatchBytes, payload: bytes | None) -> bool:
+        header = batch.header
+        is_plain = header.magic == CURRENT_MAGIC and not header.is_control and header.record_count > 0
+        if not self.subject.judges_bytes or not is_plain:
+            return False
+        start, end = batch.at + HEADER_SIZE, batch.at + header.size
+        return not self.subject.may_be_in(bytes(batch.buffer[start:end]) if payload is None else payload, self.topic)
 
     def _look_at_record(self, record: Record, batch: BatchBytes, *, has_hits: bool) -> set[bytes]:
         """Look at a record; return the digests of the needles that it holds."""
-        is_key = self.subject.is_key(record.key) and not batch.header.is_control
+        is_key = not batch.header.is_control and self.subject.is_meant(record, self.topic)
         explained: set[bytes] = set()
         if is_key:
             if self.is_in_scope:
@@ -209,8 +244,7 @@ class FileSearch:
             else:
                 what = SAME_KEY
             data = record.key if record.value is None else record.value
-            assert data is not None
-            digest = keyed_digest(self.subject.needles.secret, data)
+            digest = keyed_digest(self.subject.needles.secret, data or b"")
             horizon_ms = None
             if what == TOMBSTONE and batch.header.has_delete_horizon:
                 horizon_ms = batch.header.base_timestamp
@@ -262,6 +296,7 @@ class FileSearch:
 
     def find_raw(self, data: Buffer, position: int) -> None:
         """Search bytes that are at `position` of the file."""
+        add_to(self.amounts, RAW_BYTES, 0, 0, len(data))
         for hit in self.subject.needles.find(data):
             self._add(self._raw(hit, position + hit.start))
 
@@ -278,6 +313,7 @@ class FileSearch:
             for hit in needles.find(data):
                 if hit.start < READ_BYTES:
                     self._add(self._raw(hit, position + hit.start))
+            add_to(self.amounts, RAW_BYTES, 0, 0, min(len(data), READ_BYTES))
             position += READ_BYTES
 
 
@@ -294,10 +330,17 @@ def _payload(batch: BatchBytes) -> bytes:
 # -- the plain search --------------------------------------------------------------------------------------------------
 
 
-def search_plain(search: FileSearch, file: File, end: int, position: int = 0) -> None:
-    """Search a file of batches from byte `position`, where one begins, up to `end`."""
+def search_plain(search: FileSearch, file: File, end: int, position: int = 0, step_bytes: int = MAX_STEP_BYTES) -> int:
+    """Search a file of batches from byte `position`, where one begins, up to `end`, or to a batch some `step_bytes` on.
+
+    Returns the position that it has come to.
+    """
     for batch in _batches(search, file, position, end):
         search.look_at(batch)
+        reached = batch.position + batch.header.size
+        if reached >= position + step_bytes:
+            return reached
+    return end
 
 
 def _batches(search: FileSearch, file: File, position: int, end: int) -> Iterator[BatchBytes]:
@@ -315,7 +358,7 @@ def _batches(search: FileSearch, file: File, position: int, end: int) -> Iterato
                 reason = "the file was cut while it was read"
         if not reason:
             try:
-                yield BatchBytes(position, _header(buffer, at), buffer, at)
+                yield BatchBytes(position, batch_header(buffer, at), buffer, at)
             except CorruptBatch as error:
                 search.fail(position, error.reason)
                 search.search_raw(file, position, position + size)
@@ -326,7 +369,8 @@ def _batches(search: FileSearch, file: File, position: int, end: int) -> Iterato
         return
 
 
-def _header(buffer: bytes, at: int) -> BatchHeader:
+def batch_header(buffer: bytes, at: int) -> BatchHeader:
+    """Return the header of the batch at `at`, of any magic. CorruptBatch for old formats that cannot be read."""
     if buffer[at + 16] == CURRENT_MAGIC:
         return BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, at))
     return parse_legacy_header(buffer, at, max_bytes=MAX_BATCH_BYTES)
@@ -345,76 +389,6 @@ def _unsound(buffer: bytes, at: int, left: int) -> str:
     if length + LOG_OVERHEAD > MAX_BATCH_BYTES:
         return f"the batch has {length + LOG_OVERHEAD} bytes, at most {MAX_BATCH_BYTES} are read"
     return ""
-
-
-# -- the compiled search -----------------------------------------------------------------------------------------------
-
-
-class CompiledSearch:
-    """Buffers of one thread for the compiled search. Making one loads numba."""
-
-    def __init__(self) -> None:
-        import numpy as np
-
-        from diamant.cleaner.chunk_reader import ChunkReader
-        from diamant.cleaner.evidence import search_kernels
-        from diamant.cleaner.unpacker import Unpacker
-
-        self._np = np
-        self._kernels = search_kernels
-        self._reader: ChunkReader = ChunkReader()
-        self._unpacker: Unpacker = Unpacker()
-
-    def search(self, search: FileSearch, file: File, end: int) -> None:
-        """Search a file of batches up to byte `end`. The subject's key must be known."""
-        np = self._np
-        assert search.subject.key is not None
-        key = np.frombuffer(search.subject.key or b"\0", np.uint8)[: len(search.subject.key)]
-        windows = search.subject.needles.windows
-        position = 0
-        try:
-            for chunk in self._reader.chunks(file, 0, end):
-                position = chunk.position
-                self._search_chunk(search, chunk, key, windows)
-                position += chunk.size
-        except CorruptLog:
-            # From here on the plain search says what is wrong.
-            search_plain(search, file, end, position)
-
-    def _search_chunk(self, search: FileSearch, chunk: Any, key: Any, windows: Any) -> None:
-        from diamant.cleaner import record_kernels as fields
-
-        np, kernels = self._np, self._kernels
-        rows, count = chunk.rows, chunk.count
-        attributes = rows[fields.ATTRIBUTES, :count]
-        is_plain = (rows[fields.MAGIC, :count] == 2) & (attributes & fields.CONTROL == 0)
-        rows[fields.STEP, :count] = np.where(is_plain, kernels.SEARCH, kernels.LOOK_AGAIN)
-        packed = is_plain & (attributes & fields.CODEC_MASK != 0) & (rows[fields.RECORD_COUNT, :count] != 0)
-        self._unpacker.clear()
-        data = chunk.data.data
-        for row in np.flatnonzero(packed).tolist():
-            payload = data[rows[fields.PAYLOAD_START, row] : rows[fields.PAYLOAD_END, row]]
-            try:
-                place = self._unpacker.unpack(int(attributes[row]) & fields.CODEC_MASK, payload, MAX_BATCH_BYTES)
-            except CorruptBatch:
-                rows[fields.STEP, row] = kernels.LOOK_AGAIN
-                continue
-            rows[fields.IS_UNPACKED, row] = 1
-            rows[fields.PAYLOAD_START, row], rows[fields.PAYLOAD_END, row] = place
-        records, _ = kernels.search_rows(chunk.data, self._unpacker.buffer, rows, count, key, *windows)
-        again = np.flatnonzero(rows[fields.STEP, :count] != kernels.CLEAN).tolist()
-        search.counts.batches += count - len(again)
-        search.counts.compiled_batches += count - len(again)
-        search.counts.records += records
-        search.counts.decompressed_bytes += self._unpacker.at
-        for row in again:
-            at, size = int(rows[fields.POSITION, row]), int(rows[fields.SIZE, row])
-            batch = bytes(data[at : at + size])
-            try:
-                search.look_at(BatchBytes(chunk.position + at, _header(batch, 0), batch, 0))
-            except CorruptBatch as error:
-                search.fail(chunk.position + at, error.reason)
-                search.find_raw(batch, chunk.position + at)
 
 
 def file_size(file: File, limit: int | None) -> int:

@@ -4,55 +4,60 @@ It asks no index, no filter and no summary: what a file holds is what its bytes 
 its recorded end (`LogEnd`). Files come and go meanwhile, so the directory is listed again until nothing in it is new: a segment
 that was renamed, or written anew by the cleaner, is not missed.
 
-What a partition is in the end:
+The scan is accountable: at its beginning and end `census` lists the directory by itself and counts what segments declare. A file
+that was not read, or not wholly, makes everything inconclusive (`ScanReport.unaccounted`), whoever passed it over.
 
-    inconclusive     something in it cannot be read, or bytes of a value lie outside of its records
-    values-present   there is a record of the key that has a value, below the partition's claim
-    values-gone      there is none; a tombstone still names the key
-    key-gone         neither
+What is found, and what that makes of a partition, is in `scan_report`.
 
-A claim ends at an offset: what was written from there on is named, and claims nothing.
-
-Any thread. Memory: that of `record_search`, for each of `threads`, and some MB for findings.
+Any thread. Memory: that of `record_search`, for each of `threads`, some MB for findings, and 1 KB for each file.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from diamant.cleaner.evidence.census import FileCensus, Identity, Listed, declared, file_identity
+from diamant.cleaner.evidence.coverage import FileRow
 from diamant.cleaner.evidence.places import BATCHES, Place, list_places
 from diamant.cleaner.evidence.record_search import (
+    MAX_BATCH_BYTES,
     MAX_LISTED,
-    RAW,
-    SAME_BYTES,
-    SAME_KEY,
     TOMBSTONE,
     VALUE,
-    CompiledSearch,
-    Counts,
     FileSearch,
-    Finding,
     OnRecord,
     Subject,
     Unreadable,
     file_size,
-    search_plain,
 )
+from diamant.cleaner.evidence.scan_report import (
+    INCONCLUSIVE,
+    KEY_GONE,
+    VALUES_GONE,
+    VALUES_PRESENT,
+    ScanReport,
+)
+from diamant.cleaner.evidence.search_engine import SearchEngine
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env
 from diamant.storage.errors import StorageError
 
-INCONCLUSIVE = "inconclusive"
-VALUES_PRESENT = "values-present"
-VALUES_GONE = "values-gone"
-KEY_GONE = "key-gone"
+__all__ = [
+    "INCONCLUSIVE",
+    "KEY_GONE",
+    "VALUES_GONE",
+    "VALUES_PRESENT",
+    "Advance",
+    "LogEnd",
+    "ScanReport",
+    "scan_directory",
+    "scan_partitions",
+]
 
 MAX_LISTINGS = 50
 """How often a directory that never comes to rest is listed; then the scan is inconclusive."""
@@ -75,101 +80,6 @@ class LogEnd(NamedTuple):
     active_size: int
 
 
-@dataclass(slots=True)
-class ScanReport:
-    """What was read and found."""
-
-    findings: list[Finding] = field(default_factory=list)
-    unlisted: dict[str, int] = field(default_factory=dict)
-    unlisted_values: dict[TopicPartition, int] = field(default_factory=dict)
-    """Records of the key beyond those that are listed, by partition: where they are nobody knows."""
-    unreadable: list[Unreadable] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
-    files_by_sort: dict[str, int] = field(default_factory=dict)
-    vanished: int = 0
-    """Files that were listed and gone when their turn came; what replaced them was scanned."""
-    later: int = 0
-    """Segments that were begun after the recorded end."""
-    engine: str = "plain"
-    seconds: float = 0.0
-    partitions: set[TopicPartition] = field(default_factory=set)
-    """Those of the erasure's topics of which files were scanned."""
-
-    @property
-    def gigabytes_per_second(self) -> float:
-        """What was read of files in a second, as they lie on the disk."""
-        return self.counts.bytes / 1e9 / self.seconds if self.seconds else 0.0
-
-    def of(self, partition: TopicPartition) -> list[Finding]:
-        """Return what was found in a partition's directories."""
-        return [one for one in self.findings if (one.topic, one.partition) == partition]
-
-    def problems(self, partition: TopicPartition) -> list[Unreadable]:
-        """Return what could not be read of a partition."""
-        return [one for one in self.unreadable if (one.topic, one.partition) == partition]
-
-    def state(self, partition: TopicPartition, claim_end: int, key_digest: str) -> str:
-        """Return what a partition is, for offsets below `claim_end`. Directories set aside count whole."""
-        found = self.of(partition)
-        live = names.partition_dir_name(*partition) + "/"
-        claimed = [
-            one for one in found if one.offset is None or one.offset < claim_end or not one.file.startswith(live)
-        ]
-        raw = [one for one in claimed if one.what == RAW]
-        if self.problems(partition) or any(one.digest != key_digest for one in raw):
-            return INCONCLUSIVE
-        if any(one.what == VALUE for one in claimed) or self.unlisted_values.get(partition):
-            return VALUES_PRESENT
-        if any(one.what == TOMBSTONE for one in claimed):
-            return VALUES_GONE
-        return INCONCLUSIVE if raw else KEY_GONE
-
-    def written_since(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
-        """Return the records of the key with a value at `claim_end` and above, ascending."""
-        live = names.partition_dir_name(*partition) + "/"
-        found = [
-            one
-            for one in self.of(partition)
-            if one.what == VALUE and one.offset is not None and one.offset >= claim_end and one.file.startswith(live)
-        ]
-        return sorted(found, key=lambda one: one.offset or 0)
-
-    def tombstones(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
-        """Return the tombstones of the key below `claim_end`."""
-        return [
-            one
-            for one in self.of(partition)
-            if one.what == TOMBSTONE and one.offset is not None and one.offset < claim_end
-        ]
-
-    @property
-    def elsewhere(self) -> list[Finding]:
-        """Return the same key in other topics, and the same bytes under other keys."""
-        return [one for one in self.findings if one.what in (SAME_KEY, SAME_BYTES)]
-
-    @property
-    def astray(self) -> list[Finding]:
-        """Return bytes found in files that belong to no partition."""
-        return [one for one in self.findings if one.what == RAW and one.topic is None]
-
-    def coverage(self) -> dict[str, Any]:
-        """Return what was read, for a certificate."""
-        counts = self.counts
-        return {
-            "files": counts.files,
-            "files_by_sort": dict(sorted(self.files_by_sort.items())),
-            "bytes": counts.bytes,
-            "decompressed_bytes": counts.decompressed_bytes,
-            "batches": counts.batches,
-            "records": counts.records,
-            "files_gone_meanwhile": self.vanished,
-            "segments_after_the_recorded_end": self.later,
-            "engine": self.engine,
-            "duration_ms": round(self.seconds * 1000),
-            "unreadable": [one.to_fields() for one in self.unreadable[:MAX_LISTED]],
-        }
-
-
 def scan_directory(
     env: Env,
     directory: str,
@@ -180,12 +90,14 @@ def scan_directory(
     is_compiled: bool | None = None,
     advance: Advance | None = None,
     on_record: OnRecord | None = None,
+    check: Callable[[], object] = bool,
 ) -> ScanReport:
     """Scan everything in `directory`; blocks. `is_compiled` None: if there is enough to read for it to pay.
 
-    `ends` are those of the logs in use; others are scanned whole. OSError if the directory cannot be listed.
+    `ends` are those of the logs in use; others are scanned whole. `check` is called every few MiB, in several threads: what it
+    raises ends the scan. OSError if the directory cannot be listed.
     """
-    return _Scan(env, directory, subject, ends, on_record).run(threads, is_compiled, advance)
+    return _Scan(env, directory, subject, ends, on_record, check).run(threads, is_compiled, advance)
 
 
 def scan_partitions(
@@ -200,20 +112,21 @@ def scan_partitions(
     advance: Advance | None = None,
     on_record: OnRecord | None = None,
     skip: Callable[[Place], bool] | None = None,
+    check: Callable[[], object] = bool,
 ) -> ScanReport:
     """Look for the key in some partitions only, and not in files that `skip` names: to locate it, never to certify."""
-    scan = _Scan(env, directory, subject, ends, on_record)
+    scan = _Scan(env, directory, subject, ends, on_record, check)
     scan.only = frozenset(partitions)
     scan.skip = skip
     return scan.run(threads, is_compiled, advance)
 
 
-class _Listed(NamedTuple):
+class _Found(NamedTuple):
     """A file that is to be read."""
 
     place: Place
     size: int
-    identity: tuple[Any, ...]
+    identity: Identity
 
 
 class _Scan:
@@ -224,7 +137,9 @@ class _Scan:
         subject: Subject,
         ends: Mapping[TopicPartition, LogEnd],
         on_record: OnRecord | None,
+        check: Callable[[], object],
     ) -> None:
+        self._check = check
         self._env = env
         self._directory = directory
         self._subject = subject
@@ -233,9 +148,13 @@ class _Scan:
         self.only: frozenset[TopicPartition] | None = None
         self.skip: Callable[[Place], bool] | None = None
         self.report = ScanReport()
+        self._engine = SearchEngine()
         self._lock = threading.Lock()
-        self._local = threading.local()
-        self._seen: set[tuple[Any, ...]] = set()
+        self._seen: set[Identity] = set()
+        self._rows: dict[Identity, FileRow] = {}
+        self._census = FileCensus(env, directory)
+        self._missing: set[Identity] = set()
+        """What the census has and nobody has read, when it was looked at last."""
         self._later: set[str] = set()
         self._scanned_bytes = 0
         self._known_bytes = 0
@@ -243,28 +162,30 @@ class _Scan:
     def run(self, threads: int, is_compiled: bool | None, advance: Advance | None) -> ScanReport:
         started_s = time.monotonic()
         self._advance = advance
-        self._is_compiled = is_compiled
+        is_certifying = self.only is None
+        if is_certifying:
+            self._census.look()
         with ThreadPoolExecutor(max(1, threads), "certifying-scan") as pool:
             for _ in range(MAX_LISTINGS):
-                places = self._new_places()
-                if not places:
+                found = self._new_files()
+                if not found and (not is_certifying or self._is_accounted()):
                     break
-                if self._is_compiled is None:
-                    large = sum(one.size for one in places if one.place.content == BATCHES)
-                    self._is_compiled = large >= COMPILED_FROM_BYTES and self._subject.key is not None
-                searches = pool.map(self._search, [one.place for one in places])
-                for one, search in zip(places, searches, strict=True):
-                    if search is None:
-                        # Under another name it is the same file, and nobody has read it yet.
-                        self._seen.discard(one.identity)
-                    self._take(search)
+                if is_compiled is None:
+                    large = sum(one.size for one in found if one.place.content == BATCHES)
+                    self._engine.is_wanted |= large >= COMPILED_FROM_BYTES
+                else:
+                    self._engine.force(is_compiled=is_compiled)
+                for one, search in zip(found, pool.map(self._search, found), strict=True):
+                    self._take(one, search)
             else:
                 reason = f"files came and went all the time, after {MAX_LISTINGS} listings there were new ones still"
                 for topic, partition in sorted(self._named_partitions()):
                     self.report.unreadable.append(
                         Unreadable(topic, partition, names.partition_dir_name(topic, partition), None, reason)
                     )
-        self.report.engine = "compiled" if self._is_compiled else "plain"
+        if is_certifying:
+            self._account()
+        self.report.engine = self._engine.name
         self.report.later = len(self._later)
         self.report.seconds = time.monotonic() - started_s
         return self.report
@@ -272,19 +193,19 @@ class _Scan:
     def _named_partitions(self) -> set[TopicPartition]:
         return {one for one in self._ends if one[0] in self._subject.topics} | self.report.partitions
 
-    def _new_places(self) -> list[_Listed]:
+    def _new_files(self) -> list[_Found]:
         """Return the files that were not scanned yet, large ones first."""
         found = []
         for place in list_places(self._env, self._directory):
             if not self._is_wanted(place):
                 continue
             try:
-                identity, size = self._identity(place)
+                identity, size = file_identity(self._env, place.path)
             except FileNotFoundError:
                 continue
             if identity not in self._seen:
                 self._seen.add(identity)
-                found.append(_Listed(place, size, identity))
+                found.append(_Found(place, size, identity))
         self._known_bytes += sum(one.size for one in found)
         return sorted(found, key=lambda one: -one.size)
 
@@ -305,27 +226,22 @@ class _Scan:
             return None
         return self._ends.get((place.topic, place.partition))
 
-    def _identity(self, place: Place) -> tuple[tuple[Any, ...], int]:
-        """Return what tells a file from another one of its name. Renaming it, or appending to it, makes it no other."""
-        born = self._env.birth_ms(place.path)
-        size = self._env.file_size(place.path)
-        try:
-            found = os.stat(place.path)
-        except OSError:
-            # A file system in memory has no such numbers.
-            return (place.path, size, self._env.mtime_ms(place.path)), size
-        if born is None:
-            born = found.st_mtime_ns
-        return (found.st_dev, found.st_ino, born), size
+    # -- one file ------------------------------------------------------------------------------------------------------
 
-    def _search(self, place: Place) -> FileSearch | None:
+    def _search(self, found: _Found) -> tuple[FileSearch, FileRow] | None:
         """Search one file; None if it is gone."""
+        place = found.place
         for attempt in range(1, MAX_RETRIES + 1):
-            search = FileSearch(self._subject, place.topic, place.partition, place.name, self._on_record)
+            search = FileSearch(
+                self._subject, place.topic, place.partition, place.name, self._on_record, check=self._check
+            )
+            search.check()
+            row = FileRow(place.name, place.topic, place.partition, place.sort, found.size)
             try:
                 before = self._env.file_size(place.path), self._env.mtime_ms(place.path)
-                self._read(place, search, has_limit=attempt == 1)
-                if not search.unreadable or attempt == MAX_RETRIES:
+                self._read(place, search, row, has_limit=attempt == 1)
+                is_whole = self.only is not None or row.adds_up
+                if attempt == MAX_RETRIES or (is_whole and not search.unreadable):
                     break
                 if attempt > 1 and before == (self._env.file_size(place.path), self._env.mtime_ms(place.path)):
                     break
@@ -335,42 +251,47 @@ class _Scan:
                 search.fail(None, f"it cannot be read: {getattr(error, 'strerror', None) or error}")
                 break
         search.counts.files = 1
+        row.read = search.amounts
+        row.problems = len(search.unreadable)
         with self._lock:
-            self.report.files_by_sort[place.sort] = self.report.files_by_sort.get(place.sort, 0) + 1
             self._scanned_bytes += search.counts.bytes
             if self._advance is not None:
                 self._advance(self._scanned_bytes, max(self._known_bytes, self._scanned_bytes))
-        return search
+        return search, row
 
-    def _read(self, place: Place, search: FileSearch, *, has_limit: bool) -> None:
+    def _read(self, place: Place, search: FileSearch, row: FileRow, *, has_limit: bool) -> None:
         file = self._env.open(place.path, read_only=True)
         try:
             end = self._end(place)
             is_active = end is not None and end.active_base_offset == place.base_offset
             # If the limit cuts a batch, the file is not the one any more that it was recorded of.
             size = file_size(file, end.active_size if end is not None and is_active and has_limit else None)
-            search.counts.bytes = size
-            if place.content != BATCHES:
-                search.search_raw(file, 0, size)
-            elif self._is_compiled:
-                self._compiled().search(search, file, size)
+            search.counts.bytes = row.size = size
+            row.beyond_end = file_size(file, None) - size
+            row.read = search.amounts
+            if place.content == BATCHES:
+                self._engine.search(search, file, size)
+                if self.only is None:
+                    # While what was read is still in memory.
+                    row.declared = declared(file, size, MAX_BATCH_BYTES)
             else:
-                search_plain(search, file, size)
+                search.search_raw(file, 0, size)
         finally:
             file.close()
 
-    def _compiled(self) -> CompiledSearch:
-        found: CompiledSearch | None = getattr(self._local, "compiled", None)
-        if found is None:
-            with self._lock:
-                found = self._local.compiled = CompiledSearch()
-        return found
-
-    def _take(self, search: FileSearch | None) -> None:
+    def _take(self, found: _Found, outcome: tuple[FileSearch, FileRow] | None) -> None:
         report = self.report
-        if search is None:
+        if outcome is None:
+            # Under another name it is the same file, and nobody has read it yet.
+            self._seen.discard(found.identity)
             report.vanished += 1
             return
+        search, row = outcome
+        if found.identity in self._rows:
+            # It has grown, and was read once more.
+            report.findings = [one for one in report.findings if one.file != row.file]
+            report.unreadable = [one for one in report.unreadable if one.file != row.file]
+        self._rows[found.identity] = row
         report.counts.add(search.counts)
         report.unreadable += search.unreadable
         partition = (search.topic or "", search.partition or 0)
@@ -392,3 +313,53 @@ class _Scan:
             report.unlisted[what] = report.unlisted.get(what, 0) + count
             if what == VALUE:
                 report.unlisted_values[partition] = report.unlisted_values.get(partition, 0) + count
+
+    # -- the account ---------------------------------------------------------------------------------------------------
+
+    def _is_accounted(self) -> bool:
+        """Tell whether everything was read that the census has, or what is missing will not be read by trying again."""
+        before, census = self._missing, self._census
+        census.look()
+        self._missing = {identity for identity, listed in census.files.items() if not self._has(identity, listed)}
+        # What has grown since it was read is read again.
+        self._seen -= self._missing
+        return self._missing <= before
+
+    def _has(self, identity: Identity, listed: Listed) -> bool:
+        row = self._rows.get(identity)
+        if row is None:
+            return self._is_beyond_ends(listed.name)
+        return bool(row.problems) or row.size + row.beyond_end >= listed.size
+
+    def _is_beyond_ends(self, name: str) -> bool:
+        """Tell whether a file is a segment of a log in use that was begun after its recorded end."""
+        directory, _, file = name.rpartition("/")
+        try:
+            end = self._ends.get(names.parse_partition_dir(directory)) if directory else None
+        except ValueError:
+            return False
+        parsed = names.parse_segment_file(file)
+        if end is None or parsed is None or names.set_aside_suffix(directory):
+            return False
+        return parsed.suffix == names.LOG_SUFFIX and not parsed.stage and parsed.offset > end.active_base_offset
+
+    def _account(self) -> None:
+        """Put down what was read of each file that is there, and what was not."""
+        report = self.report
+        report.files_listed = len(self._census.files)
+        for identity, listed in self._census.files.items():
+            row = self._rows.get(identity)
+            is_missing = identity in self._missing
+            if is_missing:
+                report.unaccounted.append(Unreadable(None, None, listed.name, None, "the scan has not read it"))
+            if row is None:
+                beyond_end = 0 if is_missing else listed.size
+                row = FileRow.from_fields(
+                    {"file": listed.name, "bytes": listed.size, "beyond_end": beyond_end, "read": {}}
+                )
+                row.sort = "not read" if is_missing else "after the recorded end"
+            elif not row.adds_up and not row.problems:
+                reason = f"the scan has looked at {row.read}, there are {row.declared or row.size}"
+                report.unaccounted.append(Unreadable(None, None, listed.name, None, reason))
+            row.file = listed.name
+            report.rows.append(row)

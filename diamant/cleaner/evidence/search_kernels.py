@@ -15,6 +15,9 @@ from diamant.cleaner.evidence.needles import MULTIPLIER
 from diamant.cleaner.kernel_cache import compiled, inlined
 from diamant.cleaner.native import address_of, crc32c_at, load_uint8, load_uint64
 from diamant.cleaner.record_kernels import (
+    ATTRIBUTES,
+    CODEC_MASK,
+    FIELDS,
     IS_UNPACKED,
     PAYLOAD_END,
     PAYLOAD_START,
@@ -126,17 +129,18 @@ def search_rows(
     offsets: NDArray[np.int64],
     sizes: NDArray[np.int64],
     hashes: NDArray[np.uint64],
-) -> tuple[int, int]:
-    """Set STEP of the rows that have SEARCH to CLEAN or LOOK_AGAIN; return (records, bytes) of the clean ones.
+    amounts: NDArray[np.int64],
+) -> int:
+    """Set STEP of the rows that have SEARCH to CLEAN or LOOK_AGAIN; return the records of the clean ones.
 
-    `table` to `hashes` are those of `Needles.windows`. Compressed batches are in `unpacked`.
+    `table` to `hashes` are those of `Needles.windows`. Compressed batches are in `unpacked`. `amounts`: int64[8, 3], to which
+    batches, records and bytes of the clean rows are added, by codec.
     """
     chunk = address_of(data)
     other = address_of(unpacked)
     wanted = address_of(key)
     marks = address_of(table)
     records = 0
-    size = 0
     for row in range(count):
         if rows[STEP, row] != SEARCH:
             continue
@@ -157,5 +161,18 @@ def search_rows(
                 continue
         rows[STEP, row] = CLEAN
         records += rows[RECORD_COUNT, row]
-        size += rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row]
-    return records, size
+        codec = rows[ATTRIBUTES, row] & CODEC_MASK
+        amounts[codec, 0] += 1
+        amounts[codec, 1] += rows[RECORD_COUNT, row]
+        amounts[codec, 2] += rows[SIZE, row]
+    return records
+
+
+def warm_up() -> None:
+    """Compile the kernel, or load it from the cache."""
+    data = np.zeros(1, np.uint8)
+    words = np.zeros(0, np.uint64)
+    numbers = np.zeros(0, np.int64)
+    rows = np.zeros((FIELDS, 1), np.int64)
+    key = np.frombuffer(b"k", np.uint8)
+    search_rows(data, data, rows, 0, key, data, 48, words, numbers, numbers, words, np.zeros((8, 3), np.int64))

@@ -1,6 +1,7 @@
 """Checks a certificate: its signature, and what the data directory holds now, against what it says.
 
     signature   trusted, untrusted signer (no pinned key), signed with another key, invalid
+    coverage    whether what the certificate says was scanned is everything that it says was there, and fits its claims
     segments    those the erasure left: unchanged, grown, changed, gone; and the root over what was recorded
     claims      partition by partition, if the key or the secret is given: holds, broken (there is a value again below the claim's
                 end, as after restoring a backup), cannot be told; and what was written since
@@ -10,12 +11,13 @@ Without the key and without the secret nobody can tell records of the key from o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.evidence.certificate import (
     INVALID,
+    REDACTION_TYPE,
     TRUSTED,
     UNTRUSTED,
     CertificateError,
@@ -23,6 +25,7 @@ from diamant.cleaner.evidence.certificate import (
     file_digest,
     merkle_root,
 )
+from diamant.cleaner.evidence.coverage import coverage_problems
 from diamant.cleaner.evidence.needles import KEY, Needles, keyed_digest
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import (
@@ -38,9 +41,18 @@ from diamant.cleaner.evidence.scan import (
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env
 
+if TYPE_CHECKING:
+    from diamant.cleaner.redaction_where import Where
+
 HOLDS = "holds"
 BROKEN = "broken"
 CANNOT_TELL = "cannot be told"
+
+MAX_PROBLEMS = 20
+"""Of the account of the scan that are told."""
+
+RECORDS_GONE = "records-gone"
+"""What a redaction claims (`redaction_evidence`)."""
 
 UNCHANGED, GROWN, CHANGED, GONE = "unchanged", "grown", "changed", "gone"
 
@@ -57,6 +69,8 @@ class Verification:
     is_evidence: bool
     segments: list[dict[str, Any]] = field(default_factory=list)
     roots_fit: bool = True
+    coverage_adds_up: bool = True
+    """Whether the certificate's account of what was scanned is complete and fits its claims (`coverage`)."""
     claims: list[dict[str, Any]] = field(default_factory=list)
     was_scanned: bool = False
     notes: list[str] = field(default_factory=list)
@@ -68,8 +82,9 @@ class Verification:
         return (
             self.signature == TRUSTED
             and self.roots_fit
+            and self.coverage_adds_up
             and all(claim["verdict"] == HOLDS for claim in self.claims)
-            and self.state in (VALUES_GONE, KEY_GONE)
+            and self.state in (VALUES_GONE, KEY_GONE, RECORDS_GONE)
         )
 
     def to_fields(self) -> dict[str, Any]:
@@ -80,6 +95,7 @@ class Verification:
             "state": self.state,
             "is_evidence": self.is_evidence,
             "roots_fit": self.roots_fit,
+            "coverage_adds_up": self.coverage_adds_up,
             "segments": self.segments,
             "claims": self.claims,
             "was_scanned": self.was_scanned,
@@ -94,13 +110,16 @@ def verify_certificate(
     directory: str | None = None,
     *,
     key: bytes | None = None,
+    where: Where | None = None,
     secret: bytes | None = None,
     ends: Mapping[TopicPartition, LogEnd] | None = None,
     advance: Advance | None = None,
+    check: Callable[[], object] = bool,
 ) -> Verification:
     """Check a certificate, and the directory if one is given; blocks.
 
-    `pinned`: the public key that is trusted. `ends`: those of a running broker's logs. CertificateError for what is none.
+    `pinned`: the public key that is trusted. `key` or `where`: what an erasure or a redaction was about. `ends`: those of a
+    running broker's logs. CertificateError for what is none.
     """
     signature = check_signature(certificate, pinned)
     found = Verification(
@@ -122,9 +141,15 @@ def verify_certificate(
         )
     try:
         _check_roots(certificate, found)
+        _check_coverage(certificate, found)
         if env is not None and directory is not None:
             _check_segments(certificate, found, env, directory)
-            _check_claims(certificate, found, env, directory, key, secret, ends or {}, advance)
+            if certificate["type"] == REDACTION_TYPE:
+                from diamant.cleaner.redaction_evidence import check_redaction_claims
+
+                check_redaction_claims(certificate, found, env, directory, where, secret, ends or {}, advance, check)
+            else:
+                _check_claims(certificate, found, env, directory, key, secret, ends or {}, advance, check)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CertificateError(f"the certificate is signed, but not of the form that is expected: {error!r}") from None
     return found
@@ -136,6 +161,14 @@ def _check_roots(certificate: Mapping[str, Any], found: Verification) -> None:
         if merkle_root(segments[which]) != segments[f"{which}_root"]:
             found.roots_fit = False
             found.notes.append(f"The root over the segments {which} the erasure is not that of the segments listed.")
+
+
+def _check_coverage(certificate: Mapping[str, Any], found: Verification) -> None:
+    problems = coverage_problems(certificate)
+    found.coverage_adds_up = not problems
+    found.notes += problems[:MAX_PROBLEMS]
+    if len(problems) > MAX_PROBLEMS:
+        found.notes.append(f"{len(problems) - MAX_PROBLEMS} more statements about what was scanned do not add up.")
 
 
 def _check_segments(certificate: Mapping[str, Any], found: Verification, env: Env, directory: str) -> None:
@@ -174,6 +207,7 @@ def _check_claims(
     secret: bytes | None,
     ends: Mapping[TopicPartition, LogEnd],
     advance: Advance | None,
+    check: Callable[[], object],
 ) -> None:
     key_digest = bytes.fromhex(certificate["request"]["key_hmac"])
     if secret is not None and key is not None and keyed_digest(secret, key) != key_digest:
@@ -191,7 +225,7 @@ def _check_claims(
     subject = Subject(key, frozenset(certificate["request"]["topics"]), needles)
     if key is None:
         subject.key_digest = key_digest
-    report = scan_directory(env, directory, subject, ends, advance=advance)
+    report = scan_directory(env, directory, subject, ends, advance=advance, check=check)
     found.was_scanned = True
     for claim in certificate["claims"]:
         found.claims.append(_checked_claim(claim, report, subject))

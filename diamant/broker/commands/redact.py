@@ -1,0 +1,106 @@
+"""`diamant redact`: remove the records of a topic that match, and keep the certificate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.reading import time_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--where",
+    required=True,
+    help="Which records: 'key == \"customer-42\"', 'header.user == \"42\"', 'value.customer.email == \"ada@example.com\"'; "
+    "joined with and, or, parentheses.",
+)
+@click.option("--reason", required=True, help="Why; it stands in the certificate.")
+@click.option("--reference", default="", help="The requester's reference; it stands in the certificate.")
+@click.option("--yes-all", is_flag=True, help="Go on even if every record of the topic matches.")
+@click.option("--certificate", "file", type=click.Path(dir_okay=False), help="Write the certificate to this file.")
+@click.option("--page", type=click.Path(dir_okay=False), help="Write the certificate as an HTML page to this file.")
+@asking
+def redact(
+    topic: str,
+    where: str,
+    reason: str,
+    reference: str,
+    yes_all: bool,
+    file: str | None,
+    page: str | None,
+    asked: Asked,
+) -> None:
+    """Remove the records of TOPIC that match and certify what is gone. All other records keep their offsets.
+
+    Exit codes: 0 done, 1 failed, 2 usage, 3 if something is left, or could not be checked.
+    """
+    found = asked.admin.redact(
+        topic,
+        where,
+        reason=reason,
+        reference=reference,
+        yes_all=yes_all,
+        timeout_s=asked.timeout_s,
+        on_progress=asked.on_progress,
+        timeout_ms=round(asked.timeout_s * 1000),
+    )
+    if file is not None:
+        Path(file).write_text(json.dumps(found["certificate"], indent=1, sort_keys=True), encoding="utf-8")
+    if page is not None:
+        from diamant.cleaner.evidence.page import certificate_page
+
+        Path(page).write_text(certificate_page(found["certificate"]), encoding="utf-8")
+    asked.show(found, lambda console: _print(console, found))
+    sys.exit(EXIT_DONE if found["state"] == "records-gone" else EXIT_NOT_SO)
+
+
+def _print(console: Console, found: Mapping[str, Any]) -> None:
+    from rich.table import Table
+
+    certificate = found["certificate"]
+    console.print(f"[bold]{found['state']}[/bold], certificate {found['certificate_path']}", soft_wrap=True)
+    located = {one["partition"]: one for one in certificate["found"]}
+    refused = {one["partition"] for one in certificate["not_certified"]}
+    table = Table("partition", "removed", "of these older values", "certified below", "state", box=None)
+    for claim in [*certificate["claims"], *certificate["not_certified"]]:
+        one = located.get(claim["partition"], {})
+        if one or claim["partition"] in refused:
+            table.add_row(
+                f"{claim['topic']}-{claim['partition']}",
+                str(one.get("records", 0)),
+                str(one.get("superseded", 0)),
+                str(claim.get("below_offset", "-")),
+                claim["state"],
+            )
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print("No record of the topic matches.")
+    for one in certificate["not_certified"]:
+        for problem in one["problems"]:
+            console.print(f"[red]{one['topic']}-{one['partition']}: {problem['reason']}[/red]")
+    undecided = sum(one.get("undecided", 0) for one in certificate["found"])
+    if undecided:
+        console.print(
+            f"[yellow]{undecided} records hold what was looked for, but are not JSON; they stay, and are listed in the "
+            "certificate.[/yellow]"
+        )
+    if certificate["elsewhere"]:
+        console.print(f"The same bytes are in {len(certificate['elsewhere'])} other records; see the certificate.")
+    if certificate["written_since"]:
+        console.print(f"[red]{len(certificate['written_since'])} records that match were written meanwhile.[/red]")
+    if found["next_due_ms"] is not None:
+        console.print(f"It goes on by itself from {time_text(found['next_due_ms'])} on.")
+    if not certificate["is_evidence"]:
+        console.print("[yellow]A manual clock is in use: this is no evidence.[/yellow]")

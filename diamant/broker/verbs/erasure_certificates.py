@@ -1,0 +1,240 @@
+"""What an erasure's scan amounts to, the certificate of it, and its verification: the part of `Erasures` that changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.verbs.erasure import NOT_CERTIFIED, Erasure, claim_ends, claim_of
+from diamant.broker.verbs.errors import BadArgument, NotFound
+from diamant.broker.verbs.progress import Progress
+from diamant.broker.verbs.undertakings import Undertakings
+from diamant.cleaner.evidence import certificate as certificates
+from diamant.cleaner.evidence.certificate_files import certificate_path, conclude, list_certificates, read_certificate
+from diamant.cleaner.evidence.intent import Intent
+from diamant.cleaner.evidence.needles import MIN_BYTES
+from diamant.cleaner.evidence.record_search import MAX_LISTED, Subject
+from diamant.cleaner.evidence.scan_report import KEY_GONE, VALUES_GONE, ScanReport
+from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.cleaner.evidence.verification import RECORDS_GONE, Verification, verify_certificate
+from diamant.storage import names
+from diamant.storage.checkpoints import TopicPartition
+
+if TYPE_CHECKING:
+    from diamant.cleaner.redaction_where import Where
+
+logger = logging.getLogger(__name__)
+
+ONLY_THE_DIGEST = (
+    "Bytes of values outside of records of the key: the broker was stopped during the last scan, and the one after it knew the "
+    "key by its digest only. They were searched for before the certificate for values-gone."
+)
+
+
+class ErasureCertificates(Undertakings):
+    """Reads scans, writes certificates."""
+
+    noun = "erasure"
+
+    # -- what there is ---------------------------------------------------------------------------------------------------
+
+    async def certificates(self) -> list[dict[str, Any]]:
+        """The certificates in the data directory, in short."""
+        return await asyncio.to_thread(list_certificates, self._env, self._directory)
+
+    async def certificate(self, erasure_id: str) -> dict[str, Any]:
+        """The last certificate of an erasure or a redaction. Raises NotFound."""
+        states = (KEY_GONE, VALUES_GONE, RECORDS_GONE, NOT_CERTIFIED)
+        found = None
+        if erasure_id.isalnum():
+            found = await asyncio.to_thread(read_certificate, self._env, self._directory, erasure_id, states)
+        if found is None:
+            raise NotFound("there is no such certificate")
+        return found
+
+    async def _verify(
+        self,
+        certificate: Mapping[str, Any],
+        public_key: bytes | None,
+        key: bytes | None,
+        where: Where | None,
+        progress: Progress,
+    ) -> Verification:
+        secret = (await self._usable_key()).secret
+        progress.begin("scanning everything", unit="bytes")
+        ends = self._ends()
+
+        def work(check: Callable[[], object]) -> Verification:
+            return verify_certificate(
+                certificate,
+                public_key,
+                self._env,
+                self._directory,
+                key=key,
+                where=where,
+                secret=secret,
+                ends=ends,
+                advance=progress.move_to,
+                check=check,
+            )
+
+        try:
+            return await self._in_thread(work)
+        except certificates.CertificateError as error:
+            raise BadArgument(str(error)) from None
+
+    # -- what a scan amounts to ------------------------------------------------------------------------------------------
+
+    def _states(self, intent: Intent, report: ScanReport, subject: Subject) -> list[tuple[dict[str, Any], str]]:
+        digest = subject.key_digest.hex()
+        return [(claim, report.state(*claim_of(claim), digest)) for claim in intent.claims]
+
+    def _state(self, intent: Intent, report: ScanReport, subject: Subject) -> str:
+        states = {state for _, state in self._states(intent, report, subject)}
+        missing = set(self._partitions_of(intent.topics)) - {claim_of(claim)[0] for claim in intent.claims}
+        astray = [one for one in report.astray if one.digest != subject.key_digest.hex()]
+        if not states or missing or astray or not states <= {KEY_GONE, VALUES_GONE}:
+            return NOT_CERTIFIED
+        return VALUES_GONE if VALUES_GONE in states or report.astray else KEY_GONE
+
+    async def _groups_behind(self, intent: Intent) -> dict[str, list[str]]:
+        from diamant.broker.verbs.explaining import groups_of
+
+        found, ends = {}, claim_ends(intent)
+        for one in intent.found:
+            log = self._log((one["topic"], one["partition"]))
+            if log is None:
+                continue
+            end = ends.get((log.topic, log.partition), 0)
+            behind = sorted(group for committed, group in await groups_of(self._broker, log) if committed < end)
+            if behind:
+                found[names.partition_dir_name(log.topic, log.partition)] = behind[:MAX_LISTED]
+        return found
+
+    # -- the certificate -------------------------------------------------------------------------------------------------
+
+    async def _issue(
+        self, intent: Intent, subject: Subject, key: SigningKey, report: ScanReport, state: str, due_ms: int | None
+    ) -> Erasure:
+        """Sign what the scan has shown, and keep it. With `key-gone` the intent goes."""
+        after = await asyncio.to_thread(self._digests, self._affected_files(intent), self._ends())
+        path = certificate_path(self._directory, intent.id, state)
+
+        def sign() -> tuple[dict[str, Any], bytes]:
+            signed = certificates.sign(fields, key)
+            return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
+
+        fields = self._certificate_fields(intent, subject, report, state, after, due_ms)
+        signed, text = await asyncio.to_thread(sign)
+        if state == KEY_GONE:
+            await asyncio.to_thread(conclude, self._env, self._directory, intent.id, path, text)
+            self._due.pop(intent.id, None)
+        else:
+            await asyncio.to_thread(self._env.write_atomically, path, text)
+        if state == NOT_CERTIFIED:
+            self.failed += 1
+        else:
+            self.done += 1
+        logger.info("erasure %s: %s", intent.id, state)
+        behind = await self._groups_behind(intent) if state == VALUES_GONE else {}
+        return Erasure(intent.id, state, signed, path, key.public_pem, due_ms, behind)
+
+    def _affected_files(self, intent: Intent) -> list[str]:
+        """Return the segments that now hold the offsets of those in which the key was, and of its tombstones."""
+        found, ends = set(), claim_ends(intent)
+        for one in intent.found:
+            log = self._log((one["topic"], one["partition"]))
+            if log is None:
+                continue
+            end = ends.get((log.topic, log.partition), 0)
+            directory = names.partition_dir_name(log.topic, log.partition)
+            bases = [int(os.path.basename(name).partition(".")[0]) for name in one["files"]]
+            for base in [*bases, end - 1]:
+                segment = log.segments[max(0, log.floor_segment(base))]
+                found.add(f"{directory}/{os.path.basename(segment.path)}")
+        return sorted(found)
+
+    def _certificate_fields(
+        self,
+        intent: Intent,
+        subject: Subject,
+        report: ScanReport,
+        state: str,
+        after: list[dict[str, Any]],
+        due_ms: int | None,
+    ) -> dict[str, Any]:
+        claims, refused = [], []
+        for claim, found in self._states(intent, report, subject):
+            if found in (VALUES_GONE, KEY_GONE):
+                claims.append({**claim, "state": found})
+            else:
+                problems = [one.to_fields() for one in report.problems(claim_of(claim)[0])[:10]]
+                refused.append({**claim, "state": found, "problems": problems})
+        claimed = {claim_of(claim)[0] for claim in intent.claims}
+        for topic, index in self._partitions_of(intent.topics):
+            if (topic, index) not in claimed:
+                refused.append({"topic": topic, "partition": index, "state": "not opened", "problems": []})
+        since = [one.to_fields() for claim in intent.claims for one in report.written_since(*claim_of(claim))]
+        not_covered = list(certificates.NOT_COVERED)
+        if subject.key is None:
+            not_covered.append(ONLY_THE_DIGEST)
+        return {
+            "type": certificates.TYPE,
+            "version": certificates.VERSION,
+            "id": intent.id,
+            "state": state,
+            **self._origin(intent.requested_ms, is_manual_clock=intent.is_manual_clock),
+            "request": {
+                "reason": intent.reason,
+                "reference": intent.reference,
+                "topics": intent.topics,
+                "key_hmac": subject.key_digest.hex(),
+                "key_bytes": intent.key_bytes,
+                "hmac": "HMAC-SHA-256 with a secret that is not in the data directory",
+            },
+            "found": intent.found,
+            "done": intent.done,
+            "overrides": intent.overrides,
+            "claims": claims,
+            "not_certified": refused,
+            "written_since": since[:MAX_LISTED],
+            "lost_tombstones": self._lost_tombstones(intent, report),
+            "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
+            "elsewhere_not_listed": sum(report.unlisted.values()),
+            "segments": {
+                "before": intent.before,
+                "before_root": certificates.merkle_root(intent.before),
+                "after": after,
+                "after_root": certificates.merkle_root(after),
+            },
+            "configuration": {name: self._configuration(name) for name in intent.topics},
+            "coverage": {
+                **report.coverage(subject.topics),
+                "values_searched_for": sum(1 for one in subject.needles if one.kind == "value"),
+                "values_not_searched_for": subject.needles.left_out,
+                "least_bytes_of_a_searched_value": MIN_BYTES,
+            },
+            "next": None if due_ms is None or state != VALUES_GONE else {"state": KEY_GONE, "due_ms": due_ms},
+            "not_covered": not_covered,
+        }
+
+    def _lost_tombstones(self, intent: Intent, report: ScanReport) -> list[dict[str, Any]]:
+        """Return where a tombstone went before its horizon without anybody having wanted that: consumers may have missed it."""
+        ends, lost = claim_ends(intent), []
+        for step in intent.done:
+            partition: TopicPartition = (step["topic"], step["partition"])
+            log = self._log(partition)
+            if log is None or "tombstone_offset" not in step or "removed_before_horizon" in step:
+                continue
+            is_early = self._env.clock.now_ms() < intent.requested_ms + log.config.delete_retention_ms
+            is_read = not report.problems(partition)
+            end = ends.get(partition, 0)
+            # A later write of the key supersedes the tombstone, which then goes as any old record does.
+            is_superseded = bool(report.written_since(partition, end))
+            if is_early and is_read and not is_superseded and not report.tombstones(partition, end):
+                lost.append({"topic": partition[0], "partition": partition[1]})
+        return lost

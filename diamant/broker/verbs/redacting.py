@@ -1,0 +1,357 @@
+"""Remove the records of a topic that match, and certify it: `broker.redact(topic, where=..., reason=...)`.
+
+    redaction = await broker.redact("orders", where='value.customer.email == "ada@example.com"', reason="GDPR Art. 17")
+    redaction.state, redaction.removed, redaction.certificate
+
+For topics where a tombstone removes nothing, and for personal data inside values and headers. What happens:
+
+    locating    every record of every partition is judged, with cleaning paused; nothing is changed yet
+    rewriting   the segments that hold such records are written without them and swapped in, as after a round of the cleaner;
+                an active one is rolled first. From here on there is an intent, and whatever stops the broker, it goes on
+    scanning    what waits to be deleted is deleted at once, and everything is read again: the certificate
+
+A redaction is about the records that were there when it was asked for. Those at or above the last stable offset belong to open
+transactions, or lie behind one: they stay, and if any of them match the answer is `not-certified`; it goes on by itself.
+
+Bounds: those of `undertakings`, `redaction_locate` and `redaction_where`. No text of an error and no line of the log holds what
+was looked for, or a key or a value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from diamant.broker.verbs.calling import on_loop
+from diamant.broker.verbs.errors import BadArgument, NotPossible
+from diamant.broker.verbs.progress import Progress
+from diamant.broker.verbs.redaction import RedactFailed, Redaction, Work, add_found
+from diamant.broker.verbs.redaction_certificates import RedactionCertificates
+from diamant.broker.verbs.undertakings import ID_BYTES, RETRY_MS
+from diamant.cleaner.evidence.locate import take_sample
+from diamant.cleaner.evidence.needles import MAX_NEEDLES, Needle, Needles
+from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
+from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.cleaner.redaction_evidence import (
+    WHERE,
+    Redacted,
+)
+from diamant.cleaner.redaction_intent import (
+    LOCATING,
+    REWRITING,
+    REWRITTEN,
+    RedactionIntent,
+    read_redaction,
+    redaction_ids,
+    write_redaction,
+)
+from diamant.cleaner.redaction_locate import Located, Segment, TooManyMatches, locate_records
+from diamant.cleaner.redaction_rewrite import RedactionPlan, SegmentRedaction, write_redacted
+from diamant.cleaner.redaction_where import Where, WhereError, parse_where
+from diamant.cleaner.runner import wait_in_spite_of_cancelling
+from diamant.cleaner.segment_facts import facts_path
+from diamant.storage import names
+from diamant.storage.checkpoints import TopicPartition
+from diamant.storage.clock import SystemClock
+from diamant.storage.log import Log
+from diamant.storage.replace import Replacement
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["RedactFailed", "Redaction", "Redactions"]
+
+T = TypeVar("T")
+
+
+class Redactions(RedactionCertificates):
+    """All redactions of one broker; made with the first one, or at a start that finds one unfinished."""
+
+    failure = RedactFailed
+
+    # -- any loop --------------------------------------------------------------------------------------------------------
+
+    async def redact(
+        self,
+        topic: str,
+        *,
+        where: str,
+        reason: str,
+        reference: str = "",
+        yes_all: bool = False,
+        timeout_ms: int | None = None,
+        progress: Progress | None = None,
+    ) -> Redaction:
+        """Remove the records that match; see `Broker.redact`."""
+        return await on_loop(
+            self._loop,
+            lambda: self._redact(topic, where, reason, reference, yes_all, timeout_ms, progress or Progress()),
+        )
+
+    # -- the loop thread -------------------------------------------------------------------------------------------------
+
+    def _unfinished_ids(self) -> list[str]:
+        return redaction_ids(self._env, self._directory)
+
+    def _read_due_ms(self, intent_id: str, key: SigningKey) -> tuple[int | None, str]:
+        intent = read_redaction(self._env, self._directory, intent_id, key)
+        return intent.due_ms, intent.phase
+
+    async def _resume(self, intent_id: str) -> Redaction:
+        key = await self._key()
+        intent = await asyncio.to_thread(read_redaction, self._env, self._directory, intent_id, key)
+        if intent.topic not in self._broker.topics.by_name:
+            # Its partitions are set aside or gone; the scan tells what is left of them.
+            logger.warning("redaction %s: topic %s was deleted meanwhile", intent_id, intent.topic)
+        return await self._run(intent, parse_where(intent.where), key, Progress())
+
+    async def _redact(
+        self,
+        topic: str,
+        where_text: str,
+        reason: str,
+        reference: str,
+        yes_all: bool,
+        timeout_ms: int | None,
+        progress: Progress,
+    ) -> Redaction:
+        try:
+            where = parse_where(where_text)
+        except WhereError as error:
+            raise BadArgument(str(error)) from None
+        self._check_reason(reason, reference)
+        self._user_topic(topic)
+        self._check_room()
+        self._calls += 1
+        try:
+            signing_key = await self._usable_key()
+            intent = RedactionIntent(
+                id=os.urandom(ID_BYTES).hex(),
+                phase=LOCATING,
+                topic=topic,
+                where=where_text,
+                reason=reason,
+                reference=reference,
+                requested_ms=self._env.clock.now_ms(),
+                is_all_agreed=yes_all,
+            )
+            for _, index in self._partitions_of([topic]):
+                log = self._log((topic, index))
+                if log is not None:
+                    intent.ends[str(index)] = log.log_end_offset
+            return await self._called(intent.id, timeout_ms, lambda: self._run(intent, where, signing_key, progress))
+        finally:
+            self._calls -= 1
+
+    # -- a run -----------------------------------------------------------------------------------------------------------
+
+    async def _run(self, intent: RedactionIntent, where: Where, key: SigningKey, progress: Progress) -> Redaction:
+        async with self._turn(intent.id):
+            intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
+            intent.runs += 1
+            subject = self._subject(intent, where, key)
+            partitions = self._partitions_of([intent.topic])
+            async with self._paused(partitions):
+                works = await self._locate(intent, subject, partitions, progress)
+                await self._begin(intent, subject, works, key)
+                await self._rewrite(works, progress)
+            removed = await asyncio.to_thread(self._remove_doomed, [intent.topic], partitions)
+            self._note_done(intent, works, removed)
+            intent.phase = REWRITTEN
+            await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
+            return await self._certify(intent, subject, works, key, progress)
+
+    def _subject(self, intent: RedactionIntent, where: Where, key: SigningKey) -> Redacted:
+        needles = Needles(key.secret)
+        for fields in intent.needles:
+            needles.add_needle(Needle.from_fields(fields))
+        needles.left_out = intent.left_out
+        return Redacted(where, intent.topic, needles)
+
+    @asynccontextmanager
+    async def _paused(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[None]:
+        """Nobody else writes segments of these partitions anew meanwhile."""
+        service = await self._broker.cleaning.service()
+        paused = []
+        try:
+            for partition in partitions:
+                await service.abort_and_pause(partition)
+                paused.append(partition)
+            yield
+        finally:
+            for partition in paused:
+                service.resume(partition)
+
+    async def _locate(
+        self,
+        intent: RedactionIntent,
+        subject: Redacted,
+        partitions: Sequence[TopicPartition],
+        progress: Progress,
+    ) -> list[Work]:
+        logs = [log for partition in partitions if (log := self._log(partition)) is not None and not log.is_deleted]
+        progress.begin("locating the records", sum(log.size for log in logs), "bytes")
+        sample = await asyncio.to_thread(take_sample, self._env, self._directory, partitions)
+        for text in subject.where.needles:
+            subject.needles.add(WHERE, text, sample)
+
+        def note_value(value: bytes) -> None:
+            # Those beyond are not even looked at: choosing what to search for takes longer than anything else here.
+            if len(subject.needles) < MAX_NEEDLES:
+                subject.needles.add(VALUE_NEEDLE, value, sample)
+            else:
+                subject.needles.left_out += 1
+
+        works = []
+        for log in logs:
+            index = str(log.partition)
+            if intent.phase != REWRITING:
+                intent.stable[index] = min(log.last_stable_offset, intent.ends.get(index, 0))
+            below = intent.stable.get(index, 0)
+            active = Segment(
+                log.active.base_offset, log.active.path, log.active.size, tuple(log.active.txn_index.all())
+            )
+            closed = list(log.segments[:-1])
+
+            def locate(
+                check: Callable[[], object],
+                log: Log = log,
+                below: int = below,
+                active: Segment = active,
+                closed: Any = closed,
+            ) -> Located:
+                segments = [
+                    Segment(one.base_offset, one.path, one.size, tuple(one.txn_index.all()))
+                    for one in closed
+                    if not one.is_deleted
+                ]
+                return locate_records(
+                    self._env,
+                    [*segments, active],
+                    subject.where,
+                    below,
+                    is_compacted=log.config.is_compacted,
+                    on_value=note_value,
+                    advance=progress.advance,
+                    check=check,
+                )
+
+            try:
+                located = await self._in_thread(locate)
+            except TooManyMatches as error:
+                raise NotPossible(f"{log.topic}-{log.partition}: {error}; nothing was changed there") from None
+            works.append(Work(log, located))
+        return works
+
+    async def _begin(self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], key: SigningKey) -> None:
+        """Have the intent on disk before anything is changed. NotPossible for what nobody can have meant."""
+        for work in works:
+            directory = names.partition_dir_name(work.log.topic, work.log.partition)
+            work.files = [f"{directory}/{base:020d}{names.LOG_SUFFIX}" for base in sorted(work.located.offsets)]
+        if intent.phase == LOCATING and not intent.is_all_agreed:
+            records = sum(work.located.records for work in works)
+            if records and records == sum(work.located.removed for work in works):
+                raise NotPossible(
+                    f"all {records} records of {intent.topic} match, so nothing was changed: say yes_all (--yes-all) if that is "
+                    "what is meant"
+                )
+        if intent.phase != REWRITING:
+            ends = self._ends()
+            known = {one["file"] for one in intent.before}
+            files = [name for work in works for name in work.files if name not in known]
+            intent.before += await asyncio.to_thread(self._digests, files, ends)
+            for work in works:
+                add_found(intent, work)
+        intent.needles = [needle.to_fields() for needle in subject.needles]
+        intent.left_out = subject.needles.left_out
+        intent.phase = REWRITING
+        await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
+        self._schedule(intent.id, self._env.clock.now_ms() + RETRY_MS)
+
+    # -- new segments ----------------------------------------------------------------------------------------------------
+
+    async def _rewrite(self, works: Sequence[Work], progress: Progress) -> None:
+        progress.begin("writing segments anew", sum(len(work.files) for work in works), "segments")
+        for work in works:
+            log = work.log
+            if not work.located.offsets or log.is_deleted:
+                continue
+            if log.active.base_offset in work.located.offsets:
+                log.roll()
+                work.was_rolled = True
+            plan = await self._plan(work)
+            for segment in plan.segments:
+                work.rewritten += await self._ended(self._replace(log, plan, segment))
+                progress.advance()
+
+    async def _ended(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for what was begun, even if the caller is cancelled: others might take up its files."""
+        task = self._loop.create_task(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await wait_in_spite_of_cancelling(task)
+            raise
+
+    async def _replace(self, log: Log, plan: RedactionPlan, segment: SegmentRedaction) -> bool:
+        """Put a segment without the records in the place of the one with them."""
+        base_offset = segment.base_offset
+        try:
+            output = await asyncio.to_thread(write_redacted, self._env, plan, segment)
+        except FileNotFoundError:
+            if log.segments[0].base_offset > base_offset:
+                return False  # Retention was quicker.
+            raise
+        if output is None:
+            return False
+        replacement = Replacement(
+            log, base_offset, output.source_base_offsets, source_sizes=[segment.size], size=output.size
+        )
+        try:
+            await asyncio.to_thread(replacement.prepare)
+        except BaseException:
+            replacement.abandon()
+            raise
+        replacement.swap()
+        await asyncio.to_thread(self._settle, replacement, facts_path(log.path, base_offset))
+        return True
+
+    async def _plan(self, work: Work) -> RedactionPlan:
+        log = work.log
+        closed = {segment.base_offset: segment for segment in log.segments[:-1] if not segment.is_deleted}
+        found = [(closed[base], work.located.offsets[base]) for base in sorted(work.located.offsets) if base in closed]
+        return RedactionPlan(
+            directory=log.path,
+            segments=await asyncio.to_thread(
+                lambda: tuple(
+                    SegmentRedaction(segment.base_offset, segment.size, tuple(segment.txn_index.all()), offsets)
+                    for segment, offsets in found
+                )
+            ),
+            index_interval_bytes=log.config.index_interval_bytes,
+            segment_index_bytes=log.config.segment_index_bytes,
+        )
+
+    def _settle(self, replacement: Replacement, facts: str) -> None:
+        # What is known of the old segment, its filter of keys among it, is not true of the new one.
+        self._env.remove(facts, missing_ok=True)
+        replacement.finish()
+
+    def _note_done(
+        self, intent: RedactionIntent, works: Sequence[Work], files_removed: Mapping[TopicPartition, int]
+    ) -> None:
+        steps = {(one["topic"], one["partition"]): one for one in intent.done}
+        for work in works:
+            partition = (work.log.topic, work.log.partition)
+            if not work.rewritten and partition not in steps:
+                continue
+            step = steps.get(partition)
+            if step is None:
+                step = {"topic": partition[0], "partition": partition[1], "segments_rewritten": 0, "was_rolled": False}
+                intent.done.append(step)
+            step["segments_rewritten"] += work.rewritten
+            step["was_rolled"] |= work.was_rolled
+            step["files_removed_at_once"] = step.get("files_removed_at_once", 0) + files_removed.get(partition, 0)

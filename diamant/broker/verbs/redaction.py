@@ -1,0 +1,101 @@
+"""What a redaction is while it is under way, and what comes of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from diamant.broker.verbs.errors import VerbError
+from diamant.cleaner.redaction_intent import RedactionIntent
+from diamant.cleaner.redaction_locate import Located
+from diamant.storage import names
+from diamant.storage.log import Log
+
+NOT_CERTIFIED = "not-certified"
+
+MAX_RANGES = 10_000
+"""Runs of offsets that a certificate lists, of all partitions."""
+MAX_OFFSETS = 100
+"""Offsets that it lists one by one, of a partition."""
+
+
+class RedactFailed(VerbError):
+    """The redaction could not go on; its intent stays, and it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """What came of a call."""
+
+    id: str
+    state: str
+    """`records-gone` or `not-certified`: that of the certificate."""
+    removed: int
+    """Records, older values on compacted topics included."""
+    certificate: dict[str, Any]
+    certificate_path: str
+    public_key: str
+    """PEM, to be pinned by whoever verifies."""
+    next_due_ms: int | None
+    """When it goes on by itself, if something is left; else None."""
+
+    def to_fields(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "state": self.state,
+            "removed": self.removed,
+            "next_due_ms": self.next_due_ms,
+            "certificate": self.certificate,
+            "certificate_path": self.certificate_path,
+            "public_key": self.public_key,
+        }
+
+
+@dataclass(slots=True)
+class Work:
+    """One partition of a redaction under way."""
+
+    log: Log
+    located: Located
+    rewritten: int = 0
+    """Segments."""
+    was_rolled: bool = False
+    files: list[str] = field(default_factory=list)
+    """Affected segments, relative to the data directory."""
+
+
+def add_found(intent: RedactionIntent, work: Work) -> None:
+    """Tell of the records that go from a partition where they are, and how many; besides what went in runs before."""
+    located, partition = work.located, work.log.partition
+    found = next((one for one in intent.found if one["partition"] == partition), None)
+    if found is None:
+        if not located.removed and not located.undecided:
+            return
+        found = {
+            "topic": work.log.topic,
+            "partition": partition,
+            "records": 0,
+            "matched": 0,
+            "superseded": 0,
+            "offsets": [],
+            "offset_ranges": [],
+            "offset_ranges_not_listed": 0,
+            "files": [],
+        }
+        intent.found.append(found)
+    ranges = [one for base in sorted(located.offsets) for one in located.offsets[base].ranges()]
+    for first, last in ranges:
+        found["offsets"] += range(first, min(last + 1, first + MAX_OFFSETS - len(found["offsets"])))
+    room = MAX_RANGES - sum(len(one["offset_ranges"]) for one in intent.found)
+    found["offset_ranges"] += [list(one) for one in ranges[:room]]
+    found["offset_ranges_not_listed"] += max(0, len(ranges) - room)
+    found["records"] += located.removed
+    found["matched"] += located.matched
+    found["superseded"] += located.superseded
+    found["undecided"], found["undecided_offsets"] = located.undecided, located.undecided_offsets
+    found["files"] = sorted({*found["files"], *work.files})
+
+
+def relative_path(log: Log, path: str) -> str:
+    return f"{names.partition_dir_name(log.topic, log.partition)}/{os.path.basename(path)}"

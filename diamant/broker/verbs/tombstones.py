@@ -1,0 +1,79 @@
+"""Tombstones of an erasure: written like any record, and taken away before their horizon where somebody wants that."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from diamant.broker.verbs.erasure import EraseFailed
+from diamant.cleaner.evidence.key_removal import write_without
+from diamant.cleaner.runner import wait_in_spite_of_cancelling
+from diamant.protocol.errors import KafkaError
+from diamant.protocol.records import Record, build_batch
+from diamant.storage.log import Log
+from diamant.storage.replace import Replacement
+from diamant.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+
+def write_tombstone(broker: Broker, log: Log, key: bytes) -> int:
+    """Append a tombstone and return its offset. On the loop thread. EraseFailed; OSError, as for a full disk."""
+    batch = build_batch([Record(0, broker.env.clock.now_ms(), key, None)])
+    try:
+        appended = log.append_as_leader(memoryview(batch))
+    except KafkaError as error:
+        raise EraseFailed(f"{log.topic}-{log.partition}: the tombstone cannot be written: {error}") from None
+    broker.log_changed(log)
+    return appended.base_offset
+
+
+async def remove_tombstones(broker: Broker, log: Log, key: bytes, end: int) -> None:
+    """Write the segments anew that have a tombstone of `key` below the offset `end`, without it. On the loop thread.
+
+    Nobody else cleans the partition meanwhile. A segment that was begun is ended even if the caller is cancelled.
+    """
+    service = await broker.cleaning.service()
+    partition = (log.topic, log.partition)
+    await service.abort_and_pause(partition)
+    try:
+        if log.active.base_offset < end:
+            log.roll()
+        for segment in list(log.segments[:-1]):
+            if not segment.is_deleted and segment.base_offset < end:
+                task = asyncio.get_running_loop().create_task(_rewrite(broker, log, segment, key, end))
+                try:
+                    await asyncio.shield(task)
+                except asyncio.CancelledError:
+                    await wait_in_spite_of_cancelling(task)
+                    raise
+    finally:
+        service.resume(partition)
+
+
+async def _rewrite(broker: Broker, log: Log, segment: Segment, key: bytes, end: int) -> None:
+    aborted = await asyncio.to_thread(segment.txn_index.all)
+    output = await asyncio.to_thread(
+        write_without,
+        broker.env,
+        log.path,
+        segment.base_offset,
+        segment.size,
+        aborted,
+        lambda record: record.key == key and record.value is None and record.offset < end,
+        index_interval_bytes=log.config.index_interval_bytes,
+        segment_index_bytes=log.config.segment_index_bytes,
+    )
+    if output is None:
+        return
+    replacement = Replacement(
+        log, output.base_offset, (output.base_offset,), source_sizes=[segment.size], size=output.size
+    )
+    try:
+        await asyncio.to_thread(replacement.prepare)
+    except BaseException:
+        replacement.abandon()
+        raise
+    replacement.swap()
+    await asyncio.to_thread(replacement.finish)

@@ -1,0 +1,97 @@
+"""The compiled search of a file of batches: where nothing is to be found at the speed of memory, else plainly.
+
+Memory: that of `chunk_reader`, and what a chunk decompresses to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diamant.cleaner import record_kernels as fields
+from diamant.cleaner.chunk_reader import ChunkReader, Rows
+from diamant.cleaner.evidence import search_kernels as kernels
+from diamant.cleaner.evidence.census import add_to, codec_name
+from diamant.cleaner.evidence.needles import Windows
+from diamant.cleaner.evidence.record_search import (
+    MAX_BATCH_BYTES,
+    BatchBytes,
+    FileSearch,
+    batch_header,
+    search_plain,
+)
+from diamant.cleaner.unpacker import Unpacker
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage.env import File
+from diamant.storage.errors import CorruptLog
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class CompiledSearch:
+    """Buffers of one thread. Importing this loads numba, and compiles what is in no cache with the first search."""
+
+    def __init__(self) -> None:
+        self._reader = ChunkReader()
+        self._unpacker = Unpacker()
+
+    def search(self, search: FileSearch, file: File, end: int, position: int = 0) -> None:
+        """Search a file of batches from byte `position`, where one begins, up to `end`; the subject has a `walked_key`."""
+        walked = search.subject.walked_key(search.topic)
+        assert walked is not None
+        key = np.frombuffer(walked or b"\0", np.uint8)[: len(walked)]
+        windows = search.subject.needles.windows
+        amounts = np.zeros((fields.CODEC_MASK + 1, 3), np.int64)
+        try:
+            for chunk in self._reader.chunks(file, position, end):
+                position = chunk.position
+                search.check()
+                self._search_chunk(search, chunk, key, windows, amounts)
+                position += chunk.size
+        except CorruptLog:
+            # From here on the plain search says what is wrong.
+            search_plain(search, file, end, position)
+        finally:
+            for codec in np.flatnonzero(amounts[:, 0]).tolist():
+                add_to(search.amounts, codec_name(2, codec), *amounts[codec].tolist())
+
+    def _search_chunk(
+        self,
+        search: FileSearch,
+        chunk: Rows,
+        key: NDArray[np.uint8],
+        windows: Windows,
+        amounts: NDArray[np.int64],
+    ) -> None:
+        rows, count = chunk.rows, chunk.count
+        attributes = rows[fields.ATTRIBUTES, :count]
+        is_plain = (rows[fields.MAGIC, :count] == 2) & (attributes & fields.CONTROL == 0)
+        rows[fields.STEP, :count] = np.where(is_plain, kernels.SEARCH, kernels.LOOK_AGAIN)
+        packed = is_plain & (attributes & fields.CODEC_MASK != 0) & (rows[fields.RECORD_COUNT, :count] != 0)
+        self._unpacker.clear()
+        data: Any = chunk.data.data
+        for row in np.flatnonzero(packed).tolist():
+            payload = data[rows[fields.PAYLOAD_START, row] : rows[fields.PAYLOAD_END, row]]
+            try:
+                place = self._unpacker.unpack(int(attributes[row]) & fields.CODEC_MASK, payload, MAX_BATCH_BYTES)
+            except CorruptBatch:
+                rows[fields.STEP, row] = kernels.LOOK_AGAIN
+                continue
+            rows[fields.IS_UNPACKED, row] = 1
+            rows[fields.PAYLOAD_START, row], rows[fields.PAYLOAD_END, row] = place
+        records = kernels.search_rows(chunk.data, self._unpacker.buffer, rows, count, key, *windows, amounts)
+        again = np.flatnonzero(rows[fields.STEP, :count] != kernels.CLEAN).tolist()
+        search.counts.batches += count - len(again)
+        search.counts.compiled_batches += count - len(again)
+        search.counts.records += records
+        search.counts.decompressed_bytes += self._unpacker.at
+        for row in again:
+            at, size = int(rows[fields.POSITION, row]), int(rows[fields.SIZE, row])
+            batch = bytes(data[at : at + size])
+            try:
+                search.look_at(BatchBytes(chunk.position + at, batch_header(batch, 0), batch, 0))
+            except CorruptBatch as error:
+                search.fail(chunk.position + at, error.reason)
+                search.find_raw(batch, chunk.position + at)

@@ -1,0 +1,137 @@
+"""What a certifying scan has read and found, and what that makes of each partition.
+
+    inconclusive     something in it cannot be read, bytes of a value lie outside of its records, or the scan cannot account
+                     for everything that there is (`coverage`)
+    values-present   there is a record of the key that has a value, below the partition's claim
+    values-gone      there is none; a tombstone still names the key
+    key-gone         neither
+
+A claim ends at an offset: what was written from there on is named, and claims nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from diamant.cleaner.evidence.coverage import FileRow, ledger, totals
+from diamant.cleaner.evidence.record_search import (
+    MAX_LISTED,
+    RAW,
+    SAME_BYTES,
+    SAME_KEY,
+    TOMBSTONE,
+    VALUE,
+    Counts,
+    Finding,
+    Unreadable,
+)
+from diamant.storage import names
+from diamant.storage.checkpoints import TopicPartition
+
+INCONCLUSIVE = "inconclusive"
+VALUES_PRESENT = "values-present"
+VALUES_GONE = "values-gone"
+KEY_GONE = "key-gone"
+
+
+@dataclass(slots=True)
+class ScanReport:
+    """What was read and found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    unlisted: dict[str, int] = field(default_factory=dict)
+    unlisted_values: dict[TopicPartition, int] = field(default_factory=dict)
+    """Records of the key beyond those that are listed, by partition: where they are nobody knows."""
+    unreadable: list[Unreadable] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    rows: list[FileRow] = field(default_factory=list)
+    """What was read of each file that was there in the end; about 1 KB each."""
+    files_listed: int = 0
+    """The files that were there in the end, by a count of their own."""
+    unaccounted: list[Unreadable] = field(default_factory=list)
+    """What the scan passed over, wherever it is: then nothing is certain."""
+    vanished: int = 0
+    """Files that were listed and gone when their turn came; what replaced them was scanned."""
+    later: int = 0
+    """Segments that were begun after the recorded end."""
+    engine: str = "plain"
+    seconds: float = 0.0
+    partitions: set[TopicPartition] = field(default_factory=set)
+    """Those of the erasure's topics of which files were scanned."""
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """What was read of files in a second, as they lie on the disk."""
+        return self.counts.bytes / 1e9 / self.seconds if self.seconds else 0.0
+
+    def of(self, partition: TopicPartition) -> list[Finding]:
+        """Return what was found in a partition's directories."""
+        return [one for one in self.findings if (one.topic, one.partition) == partition]
+
+    def problems(self, partition: TopicPartition) -> list[Unreadable]:
+        """Return what could not be read of a partition, and what the scan cannot account for anywhere."""
+        return [one for one in self.unreadable if (one.topic, one.partition) == partition] + self.unaccounted
+
+    def state(self, partition: TopicPartition, claim_end: int, key_digest: str) -> str:
+        """Return what a partition is, for offsets below `claim_end`. Directories set aside count whole."""
+        found = self.of(partition)
+        live = names.partition_dir_name(*partition) + "/"
+        claimed = [
+            one for one in found if one.offset is None or one.offset < claim_end or not one.file.startswith(live)
+        ]
+        raw = [one for one in claimed if one.what == RAW]
+        if self.problems(partition) or any(one.digest != key_digest for one in raw):
+            return INCONCLUSIVE
+        if any(one.what == VALUE for one in claimed) or self.unlisted_values.get(partition):
+            return VALUES_PRESENT
+        if any(one.what == TOMBSTONE for one in claimed):
+            return VALUES_GONE
+        return INCONCLUSIVE if raw else KEY_GONE
+
+    def written_since(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
+        """Return the records of the key with a value at `claim_end` and above, ascending."""
+        live = names.partition_dir_name(*partition) + "/"
+        found = [
+            one
+            for one in self.of(partition)
+            if one.what == VALUE and one.offset is not None and one.offset >= claim_end and one.file.startswith(live)
+        ]
+        return sorted(found, key=lambda one: one.offset or 0)
+
+    def tombstones(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
+        """Return the tombstones of the key below `claim_end`."""
+        return [
+            one
+            for one in self.of(partition)
+            if one.what == TOMBSTONE and one.offset is not None and one.offset < claim_end
+        ]
+
+    @property
+    def elsewhere(self) -> list[Finding]:
+        """Return the same key in other topics, and the same bytes under other keys."""
+        return [one for one in self.findings if one.what in (SAME_KEY, SAME_BYTES)]
+
+    @property
+    def astray(self) -> list[Finding]:
+        """Return bytes found in files that belong to no partition."""
+        return [one for one in self.findings if one.what == RAW and one.topic is None]
+
+    def coverage(self, topics: frozenset[str] = frozenset()) -> dict[str, Any]:
+        """Return what was read, for a certificate about some topics."""
+        sorts: dict[str, int] = {}
+        for row in self.rows:
+            sorts[row.sort] = sorts.get(row.sort, 0) + 1
+        return {
+            **totals(self.rows),
+            "files_by_sort": dict(sorted(sorts.items())),
+            "files_listed": self.files_listed,
+            "not_read": [one.to_fields() for one in self.unaccounted[:MAX_LISTED]],
+            "decompressed_bytes": self.counts.decompressed_bytes,
+            "files_gone_meanwhile": self.vanished,
+            "segments_after_the_recorded_end": self.later,
+            "engine": self.engine,
+            "duration_ms": round(self.seconds * 1000),
+            "unreadable": [one.to_fields() for one in self.unreadable[:MAX_LISTED]],
+            "ledger": ledger(self.rows, topics),
+        }

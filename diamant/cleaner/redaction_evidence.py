@@ -1,0 +1,161 @@
+"""What a certificate of a redaction claims, from the same scan as that of an erasure; and checking the claims later.
+
+A record is decided by `where` itself: in every file of the topic's partitions, whatever its name or state, each record is judged
+once more. `where` stands in the certificate as a digest and as its shape, with what was compared with left out.
+
+    records-gone       no record below the offset where the claim ends is one that `where` means
+    records-present    there is one
+    inconclusive       something cannot be read, or bytes of a removed value lie outside of records
+
+Beyond that the bytes of the removed values, and the texts that `where` compares with, are searched for everywhere (12 bytes and
+more): the same bytes in other records are listed. On compacted topics the older values that went along are not meant by
+`where`; of those only this search can say something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from diamant.cleaner.evidence.needles import Needles, keyed_digest
+from diamant.cleaner.evidence.record_search import RAW, TOMBSTONE, VALUE, Finding, Subject
+from diamant.cleaner.evidence.scan import INCONCLUSIVE, Advance, LogEnd, ScanReport, scan_directory
+from diamant.cleaner.evidence.verification import BROKEN, CANNOT_TELL, HOLDS, RECORDS_GONE, Verification
+from diamant.cleaner.redaction_where import YES, Where
+from diamant.protocol.records import Record
+from diamant.storage import names
+from diamant.storage.checkpoints import TopicPartition
+from diamant.storage.env import Env
+
+RECORDS_PRESENT = "records-present"
+NOT_STABLE = "not-stable-yet"
+"""Of the offsets from the last stable one on, where records match: they cannot go before their transactions are over."""
+
+WHERE = "where"
+"""The kind of a needle that is a text or bytes of `where`."""
+
+NOT_COVERED = (
+    "Copies outside of this data directory: mirrors, backups, snapshots of disks.",
+    "What consumers have stored: their databases, files, caches and logs. Nothing tells them that records were removed.",
+    "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten.",
+    "Records that were written at or above the offsets where the claims end.",
+    "Records that the description does not match, whatever they say: the same facts in other fields, in other words, in values "
+    "that are not JSON (a path of fields finds nothing in them), or in other topics. Where the same bytes were seen is listed.",
+    "What stays of a batch of which every record went: offsets, times and the producer's number and sequence.",
+)
+
+
+class Redacted(Subject):
+    """What the certifying scan looks for: records of one topic that `where` means, and needles everywhere."""
+
+    __slots__ = ("where",)
+    judges_bytes: ClassVar[bool] = True
+
+    def __init__(self, where: Where, topic: str, needles: Needles) -> None:
+        super().__init__(None, frozenset([topic]), needles)
+        self.where = where
+
+    def is_meant(self, record: Record, topic: str | None) -> bool:
+        return topic in self.topics and self.where.judge(record) == YES
+
+    def may_be_in(self, payload: bytes, topic: str | None) -> bool:
+        # Where the bytes are not that are looked for no record is meant, whatever the records are.
+        return topic not in self.topics or self.where.may_be_in(payload)
+
+    def walked_key(self, topic: str | None) -> bytes | None:
+        # Elsewhere only needles count; records with an empty key are looked at in vain.
+        return None if topic in self.topics else b""
+
+
+def state_of(report: ScanReport, partition: TopicPartition, claim_end: int) -> str:
+    """Return what a partition is, for offsets below `claim_end`. Directories set aside count whole.
+
+    Of a file with very many matching records the first ones are listed, which are those with the lowest offsets: if none of them
+    lies below the end, none does.
+    """
+    live = names.partition_dir_name(*partition) + "/"
+    claimed = {
+        one.what
+        for one in report.of(partition)
+        if one.offset is None or one.offset < claim_end or not one.file.startswith(live)
+    }
+    if report.problems(partition) or RAW in claimed:
+        return INCONCLUSIVE
+    return RECORDS_PRESENT if {VALUE, TOMBSTONE} & claimed else RECORDS_GONE
+
+
+def matching_from(report: ScanReport, partition: TopicPartition, first: int, end: int | None = None) -> list[Finding]:
+    """Return the records that `where` means from offset `first` on, and below `end`, ascending."""
+    live = names.partition_dir_name(*partition) + "/"
+    found = [
+        one
+        for one in report.of(partition)
+        if one.what in (VALUE, TOMBSTONE)
+        and one.offset is not None
+        and one.offset >= first
+        and (end is None or one.offset < end)
+        and one.file.startswith(live)
+    ]
+    return sorted(found, key=lambda one: one.offset or 0)
+
+
+def request_fields(where: Where, topic: str, secret: bytes) -> dict[str, Any]:
+    """Return what a certificate says of what was asked for."""
+    return {
+        "topics": [topic],
+        "where_shape": where.shape,
+        "where_hmac": keyed_digest(secret, where.canonical).hex(),
+        "hmac": "HMAC-SHA-256 with a secret that is not in the data directory",
+    }
+
+
+def check_redaction_claims(
+    certificate: Mapping[str, Any],
+    found: Verification,
+    env: Env,
+    directory: str,
+    where: Where | None,
+    secret: bytes | None,
+    ends: Mapping[TopicPartition, LogEnd],
+    advance: Advance | None,
+    check: Callable[[], object],
+) -> None:
+    """Scan everything for what a certificate says is gone, and put down what came of it; blocks."""
+    request = certificate["request"]
+    if where is None:
+        found.notes.append("What was looked for (where) was not given, so records were not looked at.")
+        return
+    if secret is not None and keyed_digest(secret, where.canonical).hex() != request["where_hmac"]:
+        found.notes.append("The where given is not that of the certificate (or the secret is another one).")
+        found.claims = [_claim(claim, CANNOT_TELL) for claim in certificate["claims"]]
+        return
+    if secret is None:
+        found.notes.append("Without the secret nobody can tell whether the where given is that of the certificate.")
+    needles = Needles(b"\0" * 32 if secret is None else secret)
+    for needle in where.needles:
+        needles.add(WHERE, needle)
+    subject = Redacted(where, str(request["topics"][0]), needles)
+    report = scan_directory(env, directory, subject, ends, advance=advance, check=check)
+    found.was_scanned = True
+    for claim in certificate["claims"]:
+        partition, end = (str(claim["topic"]), int(claim["partition"])), int(claim["below_offset"])
+        state = state_of(report, partition, end)
+        verdict = {RECORDS_GONE: HOLDS, RECORDS_PRESENT: BROKEN}.get(state, CANNOT_TELL)
+        since = len(matching_from(report, partition, end))
+        found.claims.append({**_claim(claim, verdict), "state_now": state, "written_since": since})
+    broken = sum(claim["verdict"] == BROKEN for claim in found.claims)
+    if broken:
+        found.notes.append(f"{broken} claims do not hold any more: there are records again that match.")
+    written = sum(claim["written_since"] for claim in found.claims)
+    if written:
+        found.notes.append(f"{written} records that match lie above the offsets that the claims cover.")
+
+
+def _claim(claim: Mapping[str, Any], verdict: str) -> dict[str, Any]:
+    return {
+        "topic": claim["topic"],
+        "partition": claim["partition"],
+        "below_offset": claim["below_offset"],
+        "verdict": verdict,
+        "written_since": 0,
+    }

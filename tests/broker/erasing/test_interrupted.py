@@ -1,0 +1,301 @@
+"""An erasure that is stopped at any point goes on at the next start; and it never holds a key longer than it must.
+
+A process that is killed leaves its files as they are at that moment. So a copy of the data directory is taken before each file
+of an erasure is renamed or removed, and before each swap of a segment, and a new broker is started on every copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.verbs import erasing
+from diamant.cleaner.evidence import certificate as certificates
+from diamant.cleaner.evidence import certificate_files
+from diamant.cleaner.evidence import intent as intents
+from diamant.cleaner.evidence.intent import CLOSING, PREFIX, Intent, read_intent
+from diamant.storage.clock import SettableClock
+from diamant.storage.env import RealEnv
+from tests import effort
+from tests.broker.erasing.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    RETRY_MS,
+    START_MS,
+    certificates_in,
+    check_claims,
+    config,
+    create,
+    data_of,
+    env_at,
+    erase,
+    fill,
+    move_to,
+    pinned,
+    wait_until,
+    write,
+)
+from tests.cleaner.evidence.naive_scanner import files_with, records_of_key
+
+
+class CopyingEnv(RealEnv):
+    """Real files; while `copies` is set, a copy of the data directory is taken before files get other names or go."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(SettableClock(START_MS))
+        self._directory = directory
+        self._lock = threading.Lock()
+        self.copies: Path | None = None
+        self.points: list[str] = []
+        """What comes next, by copy."""
+
+    def copy(self, what: str) -> None:
+        """Take one."""
+        if self.copies is not None:
+            shutil.copytree(self._directory, self.copies / str(len(self.points)) / "data")
+            self.points.append(what)
+
+    def rename(self, old: str, new: str) -> None:
+        with self._lock:
+            self.copy(f"rename to {Path(new).name}")
+            super().rename(old, new)
+
+    def remove(self, path: str, *, missing_ok: bool = False) -> None:
+        with self._lock:
+            if Path(path).exists():
+                self.copy(f"remove {Path(path).name}")
+            super().remove(path, missing_ok=missing_ok)
+
+
+async def copies_of_an_erasure(tmp_path: Path, *, is_now: bool) -> list[str]:
+    """Erase a key up to `key-gone`, with a copy at each point; return what the points are."""
+    env = CopyingEnv(tmp_path / "data")
+    async with Broker(config(tmp_path), env=env) as broker:
+        await create(broker)
+        write(broker, (KEY, PERSON), codec=4)
+        fill(broker, 8)
+        env.copies = tmp_path / "copies"
+        erasure = await erase(broker, is_now=is_now)
+        if not is_now:
+            assert erasure.state == "values-gone"
+            move_to(broker, START_MS + DAY_MS)
+            await wait_until(lambda: certificates_in(data_of(broker), "key-gone") != [])
+        env.copy("over")
+        env.copies = None
+    return env.points
+
+
+def traces(directory: Path) -> list[str]:
+    """What an erasure has in a data directory besides certificates."""
+    return [path.name for path in directory.glob("diamant-erasure-*") if path.suffix != ".json"]
+
+
+async def check_goes_on(tmp_path: Path, index: int) -> bool:
+    """Start a broker on a copy; whether an erasure went on, or had ended. If it had not begun nothing is left of it."""
+    directory = tmp_path / "copies" / str(index)
+    shutil.copytree(tmp_path / "keys", directory / "keys")
+    began = any(name.endswith((".intent", ".pending")) for name in traces(directory / "data"))
+    ended = certificates_in(directory / "data", "key-gone") != []
+    async with Broker(config(directory), env=env_at(START_MS + 1)) as broker:
+        if began:
+            for now_ms in (START_MS + 1, START_MS + DAY_MS + RETRY_MS, START_MS + 2 * DAY_MS):
+                move_to(broker, now_ms)
+                await wait_until(lambda: not broker.scheduler.is_due and not broker.erasures.is_at_work)
+        found = certificates_in(data_of(broker), "key-gone")
+        assert traces(data_of(broker)) == []
+        if not (began or ended):
+            assert (found, len(records_of_key(data_of(broker), "users", KEY))) == ([], 1)
+            return False
+        (path,) = found
+        certificate = certificates.parse(path.read_bytes())
+        check_claims(data_of(broker), certificate, KEY)
+        assert records_of_key(data_of(broker), "users", KEY) == []
+        assert files_with(data_of(broker), PERSON) == []
+        assert files_with(data_of(broker), KEY) == []
+        assert certificate["found"][0]["values"] == 1
+        verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+        assert verified.is_valid, verified.notes
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_now", [False, True])
+async def test_an_erasure_that_is_killed_at_any_point_ends_all_the_same(tmp_path: Path, *, is_now: bool) -> None:
+    """From the moment its intent is there: with values and key gone, a certificate that verifies, and no trace of it."""
+    points = await copies_of_an_erasure(tmp_path, is_now=is_now)
+    names = " ".join(points)
+    for expected in (
+        ".intent",
+        ".log.deleted",
+        ".values-gone.json",
+        ".key-gone.json.pending",
+        ".key-gone.json",
+        "over",
+    ):
+        assert expected in names
+    went_on = []
+    # Swaps of segments, which are stopped at every point in the tests of the cleaner, are sampled.
+    chosen = [index for index, what in enumerate(points) if "erasure" in what or what == "over" or index % 4 == 0]
+    chosen = list(effort.some(chosen, every=4))
+    for index in chosen:
+        print(f"killed before: {points[index]}")
+        went_on.append(await check_goes_on(tmp_path, index))
+    began = next(index for index, what in enumerate(points) if what.endswith(".intent"))
+    assert went_on == [index > began for index in chosen]
+
+
+async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The intent that stays has digests only; the certificate cannot be seen before the intent has gone."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    signing_key = await broker.erasures._key()
+    seen: list[Intent] = []
+    real_scan, real_remove = erasing.Erasures._scan, intents.remove_intent
+
+    async def scan(self: Any, *arguments: Any) -> Any:
+        (path,) = data_of(broker).glob("*.intent")
+        name = path.name.removeprefix(PREFIX).removesuffix(".intent")
+        seen.append(read_intent(broker.env, str(data_of(broker)), name, signing_key))
+        return await real_scan(self, *arguments)
+
+    def remove_intent(*arguments: Any) -> None:
+        assert certificates_in(data_of(broker), "key-gone") == []
+        real_remove(*arguments)
+
+    monkeypatch.setattr(erasing.Erasures, "_scan", scan)
+    monkeypatch.setattr(certificate_files, "remove_intent", remove_intent)
+    erasure = await erase(broker, is_now=True)
+    assert erasure.state == "key-gone"
+    first, last = seen
+    assert (first.key, last.key, last.needles, last.phase) == (KEY, b"", [], CLOSING)
+    assert bytes.fromhex(last.key_digest) == bytes.fromhex(erasure.certificate["request"]["key_hmac"])
+    assert KEY not in last.to_bytes()
+    assert KEY.hex().encode() not in last.to_bytes()
+    assert erasure.certificate["coverage"]["values_searched_for"] == 1
+
+
+async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_path: Path) -> None:
+    """Stopped after the key was given up: records are recognised by the digest, values are not searched for again."""
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await create(broker)
+        write(broker, (KEY, PERSON))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(erasing.Erasures, "_certify_key", stopped)
+            with pytest.raises(erasing.EraseFailed):
+                await erase(broker, is_now=True)
+        (path,) = data_of(broker).glob("*.intent")
+        assert KEY not in path.read_bytes()
+    async with Broker(config(tmp_path), env=env_at(START_MS + RETRY_MS)) as broker:
+        await wait_until(lambda: certificates_in(data_of(broker), "key-gone") != [])
+        certificate = certificates.parse(certificates_in(data_of(broker), "key-gone")[0].read_bytes())
+        assert certificate["coverage"]["values_searched_for"] == 0
+        assert "by its digest only" in certificate["not_covered"][-1]
+        assert (certificate["request"]["key_bytes"], traces(data_of(broker))) == (len(KEY), [])
+
+
+async def stopped(*_arguments: Any, **_options: Any) -> None:
+    """End an erasure where it is."""
+    raise erasing.EraseFailed("stopped here")
+
+
+async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again, and for that the intent has the key again."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    log = data_of(broker) / "users-0" / "00000000000000000000.log"
+    old = log.read_bytes()
+    real = erasing.Erasures._certify_key
+
+    async def certify(self: Any, *arguments: Any) -> Any:
+        log.with_suffix(".log.swap").write_bytes(old)
+        return await real(self, *arguments)
+
+    monkeypatch.setattr(erasing.Erasures, "_certify_key", certify)
+    erasure = await erase(broker, is_now=True)
+    assert (erasure.state, erasure.next_due_ms) == ("not-certified", START_MS + RETRY_MS)
+    assert [one["id"] for one in broker.erasures.unfinished()] == [erasure.id]
+    monkeypatch.undo()
+    log.with_suffix(".log.swap").unlink()
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(lambda: certificates_in(data_of(broker), "key-gone") != [])
+    assert traces(data_of(broker)) == []
+
+
+async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While somebody is at it, it is not due, however late it is."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    real, tries = erasing.Erasures._carry_out, []
+
+    async def carry_out(self: Any, *arguments: Any, **options: Any) -> Any:
+        tries.append(arguments)
+        move_to(broker, START_MS + 10 * RETRY_MS)
+        return await real(self, *arguments, **options)
+
+    monkeypatch.setattr(erasing.Erasures, "_carry_out", carry_out)
+    assert (await erase(broker)).state == "values-gone"
+    await wait_until(lambda: not broker.scheduler.is_due)
+    assert (len(tries), broker.erasures.is_at_work) == (1, False)
+    assert len(records_of_key(data_of(broker), "users", KEY)) == 1
+
+
+async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path) -> None:
+    """Nothing was changed by then, and whoever asked got no answer."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "diamant-erasure-abc.intent.tmp").write_bytes(b"x")
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        assert traces(data_of(broker)) == []
+        assert not broker.erasures.unfinished()
+
+
+@pytest.mark.parametrize("where", ["_write_tombstones", "_remove_values", "_certify_values"])
+async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever phase it was. The intent is for its owner only, and tells nothing without the secret."""
+
+    async def interrupted(*_arguments: Any, **_options: Any) -> None:
+        raise erasing.EraseFailed("stopped here")
+
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await create(broker)
+        write(broker, (KEY, PERSON))
+        fill(broker)
+        with monkeypatch.context() as patched:
+            patched.setattr(erasing.Erasures, where, interrupted)
+            with pytest.raises(erasing.EraseFailed):
+                await erase(broker)
+        (intent,) = data_of(broker).glob("*.intent")
+        assert stat.S_IMODE(intent.stat().st_mode) == 0o600
+        assert KEY not in intent.read_bytes()
+    async with Broker(config(tmp_path), env=env_at(START_MS + 1)) as broker:
+        await wait_until(lambda: list(data_of(broker).glob("*.values-gone.json")) != [])
+        (path,) = data_of(broker).glob("*.values-gone.json")
+        certificate = certificates.parse(path.read_bytes())
+        assert certificate["found"][0]["values"] == 1
+        assert files_with(data_of(broker), PERSON) == []
+        check_claims(data_of(broker), certificate, KEY)
+
+
+async def test_an_intent_that_cannot_be_read_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The broker starts, and says that an erasure is unfinished."""
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
+    with caplog.at_level(logging.ERROR):
+        async with Broker(config(tmp_path), env=env_at()):
+            pass
+    assert "erasure abc is unfinished" in caplog.text

@@ -1,0 +1,273 @@
+"""A scan that leaves something out, a cleaner that does not do what it should: the erasure itself notices."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.verbs import erasing, erasure_steps
+from diamant.cleaner import policy
+from diamant.cleaner.evidence import certificate as certificates
+from diamant.cleaner.evidence import locate, places, record_search, scan
+from diamant.cleaner.evidence.signing_key import SigningKey
+from tests.broker.erasing.cases import (
+    KEY,
+    PERSON,
+    certificates_in,
+    check_claims,
+    create,
+    data_of,
+    erase,
+    fill,
+    pinned,
+    write,
+)
+from tests.cleaner.evidence.naive_scanner import records_of_key
+
+
+def has_values(broker: Broker) -> bool:
+    """What the independent scanner says."""
+    return any(one.value is not None for one in records_of_key(data_of(broker), "users", KEY))
+
+
+def not_read(certificate: dict[str, Any]) -> list[str]:
+    """The files that the scan could not account for."""
+    return [one["file"].rpartition("/")[2] for one in certificate["coverage"]["not_read"]]
+
+
+# -- the scan ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_scan_that_skips_deleted_files_certifies_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is there by another listing, and nobody has read it."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    monkeypatch.setattr(erasing.Erasures, "_remove_doomed", lambda *_: {})
+    real = places.list_places
+
+    def without_deleted(*arguments: Any) -> Iterator[places.Place]:
+        return (one for one in real(*arguments) if not one.name.endswith(".deleted"))
+
+    monkeypatch.setattr(scan, "list_places", without_deleted)
+    erasure = await erase(broker)
+    assert has_values(broker), "the sabotage must show"
+    assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
+    assert any(name.endswith(".log.deleted") for name in not_read(erasure.certificate))
+    assert erasure.certificate["not_certified"][0]["state"] == "inconclusive"
+    check_claims(data_of(broker), erasure.certificate, KEY)
+
+
+async def test_a_scan_that_skips_a_codec_certifies_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The headers declare batches and records that nobody has looked at."""
+    await create(broker)
+    write(broker, (KEY, PERSON), codec=4)
+    fill(broker)
+    monkeypatch.setattr(erasing.Erasures, "_write_tombstone", lambda *_: 0)
+    real = record_search.FileSearch.look_at
+    monkeypatch.setattr(
+        record_search.FileSearch, "look_at", lambda self, batch: batch.header.codec != 4 and real(self, batch)
+    )
+    erasure = await erase(broker)
+    assert has_values(broker), "the sabotage must show"
+    assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
+    assert not_read(erasure.certificate) == ["00000000000000000000.log"]
+    (row,) = [one for one in erasure.certificate["coverage"]["ledger"] if "zstd" in one.get("declared", {})]
+    assert ("zstd" in row["read"], row["declared"]["zstd"][:2]) == (False, [1, 1])
+
+
+async def test_a_scan_that_trusts_a_stale_filter_certifies_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment that was passed over because of its filter was not read, whatever the filter says."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    fill(broker)
+    monkeypatch.setattr(
+        locate._Filters, "can_skip", lambda _self, place: (place.topic, place.base_offset) == ("users", 0)
+    )
+    real = scan._Scan._is_wanted
+    (data_of(broker) / "diamant-hash-key").write_bytes(b"k" * 16)
+
+    def wanted(self: Any, place: places.Place) -> bool:
+        return not locate._Filters(self._env, KEY, b"k" * 16).can_skip(place) and real(self, place)
+
+    monkeypatch.setattr(scan._Scan, "_is_wanted", wanted)
+    erasure = await erase(broker)
+    assert has_values(broker), "the sabotage must show"
+    assert (erasure.state, not_read(erasure.certificate)) == ("not-certified", ["00000000000000000000.log"])
+
+
+async def test_a_stale_filter_that_hides_a_segment_from_locating_is_caught_by_the_scan(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locating trusts filters; the scan does not, so there is no claim."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    fill(broker)
+    (data_of(broker) / "diamant-hash-key").write_bytes(b"k" * 16)
+    monkeypatch.setattr(locate._Filters, "can_skip", lambda _self, _place: True)
+    erasure = await erase(broker)
+    assert erasure.certificate["found"] == []
+    assert (erasure.state, not_read(erasure.certificate)) == ("not-certified", [])
+    assert [one["state"] for one in erasure.certificate["not_certified"]] == ["values-present"]
+
+
+async def test_a_scan_that_stops_early_in_a_file_certifies_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that are no segment count too: each file has to be read to its end."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    (data_of(broker) / "notes").write_bytes(b"x" * 1000)
+    real = record_search.FileSearch.search_raw
+    monkeypatch.setattr(
+        record_search.FileSearch,
+        "search_raw",
+        lambda self, file, position, end: real(self, file, position, end if self.name != "notes" else 999),
+    )
+    erasure = await erase(broker)
+    assert (erasure.state, not_read(erasure.certificate)) == ("not-certified", ["notes"])
+
+
+# -- its account, in a signed certificate -----------------------------------------------------------------------------------
+
+
+def without_a_file(certificate: dict[str, Any]) -> None:
+    """Leave out what was read of one, and count it as if it had been."""
+    certificate["coverage"]["ledger"].pop()
+
+
+def without_a_codec(certificate: dict[str, Any]) -> None:
+    """Declare more records in a segment than were read."""
+    row = next(one for one in certificate["coverage"]["ledger"] if one.get("declared"))
+    next(iter(row["declared"].values()))[1] += 1
+
+
+def with_half_a_file(certificate: dict[str, Any]) -> None:
+    """Read less of a file than it has."""
+    certificate["coverage"]["ledger"][0]["bytes"] += 1
+
+
+def with_a_claim_for_nothing(certificate: dict[str, Any]) -> None:
+    """Claim something about a partition of which no file was read."""
+    certificate["claims"].append({**certificate["claims"][0], "partition": 7})
+
+
+def with_wrong_totals(certificate: dict[str, Any]) -> None:
+    """Sum up to something else."""
+    certificate["coverage"]["records"] += 1
+
+
+def without_any(certificate: dict[str, Any]) -> None:
+    """Give no account."""
+    del certificate["coverage"]["ledger"]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [without_a_file, without_a_codec, with_half_a_file, with_a_claim_for_nothing, with_wrong_totals, without_any],
+    ids=lambda spoil: spoil.__name__,
+)
+async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
+    broker: Broker, spoil: Callable[[dict[str, Any]], None]
+) -> None:
+    """Whoever has signed it: what it says was scanned has to be what it says was there."""
+    await create(broker)
+    write(broker, (KEY, PERSON), codec=3)
+    erasure = await erase(broker)
+    sound = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    assert (sound.is_valid, sound.coverage_adds_up) == (True, True), sound.notes
+    fields = certificates.parse(certificates_in(data_of(broker), "values-gone")[0].read_bytes())
+    spoil(fields)
+    key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
+    forged = certificates.sign({name: value for name, value in fields.items() if name != "signature"}, key)
+    found = await broker.erasures.verify(forged, public_key=pinned(forged))
+    assert (found.signature, found.coverage_adds_up, found.is_valid) == ("trusted", False, False)
+
+
+# -- the cleaner -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_cleaner_that_keeps_a_record_is_caught_by_the_scan(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A superseded value that stays keeps the certificate back."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    fill(broker)
+    monkeypatch.setattr(policy, "record_fate", lambda **_: policy.KEEP)
+    erasure = await erase(broker)
+    assert erasure.state == "not-certified"
+    assert has_values(broker)
+
+
+async def test_a_cleaner_that_keeps_one_record_of_thirty_is_caught_by_the_scan(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One value of the key among many that went is enough."""
+    await create(broker)
+    for version in range(30):
+        write(broker, (KEY, b"%d " % version + PERSON), codec=version % 5)
+    real = policy.record_fate
+    kept: list[Any] = []
+
+    def fate(**facts: Any) -> Any:
+        found = real(**facts)
+        if found != policy.KEEP and facts["has_value"] and not kept:
+            kept.append(facts)
+            return policy.KEEP
+        return found
+
+    monkeypatch.setattr(policy, "record_fate", fate)
+    monkeypatch.setattr(erasure_steps, "ROUNDS", 1)
+    erasure = await erase(broker)
+    assert len(kept) == 1, "the sabotage must show"
+    values = [one for one in records_of_key(data_of(broker), "users", KEY) if one.value is not None]
+    assert (len(values), erasure.state) == (1, "not-certified")
+
+
+async def test_deleted_files_that_stay_keep_the_certificate_back(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real scan reads them: the values are said to be there."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    monkeypatch.setattr(erasing.Erasures, "_remove_doomed", lambda *_: {})
+    erasure = await erase(broker)
+    assert erasure.state == "not-certified"
+    assert [one["state"] for one in erasure.certificate["not_certified"]] == ["values-present"]
+
+
+async def test_a_cleaner_that_loses_the_tombstone_is_seen(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The values are gone, and so is the tombstone before its time: the certificate says key-gone without a horizon's round."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    fill(broker)
+    real = policy.record_fate
+    monkeypatch.setattr(
+        policy,
+        "record_fate",
+        lambda **facts: real(**{**facts, "is_expired": True}) if not facts["has_value"] else real(**facts),
+    )
+    erasure = await erase(broker)
+    assert not has_values(broker)
+    assert records_of_key(data_of(broker), "users", KEY) == []
+    assert (erasure.state, erasure.next_due_ms) == ("key-gone", None)
+    # The step that wrote it, and no step that removed it, stand side by side.
+    assert "tombstone_offset" in erasure.certificate["done"][0]
+    assert erasure.certificate["lost_tombstones"] == [{"topic": "users", "partition": 0}]
+
+
+def test_the_fields_of_a_row_of_the_account_make_it_again() -> None:
+    """What a certificate says of a file is what the scan has put down."""
+    from diamant.cleaner.evidence.coverage import FileRow
+
+    row = FileRow("users-3/1.log", "users", 3, "", 90, 10, {"lz4": [1, 2, 90]}, {"lz4": [1, 2, 90]}, problems=1)
+    assert dataclasses.replace(FileRow.from_fields(row.to_fields())) == row
+    assert row.adds_up

@@ -1,0 +1,145 @@
+"""Redacting over HTTP, with the client and on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.admin import Admin, AdminError
+from diamant.broker.broker import Broker
+from diamant.broker.commands.redact import redact
+from diamant.broker.commands.verify import verify
+from diamant.broker.config import BrokerConfig
+from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.protocol.records import Record, build_batch
+
+EMAIL = "ada@example.com"
+WHERE = f'value.email == "{EMAIL}"'
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker with HTTP, in a thread of its own, and a topic in which two of three records match."""
+    properties = {
+        "diamant.certificate.key.file": str(tmp_path / "certificate.key"),
+        "diamant.http.listen": "127.0.0.1:0",
+    }
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=properties)
+    with Broker(config) as running:
+        running.call(prepare(running))
+        yield running
+
+
+async def prepare(broker: Broker) -> None:
+    await broker.topics.create([broker.topics.check_new("orders", 2, 1, None, {})])
+    values = [b'{"email": "ada@example.com", "n": 1}', b'{"email": "bob@example.com"}', b'{"email": "ada@example.com"}']
+    records = [Record(offset, 1000, None, value) for offset, value in enumerate(values)]
+    broker.topics.log("orders", 1).append_as_leader(memoryview(build_batch(records, codec=2)))
+
+
+def run(command: Any, *arguments: str) -> Result:
+    return CliRunner().invoke(command, [*arguments])
+
+
+def on(broker: Broker) -> list[str]:
+    return ["--bootstrap-server", broker.bootstrap_servers]
+
+
+def test_the_client_redacts_and_verifies(broker: Broker) -> None:
+    """`Admin` gets the certificate, is told of the progress, and has it checked with the public key that it pins."""
+    admin = Admin(broker.bootstrap_servers)
+    seen: list[Any] = []
+    found = admin.redact("orders", WHERE, reason="GDPR Art. 17", reference="ticket 7", on_progress=seen.append)
+    assert (found["state"], found["removed"], found["next_due_ms"]) == ("records-gone", 2, None)
+    assert all({"stage", "done", "total", "unit"} <= one.keys() for one in seen)
+    certificate = found["certificate"]
+    public_key = certificate["signature"]["public_key"]
+    assert admin.verify(certificate, public_key=public_key, where=WHERE)["is_valid"]
+    assert admin.verify(certificate, where=WHERE)["signature"] == "untrusted signer"
+    listed = admin.call("GET", "/v1/certificates")
+    assert [(one["id"], one["state"]) for one in listed["certificates"]] == [(found["id"], "records-gone")]
+    assert listed["unfinished"] == []
+    assert admin.call("GET", f"/v1/certificates/{found['id']}") == certificate
+
+
+def test_jobs_and_errors_tell_nothing_of_what_was_looked_for(broker: Broker) -> None:
+    """A wrong description is 400, a topic that is not there 404, everything at once 409."""
+    admin = Admin(broker.bootstrap_servers)
+    for topic, where, status, code in (
+        ("orders", f'value.email = "{EMAIL}"', 400, "bad-argument"),
+        ("nothing", WHERE, 404, "not-found"),
+        ("orders", f'value.email exists or key == "{EMAIL}"', 409, "not-possible"),
+    ):
+        with pytest.raises(AdminError) as error:
+            admin.redact(topic, where, reason="r")
+        assert (error.value.status, error.value.code) == (status, code)
+        assert EMAIL not in str(error.value)
+    assert EMAIL not in json.dumps(admin.call("GET", "/v1/jobs"))
+
+
+def test_the_command_redacts_and_writes_certificate_and_page(broker: Broker, tmp_path: Path) -> None:
+    """Exit code 0; the certificate is verified by another command, with and without a broker."""
+    certificate, page, public = tmp_path / "c.json", tmp_path / "c.html", tmp_path / "public.pem"
+    outputs = ["--certificate", str(certificate), "--page", str(page)]
+    result = run(redact, "orders", "--where", WHERE, "--reason", "asked for", *outputs, *on(broker))
+    assert (result.exit_code, EMAIL in result.output) == (0, False), result.output
+    assert "records-gone" in result.output
+    assert "orders-1" in result.output
+    assert "Certificate of redaction" in page.read_text()
+    public.write_text(SigningKey.load(str(tmp_path / "certificate.key")).public_pem)
+    pinned = ["--public-key", str(public)]
+    secret = ["--secret", str(tmp_path / "certificate.key.secret")]
+    data = ["--data", str(tmp_path / "data")]
+    for arguments, code, word in (
+        ([*pinned, "--where", WHERE, *on(broker)], 0, "holds"),
+        ([*pinned, *on(broker)], 0, "not given"),
+        ([*pinned, "--offline"], 0, "trusted"),
+        ([*pinned, *data, *secret, "--where", WHERE], 0, "holds"),
+        ([*pinned, *data, *secret, "--where", 'key == "x"'], 3, "not that of the certificate"),
+        ([*pinned, *data, "--where", "key is x"], 2, "where: at character"),
+    ):
+        result = run(verify, str(certificate), *arguments)
+        assert (result.exit_code, word in result.output) == (code, True), result.output
+
+
+def test_everything_at_once_needs_an_option(broker: Broker) -> None:
+    """Without it nothing is changed, and the line says which."""
+    where = ["--where", "value.email exists", "--reason", "r"]
+    result = run(redact, "orders", *where, *on(broker))
+    assert (result.exit_code, "--yes-all" in result.output) == (1, True), result.output
+    result = run(redact, "orders", *where, "--yes-all", "--json", *on(broker))
+    assert (result.exit_code, json.loads(result.output)["removed"]) == (0, 3), result.output
+    result = run(redact, "orders", *where, *on(broker))
+    assert (result.exit_code, "No record of the topic matches" in result.output) == (0, True), result.output
+
+
+def test_mistakes_are_one_line(broker: Broker) -> None:
+    """Exit code 2 for what is the user's, without what was looked for."""
+    for arguments in (["orders", "--where", f"key = '{EMAIL}'"], ["nothing", "--where", f"key == '{EMAIL}'"]):
+        result = run(redact, *arguments, "--reason", "r", *on(broker))
+        assert (result.exit_code, result.output.count("\n"), EMAIL in result.output) == (2, 1, False), result.output
+
+
+def test_what_is_left_is_told(broker: Broker) -> None:
+    """Exit code 3 while a transaction is open."""
+    batch = build_batch(
+        [Record(0, 1000, None, b'{"email": "ada@example.com"}')],
+        producer_id=5,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+
+    async def append() -> None:
+        broker.topics.log("orders", 0).append_as_leader(memoryview(batch))
+
+    broker.call(append())
+    result = run(redact, "orders", "--where", WHERE, "--reason", "r", *on(broker))
+    assert result.exit_code == 3, result.output
+    assert "1 of them match" in result.output
+    assert "goes on by itself" in result.output

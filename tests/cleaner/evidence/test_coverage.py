@@ -1,0 +1,279 @@
+"""What a scan is held against: a listing and a count of headers that share no code with it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.evidence import coverage, scan
+from diamant.cleaner.evidence.census import FileCensus, declared
+from diamant.cleaner.evidence.compiled_search import CompiledSearch
+from diamant.cleaner.evidence.coverage import FileRow, coverage_problems
+from diamant.cleaner.evidence.needles import Needles
+from diamant.cleaner.evidence.places import Place, list_places
+from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, FileSearch, Subject
+from diamant.cleaner.evidence.scan import LogEnd, ScanReport, scan_directory
+from diamant.cleaner.evidence.scan_report import INCONCLUSIVE, KEY_GONE
+from diamant.cleaner.unpacker import Unpacker
+from diamant.protocol.records import Record, build_batch
+from diamant.storage.env import RealEnv
+from tests.builder import make_message, make_wrapper
+
+TOPIC = ("users", 0)
+LOG = "users-0/00000000000000000000.log"
+ENV = RealEnv()
+
+
+def subject() -> Subject:
+    """A key that is nowhere."""
+    return Subject(b"customer-42", frozenset({"users"}), Needles(b"s" * 32))
+
+
+def put(directory: Path, name: str, *parts: bytes | bytearray) -> Path:
+    """Write a file below the data directory."""
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(parts))
+    return path
+
+
+def batch(count: int, codec: int = 0, size: int = 40, **options: Any) -> bytes:
+    """A batch of other keys."""
+    records = [Record(offset, 1000, b"k%d" % offset, b"v" * size) for offset in range(count)]
+    return bytes(build_batch(records, codec=codec, **options))
+
+
+def scanned(directory: Path, **options: Any) -> ScanReport:
+    return scan_directory(ENV, str(directory), subject(), options.pop("ends", {}), **options)
+
+
+def state(report: ScanReport) -> str:
+    return report.state(TOPIC, 1 << 40, subject().key_digest.hex())
+
+
+def row_of(report: ScanReport, name: str) -> FileRow:
+    (found,) = [row for row in report.rows if row.file == name]
+    return found
+
+
+def amounts_in(path: Path) -> dict[str, list[int]]:
+    """What the headers declare."""
+    file = ENV.open(str(path), read_only=True)
+    try:
+        return declared(file, path.stat().st_size, MAX_BATCH_BYTES)
+    finally:
+        file.close()
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_what_is_read_is_what_headers_declare_in_random_segments(tmp_path: Path, is_compiled: bool) -> None:
+    """Whatever the codecs, sizes, formats and stages: batches, records and bytes agree, and add up to the file."""
+    rng = random.Random(4)
+    for index in range(20):
+        parts = []
+        for _ in range(rng.randrange(12)):
+            kind = rng.randrange(8)
+            if kind == 0:
+                parts.append(bytes(make_message(rng.randrange(2), 7, b"a", b"b" * rng.randrange(900))))
+            elif kind == 1:
+                parts.append(bytes(make_wrapper(rng.randrange(2), rng.randrange(1, 4), [Record(0, 1, b"a", b"b")])))
+            else:
+                parts.append(batch(rng.choice([1, 3, 300]), rng.randrange(5), rng.choice([0, 40, 7000])))
+        directory = tmp_path / str(index)
+        name = LOG + rng.choice(["", ".deleted", ".swap", ".cleaned"])
+        path = put(directory, name, *parts)
+        put(directory, "users-0/00000000000000000000.index", rng.randbytes(rng.randrange(50)))
+        report = scanned(directory, is_compiled=is_compiled)
+        row = row_of(report, name)
+        assert row.read == row.declared == amounts_in(path), index
+        assert row.adds_up
+        assert (report.unaccounted, report.files_listed, len(report.rows)) == ([], 2, 2)
+        assert state(report) == KEY_GONE
+
+
+def test_headers_at_the_edge_of_a_window_are_read_whole(tmp_path: Path) -> None:
+    """Batches of all sizes around that of what is read at once."""
+    parts = [batch(1, size=size) for size in range(3900, 4200, 7)] + [batch(1, size=0)] * 200
+    found = amounts_in(put(tmp_path, LOG, *parts))
+    assert found == {"none": [len(parts), len(parts), sum(map(len, parts))]}
+
+
+def test_what_is_no_batch_counts_as_bytes(tmp_path: Path) -> None:
+    """From where no whole batch begins on."""
+    whole, torn = batch(2), batch(9)[:-1]
+    assert amounts_in(put(tmp_path, LOG, whole, torn)) == {"none": [1, 2, len(whole)], "bytes": [0, 0, len(torn)]}
+    assert amounts_in(put(tmp_path, LOG, b"\0" * 10)) == {"bytes": [0, 0, 10]}
+    assert amounts_in(put(tmp_path, LOG)) == {}
+
+
+def without_a_record(self: FileSearch, _real: Any, one: Any) -> None:
+    """Look at a batch, and count a record less."""
+    _real(self, one)
+    next(iter(self.amounts.values()))[1] -= 1
+
+
+def nothing_of_zstd(self: FileSearch, _real: Any, one: Any) -> None:
+    """Leave a codec out."""
+    if one.header.codec != 4:
+        _real(self, one)
+
+
+@pytest.mark.parametrize("sabotage", [without_a_record, nothing_of_zstd])
+def test_a_plain_search_that_leaves_something_out_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sabotage: Callable[[Any, Any, Any], None]
+) -> None:
+    """A codec, or one record."""
+    put(tmp_path, LOG, batch(3), batch(3, codec=4))
+    real = FileSearch.look_at
+    monkeypatch.setattr(FileSearch, "look_at", lambda self, one: sabotage(self, real, one))
+    report = scanned(tmp_path, is_compiled=False)
+    assert [one.file for one in report.unaccounted] == [LOG]
+    assert state(report) == INCONCLUSIVE
+
+
+def test_a_compiled_search_that_does_not_decompress_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing in place of the records: the kernel finds fewer than are declared, and the plain search reads them."""
+    put(tmp_path, LOG, batch(3, codec=3))
+    monkeypatch.setattr(Unpacker, "unpack", lambda self, *_: (0, 0))
+    report = scanned(tmp_path, is_compiled=True)
+    assert (report.counts.compiled_batches, report.counts.records, state(report)) == (0, 3, KEY_GONE)
+
+
+def test_a_compiled_search_that_ends_early_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that nobody counts."""
+    first = batch(3)
+    put(tmp_path, LOG, first, batch(3))
+    real = CompiledSearch.search
+    monkeypatch.setattr(
+        CompiledSearch, "search", lambda self, one, file, _end, position: real(self, one, file, len(first), position)
+    )
+    report = scanned(tmp_path, is_compiled=True)
+    assert (len(report.unaccounted), state(report)) == (1, INCONCLUSIVE)
+
+
+def test_a_file_that_is_not_listed_anywhere_else_is_caught_wherever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a partition of another topic, too: a scan that passes over a file has not covered the directory."""
+    put(tmp_path, LOG, batch(1))
+    put(tmp_path, "other-3/00000000000000000000.timeindex", b"x" * 12)
+    real = list_places
+    monkeypatch.setattr(
+        scan, "list_places", lambda *arguments: (one for one in real(*arguments) if "timeindex" not in one.name)
+    )
+    report = scanned(tmp_path)
+    assert [one.file for one in report.unaccounted] == ["other-3/00000000000000000000.timeindex"]
+    assert state(report) == INCONCLUSIVE
+    assert row_of(report, "other-3/00000000000000000000.timeindex").size == 12
+
+
+def test_files_that_come_grow_and_go_meanwhile_are_accounted_for(tmp_path: Path) -> None:
+    """What is new is read, what has grown is read again, what is gone needs no account; a renamed file has its new name."""
+    put(tmp_path, LOG, batch(3))
+    put(tmp_path, "large", b"x" * 100_000)
+    put(tmp_path, "gone", b"x" * 10)
+    moves: list[int] = []
+
+    def advance(_done: int, _total: int) -> None:
+        moves.append(1)
+        if len(moves) == 1:
+            put(tmp_path, "new", b"y" * 10)
+            (tmp_path / "gone").unlink()
+            (tmp_path / LOG).rename(tmp_path / (LOG + ".deleted"))
+        if len(moves) == 3:
+            put(tmp_path, "later", b"z")
+
+    real_look = FileCensus.look
+
+    def look(self: FileCensus) -> None:
+        if self.looks == 1 and (tmp_path / "new").exists():
+            with (tmp_path / "new").open("ab") as file:
+                file.write(b"y" * 500)
+        real_look(self)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(FileCensus, "look", look)
+        report = scanned(tmp_path, advance=advance, threads=1)
+    assert report.unaccounted == []
+    sizes = {row.file: row.size for row in report.rows}
+    assert sizes["new"] == 510
+    assert {"large", "later", LOG + ".deleted"} <= set(sizes)
+    assert "gone" not in sizes
+
+
+def test_a_segment_after_the_recorded_end_is_listed_as_such(tmp_path: Path) -> None:
+    """It claims nothing, and is no hole."""
+    first = batch(1)
+    put(tmp_path, LOG, first, batch(1))
+    put(tmp_path, "users-0/00000000000000000002.log", batch(1))
+    report = scanned(tmp_path, ends={TOPIC: LogEnd(1, 0, len(first))})
+    assert (report.unaccounted, state(report)) == ([], KEY_GONE)
+    assert row_of(report, LOG).beyond_end == len(batch(1))
+    later = row_of(report, "users-0/00000000000000000002.log")
+    assert (later.size, later.beyond_end) == (0, len(batch(1)))
+
+
+def test_calling_a_segment_later_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a segment is beyond the recorded end is asked again."""
+    put(tmp_path, LOG, batch(1))
+
+    def wanted(self: Any, place: Place) -> bool:
+        self._later.add(place.name)
+        return False
+
+    monkeypatch.setattr(scan._Scan, "_is_wanted", wanted)
+    report = scanned(tmp_path, ends={TOPIC: LogEnd(1, 0, len(batch(1)))})
+    assert ([one.file for one in report.unaccounted], state(report)) == ([LOG], INCONCLUSIVE)
+
+
+def test_damage_has_its_own_reason_and_is_no_hole(tmp_path: Path) -> None:
+    """A torn segment of another topic is reported, and keeps no claim back."""
+    put(tmp_path, LOG, batch(1))
+    put(tmp_path, "other-0/00000000000000000000.log", batch(3, codec=1)[:-1])
+    report = scanned(tmp_path)
+    assert (report.unaccounted, len(report.unreadable), state(report)) == ([], 1, KEY_GONE)
+    assert row_of(report, "other-0/00000000000000000000.log").problems == 1
+
+
+def certificate_of(report: ScanReport) -> dict[str, Any]:
+    """As much of one as the account is about."""
+    claim = {"topic": "users", "partition": 0, "below_offset": 1, "state": "key-gone"}
+    return {"claims": [claim], "coverage": report.coverage(frozenset({"users"}))}
+
+
+def test_many_files_of_other_topics_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By directory; the account still adds up, and those of the request's topics stay apart."""
+    monkeypatch.setattr(coverage, "MAX_ROWS", 5)
+    put(tmp_path, LOG, batch(1))
+    put(tmp_path, "users-0/partition.metadata", b"x")
+    for index in range(6):
+        put(tmp_path, f"other-1/{index:020d}.log", batch(2, codec=index % 5))
+        put(tmp_path, f"other-1/{index:020d}.index", b"x" * index)
+    put(tmp_path, "meta.properties", b"y")
+    certificate = certificate_of(scanned(tmp_path))
+    rows = {one["file"]: one for one in certificate["coverage"]["ledger"]}
+    assert set(rows) == {LOG, "users-0/partition.metadata", "other-1/*", "*"}
+    assert rows["other-1/*"]["files"] == 12
+    assert coverage_problems(certificate) == []
+
+
+@pytest.mark.parametrize("name", ["files", "bytes", "batches", "records", "codecs", "files_listed"])
+def test_totals_that_do_not_add_up_are_told(tmp_path: Path, name: str) -> None:
+    """Each of them is that of the rows."""
+    put(tmp_path, LOG, batch(3))
+    certificate = certificate_of(scanned(tmp_path))
+    assert coverage_problems(certificate) == []
+    certificate["coverage"][name] = {} if name == "codecs" else certificate["coverage"][name] + 1
+    assert len(coverage_problems(certificate)) == 1
+
+
+@pytest.mark.parametrize(
+    "nonsense", [None, [], {}, {"ledger": 7}, {"ledger": [{"file": "x", "bytes": -1, "read": {}}]}]
+)
+def test_an_account_of_another_form_does_not_add_up(nonsense: Any) -> None:
+    """Whatever it is; nothing is raised."""
+    assert len(coverage_problems({"claims": [], "coverage": nonsense})) == 1

@@ -1,0 +1,284 @@
+"""The language of redactions: what it accepts, what it means, and that no record is passed over that it means."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diamant.cleaner.redaction_where import (
+    MAX_BYTES,
+    MAX_COMPARISONS,
+    MAX_DEPTH,
+    NO,
+    UNDECIDED,
+    YES,
+    WhereError,
+    parse_where,
+)
+from diamant.protocol.batch import parse_header
+from diamant.protocol.records import Header, Record, build_batch, records_payload
+
+EMAIL = "ada@example.com"
+
+
+def record(
+    value: bytes | None = None, *, key: bytes | None = None, headers: list[tuple[str, bytes | None]] | None = None
+) -> Record:
+    return Record(0, 0, key, value, tuple(Header(*one) for one in headers or []))
+
+
+def judge(where: str, one: Record) -> int:
+    return parse_where(where).judge(one)
+
+
+def is_meant(where: str, value: bytes | None, **more: Any) -> bool:
+    return judge(where, record(value, **more)) == YES
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "expected"),
+    [
+        ('key == "customer-42"', b"customer-42", YES),
+        ('key == "customer-42"', b"customer-421", NO),
+        ("key == 'plain \"text\"'", b'plain "text"', YES),
+        ('key == hex:"00ff"', b"\x00\xff", YES),
+        ('key == base64:"AP8="', b"\x00\xff", YES),
+        ('key == hex: "00ff"', b"\x00\xfe", NO),
+        ('key == "\\u00e9"', "é".encode(), YES),
+        ('key == ""', b"", YES),
+        ('key == ""', None, NO),
+        ("key == null", None, YES),
+        ("key == null", b"null", NO),
+        ("key exists", b"", YES),
+        ("key exists", None, NO),
+        ("key.id == 42", b'{"id": 42}', YES),
+    ],
+)
+def test_keys(where: str, key: bytes | None, expected: int) -> None:
+    """Keys are bytes in text, hexadecimal or base64, compared whole; or JSON."""
+    assert judge(where, record(b"v", key=key)) == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ('header.user == "42"', True),
+        ('header.user == "4"', False),
+        ('header["any name"] exists', True),
+        ("header.empty == null", True),
+        ("header.empty exists", True),
+        ('header.empty == ""', False),
+        ("header.User exists", False),
+        ("header.other exists", False),
+    ],
+)
+def test_headers(where: str, *, expected: bool) -> None:
+    """By name, by name and value; of a name that is there twice either counts."""
+    headers = [("user", b"41"), ("user", b"42"), ("any name", b""), ("empty", None)]
+    assert is_meant(where, None, headers=headers) == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "expected"),
+    [
+        (f'value.customer.email == "{EMAIL}"', {"customer": {"email": EMAIL}}, True),
+        (f'value.customer.email == "{EMAIL}"', {"customer": {"email": EMAIL + " "}}, False),
+        (f'value.customer.email == "{EMAIL}"', {"email": EMAIL}, False),
+        (f'value.customer.email == "{EMAIL}"', {"customer": {"email": [["x"], [EMAIL]]}}, True),
+        (f'value.items.to == "{EMAIL}"', {"items": [{"to": "x"}, {"to": EMAIL}]}, True),
+        (f'value.items.to == "{EMAIL}"', [{"items": [{"to": EMAIL}]}], True),
+        (f'value["e-mail"].x == "{EMAIL}"', {"e-mail": {"x": EMAIL}}, True),
+        (f'value.e-mail == "{EMAIL}"', {"e-mail": EMAIL}, True),
+        ("value.n == 42", {"n": 42.0}, True),
+        ("value.n == 42.50", {"n": 42.5}, True),
+        ("value.n == 42", {"n": "42"}, False),
+        ('value.n == "42"', {"n": 42}, False),
+        ("value.n == 1", {"n": True}, False),
+        ("value.n == true", {"n": True}, True),
+        ("value.n == true", {"n": 1}, False),
+        ("value.n == null", {"n": None}, True),
+        ("value.n == null", {}, False),
+        ("value.n exists", {"n": None}, True),
+        ("value.n exists", {"n": []}, True),
+        ("value.n exists", {"m": {"n": 1}}, False),
+        ("value.n.m exists", {"n": [1, {"m": 2}]}, True),
+        ("value.0 exists", ["x"], False),
+    ],
+)
+def test_paths_into_json(where: str, value: Any, *, expected: bool) -> None:
+    """Steps are names, lists are searched; types count, and how a number is written does not."""
+    assert is_meant(where, json.dumps(value).encode()) == expected
+    assert is_meant(where, b"\xef\xbb\xbf" + json.dumps(value).encode()) == expected
+    assert is_meant(where, b"\0\0\0\0\7" + json.dumps(value).encode()) == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"email": "ada\\u0040example.com"}',
+        b'{"\\u0065mail": "ada@example.com"}',
+        b'{"email": "someone else", "email": "ada@example.com"}',
+        b'{"email": "ada@example.com", "email": "someone else"}',
+    ],
+)
+def test_however_json_writes_it(value: bytes) -> None:
+    """Escapes mean the same, and of a name that is there twice every value counts."""
+    assert is_meant(f'value.email == "{EMAIL}"', value)
+
+
+def test_short_escapes() -> None:
+    """A slash may be written with a backslash; then no other sign tells that the bytes hold it."""
+    assert is_meant('value.url == "http://example.com/"', b'{"url": "http:\\/\\/example.com\\/"}')
+    assert is_meant('value["a\\"b"] exists', b'{"a\\"b": 1}')
+
+
+def test_what_cannot_be_decided() -> None:
+    """Bytes that are no JSON are nothing, unless all that is looked for is in them."""
+    where = f'value.email == "{EMAIL}"'
+    assert judge(where, record(b"email: " + EMAIL.encode())) == UNDECIDED
+    assert judge(where, record(b'{"email": "' + EMAIL.encode())) == UNDECIDED
+    assert judge(where, record(b"\x00\\u\xff")) == NO
+    assert judge(where, record(EMAIL.encode())) == NO
+    deep = b"[" * 100_000 + b'"email", "ada@example.com"'
+    assert judge(where, record(deep)) == UNDECIDED
+    assert judge("value.n == 42", record(b'{"n": 1e99999999999999999999}')) == NO
+    assert judge("value.n exists", record(b'{"n": NaN}')) == UNDECIDED
+
+
+def test_and_binds_closer_than_or() -> None:
+    """As in Python; an undecided part makes the whole undecided only where it decides."""
+    ada = record(b'{"a": 1}', key=b"k")
+    for where, expected in (
+        ('key == "x" and value.a == 1 or key == "k"', YES),
+        ('key == "x" and (value.a == 1 or key == "k")', NO),
+        ('key == "k" and value.a == 1', YES),
+        ('(((key == "k")))', YES),
+    ):
+        assert judge(where, ada) == expected
+    odd = record(b"email ada@example.com", key=b"k")
+    email = f'value.email == "{EMAIL}"'
+    assert judge(f'key == "k" or {email}', odd) == YES
+    assert judge(f'key == "x" or {email}', odd) == UNDECIDED
+    assert judge(f'key == "x" and {email}', odd) == NO
+    assert judge(f'key == "k" and {email}', odd) == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("", "it is empty"),
+        ("  ", "it is empty"),
+        ("secret", "at character 1: expected key, value, header"),
+        ("key", "at character 4: expected == or exists"),
+        ("key = 'secret'", "at character 5: expected == or exists"),
+        ("key == 42", 'at character 8: expected "text"'),
+        ("key == 'secret", 'at character 8: expected "text"'),
+        ("key == 'secret' 'secret'", "at character 17: expected and, or, or the end"),
+        ("key == 'secret' and", "at character 20: expected key, value, header"),
+        ("(key == 'secret'", "at character 17: expected and, or, or \\)"),
+        ("header == 'secret'", "at character 8: expected the name of one header"),
+        ("header.a.b == 'secret'", "expected the name of one header"),
+        ("value. == 1", "at character 8: expected a name"),
+        ("value[a] == 1", "a name in quotes"),
+        ("value.a == hex:'00'", 'at character 12: expected "text", a number'),
+        ("value.a == 12secret", 'expected "text", a number'),
+        ("key == hex:'0g secret'", "what is given as hex is not hex"),
+        ("key == base64:'secret!'", "what is given as base64 is not base64"),
+        ('key == "\\x secret"', "not as in JSON"),
+        ("key == '\ud800secret'", "lone surrogates"),
+        ('key == "\\ud800secret"', "not as in JSON"),
+        ("key == '" + "secret" * MAX_BYTES + "'", "at most 65536 are possible"),
+        (" or ".join(["key == 'secret'"] * (MAX_COMPARISONS + 1)), "more than 100 comparisons"),
+        ("(" * (MAX_DEPTH + 1) + "key == 'secret'" + ")" * (MAX_DEPTH + 1), "more than 32 parentheses"),
+        ("value" + ".a" * (MAX_DEPTH + 1) + " exists", "more than 32 steps"),
+    ],
+)
+def test_mistakes_are_told_with_their_place_and_without_what_was_looked_for(where: str, message: str) -> None:
+    """Whatever is wrong, the text of the error holds nothing of the literals."""
+    with pytest.raises(WhereError, match=message) as error:
+        parse_where(where)
+    assert "secret" not in str(error.value)
+    assert str(error.value).startswith("where: ")
+
+
+def test_the_shape_has_no_literals() -> None:
+    """Fields and how they are joined, for a certificate."""
+    where = parse_where(
+        'key == "a" and (value["e mail"].x == 1.50 or value.ok == true or header["b c"] == "d") and value == null'
+    )
+    assert (
+        where.shape == 'key == ? and (value["e mail"]["x"] == ? or value.ok == ? or header["b c"] == ?) and value == ?'
+    )
+    assert parse_where("key exists or (value.a.b exists)").shape == "key exists or value.a.b exists"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ('key == "a"', "  key=='a' ", True),
+        ('key == "a"', 'key == hex:"61"', True),
+        ('key == "a"', 'key == "b"', False),
+        ('key == "a"', 'value == "a"', False),
+        ("key == null", "key exists", False),
+        ("value.a == 42", "value.a == 42.0", True),
+        ("value.a == 4200", "value.a == 42e2", True),
+        ("value.a == 0", "value.a == -0.0", True),
+        ("value.a == 42", 'value.a == "42"', False),
+        ("value.a == 1", "value.a == true", False),
+        ('value["a"] == 1', "value.a == 1", True),
+        ('value["a.b"] == 1', "value.a.b == 1", False),
+        ('(key == "a" and key == "b") and key == "c"', 'key == "a" and key == "b" and key == "c"', True),
+        ('key == "a" and key == "b"', 'key == "a" or key == "b"', False),
+        ("value.a == 1234567890123456789012345678901", "value.a == 1234567890123456789012345678902", False),
+    ],
+)
+def test_the_canonical_form_tells_what_means_the_same(one: str, other: str, *, is_same: bool) -> None:
+    """Whoever verifies may write it in another way."""
+    assert (parse_where(one).canonical == parse_where(other).canonical) == is_same
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-100, 100) | st.sampled_from(["ada", "a/b", 'q"', "ü", "x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b/", "ü"]), inner, max_size=3),
+    max_leaves=6,
+)
+wheres = st.sampled_from(
+    [
+        'value.a == "ada"',
+        'value.a["b/"] == "a/b"',
+        'value.ü == "ü"',
+        "value.a == 1",
+        'value["b/"] exists',
+        'value.a == "q\\""',
+        'key == "ada"',
+        'header.a == "x" or value.a == true',
+        'header.a exists and (value.a == null or key == "x")',
+    ]
+)
+
+
+@given(
+    where=wheres,
+    values=st.lists(st.tuples(json_values, st.booleans(), st.booleans()), min_size=1, max_size=4),
+    key=st.sampled_from([None, b"ada", b"x"]),
+    header=st.sampled_from([None, b"x", b"y"]),
+)
+def test_no_batch_is_passed_over_that_holds_a_record_that_is_meant(
+    where: str, values: list[tuple[Any, bool, bool]], key: bytes | None, header: bytes | None
+) -> None:
+    """Whatever JSON escapes: if the bytes of a batch may not hold it, no record of it is meant, or undecided."""
+    parsed = parse_where(where)
+    records = []
+    for offset, (value, is_ascii, has_slashes) in enumerate(values):
+        text = json.dumps(value, ensure_ascii=is_ascii)
+        text = text.replace("/", "\\/") if has_slashes else text
+        headers = (Header("a", header),) if header is not None else ()
+        records.append(Record(offset, 0, key, text.encode(), headers))
+    batch = build_batch(records)
+    payload = records_payload(batch, 0, parse_header(batch))
+    if not parsed.may_be_in(payload):
+        assert {parsed.judge(one) for one in records} == {NO}
