@@ -11,13 +11,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # $(call check_python,PROGRAM,TARGETS): fails unless the program is new enough, and says what to type.
 check_python = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	{ echo "Diamant needs CPython 3.11 or newer; $(1) is $$($(1) --version 2>&1 | sed 's/^Python //'). make $(2) PYTHON=python3.11" >&2; exit 1; }
+JAVA_PACKAGE := openjdk-17-jre-headless
 GOALS := $(or $(filter-out clean,$(MAKECMDGOALS)),run)
 # Byte code of the tests and of the processes they start is kept, whatever the shell says: without it they take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 # The files to look at; the top-level links into the package are not among them.
 SOURCES := diamant tests $(wildcard bench examples)
 
-.PHONY: run test quick check format bench docs clean help
+.PHONY: run test quick check format bench demo docs clean help java
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -25,8 +26,20 @@ help: ## this list
 run: $(RUN_STAMP) ## start a broker (LISTEN=127.0.0.1:9092 DATA=data)
 	$(BIN)/diamant start --listen $(LISTEN) --data $(DATA)
 
-test: $(DEV_STAMP) ## the whole suite
+test: $(DEV_STAMP) java ## the whole suite (JAVA=skip: install none where it is missing)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Spark needs Java 17 or newer. Its tests are skipped without, and fail if CI is set. A root of Debian gets it installed.
+java:
+ifneq ($(JAVA),skip)
+	@$(BIN)/python -m diamant.cleaner.spark.java >/dev/null 2>&1 || if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
+		echo "Spark needs Java 17 or newer and there is none: installing $(JAVA_PACKAGE) (make test JAVA=skip does not)"; \
+		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q $(JAVA_PACKAGE) \
+			|| echo "that failed: the tests of Spark are skipped" >&2; \
+	else \
+		echo "the tests of Spark are skipped: they need Java 17 or newer. On Debian, as root: apt-get install -y $(JAVA_PACKAGE)" >&2; \
+	fi
+endif
 
 quick: $(DEV_STAMP) ## the part of the suite to run before every commit
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow"
@@ -44,9 +57,13 @@ format: $(DEV_STAMP) ## put the sources into shape
 bench: $(DEV_STAMP) ## measure (bench/README.md says what)
 	$(BIN)/python bench/run.py
 
-docs: $(DEV_STAMP) ## write docs/configuration.md and docs/metrics.md from the tables
+demo: $(DEV_STAMP) ## watch a shop forget customer 42, and prove it (KEEP=yes keeps its files)
+	$(BIN)/python -m examples.forget_customer_42 $(if $(KEEP),--keep)
+
+docs: $(DEV_STAMP) ## write docs/configuration.md, metrics.md and reference.md from the tables
 	$(BIN)/python -m diamant.broker.config_docs docs/configuration.md
 	$(BIN)/python -m diamant.broker.metrics_docs docs/metrics.md
+	$(BIN)/python -m diamant.broker.reference_docs docs/reference.md
 
 clean: ## remove what was made; data stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -64,6 +81,6 @@ $(RUN_STAMP): requirements.txt pyproject.toml | $(VENV)/bin/python
 	$(PIP) --no-deps --config-settings editable_mode=compat --editable .
 	@touch $@
 
-$(DEV_STAMP): requirements-dev.txt $(RUN_STAMP)
+$(DEV_STAMP): requirements-dev.txt requirements-spark.txt $(RUN_STAMP)
 	$(PIP) -r requirements-dev.txt
 	@touch $@

@@ -218,6 +218,22 @@ class Admin:
         fields = _given(key=_key(key), topics=list(topics), reason=reason, **options)
         return self.call("POST", "/v1/erase", fields, timeout_s=timeout_s, on_progress=on_progress)
 
+    def redact(
+        self,
+        topic: str,
+        where: str,
+        *,
+        reason: str,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Remove the records of a topic that match; returns the certificate and what it says. `options`: fields of
+        POST /v1/redact.
+        """
+        fields = _given(topic=topic, where=where, reason=reason, **options)
+        return self.call("POST", "/v1/redact", fields, timeout_s=timeout_s, on_progress=on_progress)
+
     def verify(
         self,
         certificate: Fields,

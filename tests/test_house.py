@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import subprocess
@@ -12,11 +13,15 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
+import yaml
 
 from diamant.broker.cli import start
 from diamant.broker.config import BROKER_CONFIGS, NO_EFFECT_YET, BrokerConfig
 from diamant.broker.config_docs import configuration_page
+from diamant.broker.metric_table import METRICS
+from diamant.broker.reference_docs import commands, help_text, reference_page, routes
 from diamant.broker.topic_config import TOPIC_CONFIGS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -120,8 +125,14 @@ def requirements(file: str) -> list[str]:
 
 def test_requirements_are_exact() -> None:
     """Each line is a name and one version, in order, without addresses or options."""
-    assert requirements("requirements-dev.txt")[0] == "-r requirements.txt"
-    for lines in (requirements("requirements.txt"), requirements("requirements-dev.txt")[1:]):
+    includes = ["-r requirements.txt", "-r requirements-spark.txt"]
+    assert requirements("requirements-dev.txt")[:2] == includes
+    named = (
+        requirements("requirements.txt"),
+        requirements("requirements-spark.txt"),
+        requirements("requirements-dev.txt")[2:],
+    )
+    for lines in named:
         assert [line for line in lines if not PINNED.fullmatch(line)] == []
         assert lines == sorted(lines, key=lambda line: line.split("==")[0])
 
@@ -147,6 +158,56 @@ def test_the_configuration_page_is_current() -> None:
     for key in (*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values()):
         assert f"| `{key.name}` |" in page
         assert key.documentation.rstrip().endswith((".", ")")), key.name
+
+
+def test_the_reference_is_current() -> None:
+    """docs/reference.md is what commands, routes and tables say of themselves: run `make docs` after changing them."""
+    assert (ROOT / "docs" / "reference.md").read_text() == reference_page()
+
+
+def test_the_reference_is_complete() -> None:
+    """Each command with each option, each path with each parameter, each configuration and metric that is not Kafka's."""
+    page = (ROOT / "docs" / "reference.md").read_text()
+    sections = dict(re.findall(r"^### `(.+?)`\n(.*?)(?=^##|\Z)", page, re.DOTALL | re.MULTILINE))
+    shared = page.split("## Commands", 1)[1].split("###", 1)[0]
+    missing = []
+    found = dict(commands())
+    assert {"diamant start", "diamant compact", "diamant log whatif", "diamant clock advance"} <= set(found)
+    for path, command in found.items():
+        section = sections.get(path, "")
+        for parameter in command.params:
+            name = (
+                parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name.strip("[].")
+            )
+            if not re.search(rf"(`|, |    .* |\[){re.escape(name)}\b", section + shared):
+                missing.append(f"{path} {name}")
+    for route in routes():
+        section = sections.get(f"{route.method} {route.path}")
+        if section is None:
+            missing.append(f"{route.method} {route.path}")
+        else:
+            missing += [
+                f"{route.path} {one.name}"
+                for one in (*route.query, *route.fields)
+                if f"| `{one.name}` |" not in section
+            ]
+    own = [name for name in (*TOPIC_CONFIGS, *BROKER_CONFIGS, *METRICS) if name.startswith("diamant")]
+    missing += [name for name in own if f"- `{name}`" not in page]
+    assert missing == []
+    assert set(sections) == set(found) | {f"{route.method} {route.path}" for route in routes()}
+
+
+@pytest.mark.parametrize("path", dict(commands()))
+def test_every_command_says_what_it_does(path: str) -> None:
+    """The help has a sentence, the exit codes unless they are the usual ones, and one for each option; no code names."""
+    command = dict(commands())[path]
+    text = help_text(command)
+    assert re.match(r"[A-Z].*\.$", text.strip().splitlines()[0]), text
+    undocumented = [one.name for one in command.params if isinstance(one, click.Option) and not one.help]
+    assert undocumented == []
+    source = inspect.getsource(inspect.unwrap(command.callback)) if command.callback else ""
+    if "EXIT_NOT_SO" in source:
+        assert re.search(r"[Ee]xit code", text), f"{path} may end with 3 and does not say when"
 
 
 def test_configurations_without_effect_say_so() -> None:
@@ -227,3 +288,24 @@ print(*[name for name in {HEAVY} if name in sys.modules])
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )
     assert (result.returncode, result.stdout.split()) == (0, []), result.stderr
+
+
+def test_the_alert_rules_ask_for_metrics_that_there_are() -> None:
+    """docs/prometheus-rules.yaml is YAML of Prometheus' rules; expressions and texts use metrics and labels of ours."""
+    groups = yaml.safe_load((ROOT / "docs" / "prometheus-rules.yaml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert {group["name"] for group in groups} == {"diamant-erasure"}
+    assert len({rule["alert"] for rule in rules}) == len(rules) >= 6
+    for rule in rules:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m"))
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        found = re.search(r"diamant_\w+", rule["expr"])
+        assert found, rule["expr"]
+        metric = METRICS[found[0]]
+        matchers = set(re.findall(r"(\w+)=\"", rule["expr"]))
+        shown = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+        assert matchers | shown <= {*metric.labels, "instance"}, rule["alert"]
+        assert "summary" in rule["annotations"]
+    page = (ROOT / "docs" / "answer-an-erasure-request.md").read_text()
+    assert [rule["alert"] for rule in rules if f"| `{rule['alert']}` |" not in page] == []

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from diamant.broker.verbs.erasing import Erasure, Erasures
     from diamant.broker.verbs.explaining import Explaining, Explanation
     from diamant.broker.verbs.progress import Progress
+    from diamant.broker.verbs.redacting import Redaction, Redactions
+    from diamant.broker.verbs.undertakings import Undertakings
     from diamant.cleaner.compaction_report import CompactionReport
 
 logger = logging.getLogger(__name__)
@@ -75,8 +77,8 @@ STOP_TIMEOUT_S = 10.0
 BATCH_CHECKERS = 2
 """Threads that check large batches; each may hold `leader_batch.MAX_DECOMPRESSED_BYTES`."""
 
-GROUPS_HEAD_START_S = 0.2
-"""How long a start waits for groups to be loaded before clients may come."""
+COORDINATORS_HEAD_START_S = 0.2
+"""How long a start waits for transactions and groups to be loaded before clients may come."""
 
 LOGS_PER_TURN = 64
 """Partitions that a pass over all of them looks at before others get their turn."""
@@ -267,6 +269,7 @@ class Broker:
         reference: str = "",
         timeout_ms: int | None = None,
         is_now: bool = False,
+        is_confirmed: bool = False,
         is_forced: bool = False,
         progress: Progress | None = None,
     ) -> Erasure:
@@ -283,7 +286,42 @@ class Broker:
             reference=reference,
             timeout_ms=timeout_ms,
             is_now=is_now,
+            is_confirmed=is_confirmed,
             is_forced=is_forced,
+            progress=progress,
+        )
+
+    @cached_property
+    def redactions(self) -> Redactions:
+        """The calls of `redact`, loaded with the first one, or at the start if one is unfinished."""
+        from diamant.broker.verbs.redacting import Redactions
+
+        return Redactions(self, self.loop, self.erasures.lock)
+
+    async def redact(
+        self,
+        topic: str,
+        *,
+        where: str,
+        reason: str,
+        reference: str = "",
+        yes_all: bool = False,
+        timeout_ms: int | None = None,
+        progress: Progress | None = None,
+    ) -> Redaction:
+        """Remove the records that match from a topic, compacted or not, and return a signed certificate. From any event loop.
+
+        `where` as in `key == "customer-42"` or `value.customer.email == "ada@example.com"` (docs/redact.md). All other records
+        keep their offsets. On a compacted topic older values of a matched key go, too. `yes_all`: even if every record matches.
+        Raises VerbError: NotFound, NotPossible, BadArgument, TimedOut, RedactFailed.
+        """
+        return await self.redactions.redact(
+            topic,
+            where=where,
+            reason=reason,
+            reference=reference,
+            yes_all=yes_all,
+            timeout_ms=timeout_ms,
             progress=progress,
         )
 
@@ -303,6 +341,7 @@ class Broker:
         timeout_ms: int | None = None,
         is_forced: bool = False,
         return_at_horizon: bool = False,
+        engine: str | None = None,
         progress: Progress | None = None,
     ) -> CompactionReport:
         """Clean a topic, or one partition, now, and return what was done. From any event loop.
@@ -311,8 +350,8 @@ class Broker:
         superseded is left that may go. Dirty ratios do not matter; open transactions and `min.compaction.lag.ms` do (the
         report says what they hold back), the lag not if `is_forced`. With `until="tombstones-gone"` it comes back when the
         tombstones' horizons are over on the broker's clock and they are gone, or with `return_at_horizon` at once, with
-        that time. Raises VerbError: NotFound, NotPossible (not a compacted topic), CompactionFailed, TimedOut after
-        `timeout_ms`, BrokerStopping.
+        that time. `engine` names the runner ("inline", "process", "spark") in place of one chosen by size. Raises VerbError:
+        NotFound, NotPossible (not a compacted topic), CompactionFailed, TimedOut after `timeout_ms`, BrokerStopping.
         """
         return await self.compactions.compact(
             topic,
@@ -321,6 +360,7 @@ class Broker:
             timeout_ms=timeout_ms,
             is_forced=is_forced,
             return_at_horizon=return_at_horizon,
+            engine=engine,
             progress=progress,
         )
 
@@ -366,8 +406,10 @@ class Broker:
             undo.pop_all()
         logger.info("started with %s in %s", self._partitions_text(), self.config.data_dir)
         self._start_http()
-        if self._has_unfinished_erasures():
+        if self._has_unfinished("diamant-erasure-"):
             await self.erasures.start()
+        if self._has_unfinished("diamant-redaction-"):
+            await self.redactions.start()
 
     async def stop(self) -> None:
         """Answer what is under way, write everything down, let go of the directory. Stopping twice is harmless."""
@@ -376,8 +418,8 @@ class Broker:
         self._is_started = False
         self.server.stop_accepting()
         self.purgatory.close()
-        if "erasures" in self.__dict__:
-            await self.erasures.stop()
+        for undertakings in self.undertakings():
+            await undertakings.stop()
         if "compactions" in self.__dict__:
             self.compactions.stop()
         if self.has_faults:
@@ -534,12 +576,15 @@ class Broker:
 
         Most have little, and members who are told that it is being loaded wait for seconds before they ask again.
         """
+        coordinators: list[TransactionCoordinator | GroupCoordinator] = []
         if TRANSACTION_STATE_TOPIC in self.topics.by_name:
-            await self.transactions.start()
+            coordinators.append(self.transactions)
         if GROUP_OFFSETS_TOPIC in self.topics.by_name:
-            await self.groups.start()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.groups.loaded(), GROUPS_HEAD_START_S)
+            coordinators.append(self.groups)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(COORDINATORS_HEAD_START_S):
+                for coordinator in coordinators:
+                    await coordinator.loaded()
 
     # -- what happens while it runs ------------------------------------------------------------------------------
 
@@ -586,7 +631,7 @@ class Broker:
         every("metadata snapshot", METADATA_SNAPSHOT_CHECK_MS, self._snapshot_metadata)
         self.scheduler.add(Job("checkpoints", self._checkpoint_due_ms, self._write_checkpoints))
         self.scheduler.add(Job("removal of files", lambda: self.directory.next_deletion_ms, self._remove_files))
-        self.scheduler.add(Job("erasures", self._erasures_due_ms, self._go_on_erasing))
+        self.scheduler.add(Job("erasures", self._undertakings_due_ms, self._go_on_with_undertakings))
         self.scheduler.add(Job("flush.ms", self._timed_flush_due_ms, self._flush_timed))
 
     async def _retain(self) -> None:
@@ -622,15 +667,21 @@ class Broker:
         self._changed_since_ms = None
         await asyncio.to_thread(self.directory.write_checkpoints, self.directory.checkpoint_state())
 
-    def _has_unfinished_erasures(self) -> bool:
+    def _has_unfinished(self, prefix: str) -> bool:
         found = self.env.list_dir(self.config.data_dir)
-        return any(name.startswith("diamant-erasure-") and name.endswith(".intent") for name in found)
+        return any(name.startswith(prefix) and not name.endswith(".json") for name in found)
 
-    def _erasures_due_ms(self) -> int | None:
-        return self.erasures.next_due_ms() if "erasures" in self.__dict__ else None
+    def undertakings(self) -> list[Undertakings]:
+        """Erasures and redactions, as far as they are loaded."""
+        return [self.__dict__[name] for name in ("erasures", "redactions") if name in self.__dict__]
 
-    async def _go_on_erasing(self) -> None:
-        await self.erasures.go_on()
+    def _undertakings_due_ms(self) -> int | None:
+        due = (undertakings.next_due_ms() for undertakings in self.undertakings())
+        return min((due_ms for due_ms in due if due_ms is not None), default=None)
+
+    async def _go_on_with_undertakings(self) -> None:
+        for undertakings in self.undertakings():
+            await undertakings.go_on()
 
     async def _remove_files(self) -> None:
         await asyncio.to_thread(self.directory.remove_paths, self.directory.take_due_deletions())

@@ -165,6 +165,8 @@ def make_service(broker: Broker, service: type[CleanerService]) -> CleanerServic
         broker.directory.logs,
         cleaner_settings(broker.config),
         new_process_runner=_process_runners(broker.env),
+        new_offload_runner=_spark_runners(broker),
+        offload_from_bytes=_offload_from_bytes(broker.config),
         on_cleaned=lambda _log: broker.scheduler.poke(),
         on_retained=retained,
     )
@@ -179,6 +181,31 @@ def _process_runners(env: Env) -> Callable[[], Runner] | None:
         from diamant.cleaner.process_runner import ProcessRunner
 
         return ProcessRunner(env)
+
+    return make
+
+
+def _offload_from_bytes(config: BrokerConfig) -> float:
+    return math.inf if config.diamant_cleaner_spark_min_bytes < 0 else config.diamant_cleaner_spark_min_bytes
+
+
+def _spark_runners(broker: Broker) -> Callable[[Runner], Runner] | None:
+    """How to make runners on Spark, given who takes over what they fail at; None as for processes."""
+    if not isinstance(broker.env, RealEnv):
+        return None
+
+    def make(local: Runner) -> Runner:
+        from diamant.cleaner.spark.settings import SparkSettings
+        from diamant.cleaner.spark.spark_runner import SparkRunner
+
+        config = broker.config
+        settings = SparkSettings(
+            master=config.diamant_cleaner_spark_master,
+            staging=config.diamant_cleaner_spark_staging,
+            min_bytes=config.diamant_cleaner_spark_min_bytes,
+            conf=config.spark_conf,
+        )
+        return SparkRunner(broker.env, settings, local)
 
     return make
 

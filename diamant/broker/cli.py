@@ -39,6 +39,7 @@ COMMANDS = {
     "status": LazyCommand("diamant.broker.commands.status:status", "Say how a broker and its cleaner are."),
     "verify": LazyCommand("diamant.broker.commands.verify:verify", "Check a certificate of an erasure."),
     "log": LazyCommand("diamant.broker.commands.log:log", "Look at log files, and clean them, without a broker."),
+    "spark": LazyCommand("diamant.broker.commands.spark:spark", "Read and clean logs of any size on Apache Spark."),
 }
 """Commands that `start` must not pay for."""
 
@@ -100,6 +101,8 @@ def start(
 
     Metrics, health and /v1 are at http://127.0.0.1:9644 (--set diamant.http.listen=HOST:PORT for elsewhere, with nothing behind
     the = for nowhere).
+
+    Exit codes: 0 it was told to stop, and did so in order; 1 it cannot start, and says why in one line; 2 usage.
     """
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:

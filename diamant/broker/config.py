@@ -56,6 +56,9 @@ _DOUBLE, _LIST = ConfigType.DOUBLE, ConfigType.LIST
 SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
 """What `diamant.clock` may be."""
 
+SPARK_CONF_PREFIX = "diamant.cleaner.spark.conf."
+"""Begins the names of what is passed on to Spark."""
+
 DEFAULT_HTTP_LISTEN = "127.0.0.1:9644"
 """What `diamant start` takes for `diamant.http.listen`."""
 
@@ -335,6 +338,29 @@ _KEYS = (
         any_of(PROMPT, KAFKA),
     ),
     ConfigKey(
+        "diamant.cleaner.spark.master",
+        _STRING,
+        "local[*]",
+        "Where partitions are cleaned that are too large for this machine: a master of Apache Spark, as `spark.master`. Each "
+        "`diamant.cleaner.spark.conf.NAME` is passed on to Spark as NAME. docs/spark-clean.md tells more.",
+    ),
+    ConfigKey(
+        "diamant.cleaner.spark.min.bytes",
+        _LONG,
+        68_719_476_736,
+        "From this size on a partition is cleaned on Spark if PySpark is installed and an estimate says that it will be quicker; "
+        "-1: only if somebody asks for it.",
+        at_least(-1),
+    ),
+    ConfigKey(
+        "diamant.cleaner.spark.staging",
+        _STRING,
+        "",
+        "Where executors leave what they have cleaned, until it is verified and swapped in: a directory that they share with "
+        "the broker (`file:`), or an object store (`s3:`), to which segments are then copied as well. Empty: beside the "
+        "segments.",
+    ),
+    ConfigKey(
         "diamant.erasure.deadline.ms",
         _LONG,
         2_592_000_000,
@@ -495,6 +521,9 @@ class BrokerConfig:
     metadata_log_max_snapshot_interval_ms: int
     diamant_produce_validation: str
     diamant_cleaner_mode: str
+    diamant_cleaner_spark_master: str
+    diamant_cleaner_spark_min_bytes: int
+    diamant_cleaner_spark_staging: str
     diamant_erasure_deadline_ms: int
     diamant_http_token_file: str | None
     diamant_certificate_key_file: str | None
@@ -545,6 +574,8 @@ class BrokerConfig:
     """What was accepted but is not as it seems, one line each; logged once when the configuration is made."""
     clock: str
     """Whose time counts: "system" or "manual" (`diamant.clock`)."""
+    spark_conf: Mapping[str, str]
+    """What is passed on to Spark: `diamant.cleaner.spark.conf.*` without the prefix. May hold secrets."""
 
     def __init__(
         self,
@@ -584,7 +615,8 @@ class BrokerConfig:
         Both replace what an earlier call set. What does not parse, or is not dynamic, has no effect.
         """
         changed = BrokerConfig.__new__(BrokerConfig)
-        changed._resolve(self._layers[ConfigSource.STATIC_BROKER_CONFIG], defaults, own)
+        passed_on = {SPARK_CONF_PREFIX + name: text for name, text in self.spark_conf.items()}
+        changed._resolve(self._layers[ConfigSource.STATIC_BROKER_CONFIG] | passed_on, defaults, own)
         return changed
 
     def __getitem__(self, name: str) -> Value:
@@ -650,7 +682,7 @@ class BrokerConfig:
         warnings: list[str] = []
         known = {name: text for name, text in static.items() if name in BROKER_CONFIGS}
         for name in static:
-            if name not in BROKER_CONFIGS:
+            if name not in BROKER_CONFIGS and not name.startswith(SPARK_CONF_PREFIX):
                 warnings.append(_unknown(name))
         for name, text in known.items():
             BROKER_CONFIGS[name].parse(text)
@@ -674,6 +706,11 @@ class BrokerConfig:
             http_listener=_http_listener(values),
             warnings=tuple(warnings),
             clock=values["diamant.clock"],
+            spark_conf={
+                name.removeprefix(SPARK_CONF_PREFIX): text
+                for name, text in static.items()
+                if name.startswith(SPARK_CONF_PREFIX)
+            },
             _layers=layers,
             _values=values,
             _topic_defaults=_resolve_topic_defaults(values),

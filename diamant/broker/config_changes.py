@@ -35,12 +35,15 @@ from diamant.protocol.metadata_records import (
     TOPIC_RESOURCE,
     ConfigRecord,
 )
+from diamant.storage.metadata_features import ELIGIBLE_LEADER_REPLICAS_VERSION
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
 HTTP_ADDRESS = "diamant.http.address"
 """What DescribeConfigs of the broker shows beside its configurations."""
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
@@ -221,6 +224,8 @@ def change_configs(
     present = stored_configs(broker, resource_type, resource_name)
     _validate(broker, resource_type, present, changes)
     effective = {key: value for key, value in changes.items() if present.get(key) != value}
+    if resource_type == BROKER_RESOURCE:
+        _check_min_insync_replicas(broker, resource_name, effective)
     if validate_only or not effective:
         return
     broker.metadata.append(
@@ -234,6 +239,23 @@ def change_configs(
     elif resource_type == BROKER_RESOURCE:
         broker.apply_dynamic_config()
     broker.scheduler.poke()
+
+
+def _check_min_insync_replicas(broker: Broker, resource_name: str, effective: Mapping[str, str | None]) -> None:
+    """With eligible leader replicas (a directory of Kafka 4.1 or later) the minimum is the cluster's, and there is one.
+
+    Raises KafkaError; source: ConfigurationControlManager.validateAlterConfig, texts and codes of 4.3.1.
+    """
+    if MIN_INSYNC_REPLICAS not in effective or not broker.metadata.image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+        return
+    if resource_name:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
+        )
+    if effective[MIN_INSYNC_REPLICAS] is None:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
+        )
 
 
 def _validate(

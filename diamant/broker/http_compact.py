@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from diamant.broker.http_route import Call, Param, Route
-from diamant.broker.verbs.compaction import MAX_TIMEOUT_MS
+from diamant.broker.verbs.compaction import ENGINES, MAX_TIMEOUT_MS
 from diamant.cleaner.compaction_report import CLEAN, UNTIL, CompactionReport
 
 
@@ -20,6 +20,7 @@ async def compact(call: Call) -> CompactionReport:
         timeout_ms=fields["timeout_ms"],
         is_forced=fields["forced"],
         return_at_horizon=fields["return_at_horizon"],
+        engine=fields["engine"],
         progress=call.progress,
     )
 
@@ -40,6 +41,13 @@ ROUTES = (
                 "boolean",
                 "With tombstones-gone: answer at once, with the time of the last horizon (horizon_ms).",
                 default=False,
+            ),
+            Param(
+                "engine",
+                "string",
+                "Who is to do it, whatever the size: a thread of the broker, a worker process, or Spark, where a job that fails "
+                "goes to a worker process.",
+                choices=ENGINES,
             ),
             Param("timeout_ms", "integer", "Give up waiting after this real time; rounds go on.", most=MAX_TIMEOUT_MS),
         ),

@@ -141,6 +141,8 @@ _ROWS = (
     _own("cleaner_removed_records_total", COUNTER, "Records removed, by reason.", "records", ("reason",)),
     _own("cleaner_removed_bytes_total", COUNTER, "Their bytes before compression, by reason.", "bytes", ("reason",)),
     _own("cleaner_rounds_total", COUNTER, "Finished rounds, by the runner that did them.", "rounds", ("runner",)),
+    _own("cleaner_round_log_bytes", GAUGE, "Log that the round under way is over, by runner.", "bytes", ("runner",)),
+    _own("cleaner_round_io_bytes", GAUGE, "What the round under way has read and written.", "bytes", ("runner",)),
     _own(
         "cleaner_uncleanable_info",
         GAUGE,

@@ -377,6 +377,10 @@ def _of_cleaner(status: CleanerStatus, directory: str) -> Iterator[Sample]:
     yield f"{manager}max_dirty_percent", (), status.max_dirty_percent
     yield f"{manager}time_since_last_run_ms", (), status.time_since_last_run_ms
     yield "kafka_utils_throttler_cleaner_io_count", (), status.io_bytes_total
+    for one in status.under_way:
+        labels = (one.topic, str(one.partition), one.runner)
+        yield "diamant_cleaner_round_log_bytes", labels, one.log_bytes
+        yield "diamant_cleaner_round_io_bytes", labels, one.io_bytes
 
 
 def _of_cleaned_partition(status: PartitionStatus) -> Iterator[Sample]:

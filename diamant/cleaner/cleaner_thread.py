@@ -6,7 +6,9 @@ Kafka has a thread of its own for each, `log.cleaner.threads` in all. Here it is
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from diamant.cleaner.plan import CleanPlan
@@ -18,8 +20,25 @@ REQUESTED_INLINE = 4
 """A plan that somebody waits for is run inline up to so many times `MAX_INLINE_BYTES` if no worker is ready: starting one takes
 longer than that."""
 
+INLINE, PROCESS, SPARK = ENGINES = ("inline", "process", "spark")
+"""The runners that can be asked for by name."""
+
 WORTH_READY = 16
 """And from this part of it on it goes to a worker that is ready, which is quicker."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundUnderWay:
+    """A round that a runner is at."""
+
+    plan: CleanPlan
+    runner: Runner
+    started_ms: int
+
+    @property
+    def step(self) -> str:
+        """What it is doing, in a few words, where the runner tells."""
+        return self.runner.progress_step if isinstance(self.runner, OffloadRunner) else ""
 
 
 @runtime_checkable
@@ -38,10 +57,33 @@ class WorkerRunner(Runner, Protocol):
         ...
 
 
-class CleanerThread:
-    """`new_process_runner` makes the runner for plans above `MAX_INLINE_BYTES`; without it all plans are run inline."""
+@runtime_checkable
+class OffloadRunner(Runner, Protocol):
+    """A runner that has plans carried out on other machines (`spark.spark_runner.SparkRunner`)."""
 
-    def __init__(self, index: int, env: Env, new_process_runner: Callable[[], Runner] | None) -> None:
+    progress_bytes: int
+    progress_step: str
+
+    def takes(self, plan: CleanPlan) -> bool:
+        """Tell whether a plan is worth it."""
+        ...
+
+
+class CleanerThread:
+    """`new_process_runner` makes the runner for plans above `MAX_INLINE_BYTES`; without it all plans are run inline.
+
+    `new_offload_runner` makes the one for plans that are too large for this machine, given the one that takes over what it
+    fails at; it is asked for plans from `offload_from_bytes` on, and for those that somebody wants there.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        env: Env,
+        new_process_runner: Callable[[], Runner] | None,
+        new_offload_runner: Callable[[Runner], Runner] | None = None,
+        offload_from_bytes: float = math.inf,
+    ) -> None:
         self.index = index
         self.throttle = Throttle()
         """Of the rounds in this process."""
@@ -49,6 +91,12 @@ class CleanerThread:
         self._inline = InlineRunner(env, throttle=self.throttle)
         self.process: Runner | None = None
         """The runner with a worker process, once there was need of one."""
+        self._new_offload_runner = new_offload_runner
+        self._offload_from_bytes = offload_from_bytes
+        self.offload: Runner | None = None
+        """The runner on other machines, once there was need of it."""
+        self.under_way: RoundUnderWay | None = None
+        """The round that a runner carries out."""
         self._task: asyncio.Task[None] | None = None
         self._ready_pid: int | None = None
         """The worker process that has loaded its engine."""
@@ -61,7 +109,14 @@ class CleanerThread:
     @property
     def progress_bytes(self) -> int:
         """How much the round under way has read and written, as far as known."""
-        return self.process.progress_bytes if self.is_busy and isinstance(self.process, WorkerRunner) else 0
+        runner = self._busy_runner
+        return runner.progress_bytes if isinstance(runner, WorkerRunner | OffloadRunner) else 0
+
+    @property
+    def _busy_runner(self) -> Runner | None:
+        if not self.is_busy:
+            return None
+        return self.process if self.under_way is None else self.under_way.runner
 
     def begin(self, round_: Coroutine[Any, Any, None]) -> None:
         """Begin a round, which is to call `end`."""
@@ -70,10 +125,21 @@ class CleanerThread:
     def end(self) -> None:
         """Be free for the next round."""
         self._task = None
+        self.under_way = None
 
-    def runner_for(self, plan: CleanPlan, *, is_requested: bool = False) -> Runner:
-        """Return the runner for a plan of this size; `is_requested`: somebody waits for it."""
+    def runner_for(self, plan: CleanPlan, *, is_requested: bool = False, engine: str | None = None) -> Runner:
+        """Return the runner for a plan of this size; `is_requested`: somebody waits for it, maybe with a certain `engine`."""
         size = sum(segment.size for segment in plan.segments)
+        if engine == INLINE:
+            return self._inline
+        if engine == PROCESS:
+            return self._process_runner() or self._inline
+        if engine == SPARK or size >= self._offload_from_bytes:
+            offload = self._offload_runner()
+            if offload is not None and (
+                engine == SPARK or (isinstance(offload, OffloadRunner) and offload.takes(plan))
+            ):
+                return offload
         if is_requested and self.process is not None and self._is_ready and size > MAX_INLINE_BYTES // WORTH_READY:
             return self.process
         limit = MAX_INLINE_BYTES * (REQUESTED_INLINE if is_requested else 1)
@@ -107,9 +173,16 @@ class CleanerThread:
             self.process = self._new_process_runner()
         return self.process
 
+    def _offload_runner(self) -> Runner | None:
+        if self.offload is None and self._new_offload_runner is not None:
+            self.offload = self._new_offload_runner(self._process_runner() or self._inline)
+        return self.offload
+
     async def close(self) -> None:
         """Have the round under way end early, and let go of everything."""
         task = self._task
+        if self.offload is not None:
+            await self.offload.close()
         await self._inline.close()
         if self.process is not None:
             await self.process.close()

@@ -88,14 +88,17 @@ class Compactor:
         until: str = CLEAN,
         is_forced: bool = False,
         return_at_horizon: bool = False,
+        engine: str | None = None,
         on_stage: OnStage = no_stage,
     ) -> PartitionCompaction:
         """Compact a partition and wait; see the module. What went wrong is in the report.
 
         `is_forced`: whatever `min.compaction.lag.ms` says. `return_at_horizon`: come back with the time of the last horizon in
-        place of waiting for it.
+        place of waiting for it. `engine`: the runner that is to do it (`cleaner_thread.ENGINES`).
         """
-        call = _Call(self._env, self._service, self.census_of(log), until, is_forced, return_at_horizon, on_stage)
+        call = _Call(
+            self._env, self._service, self.census_of(log), until, is_forced, return_at_horizon, engine, on_stage
+        )
         return await call.run()
 
 
@@ -118,6 +121,7 @@ class _Call:
         until: str,
         is_forced: bool,
         return_at_horizon: bool,
+        engine: str | None,
         on_stage: OnStage,
     ) -> None:
         self._env = env
@@ -128,6 +132,7 @@ class _Call:
         self._until = until
         self._is_forced = is_forced
         self._return_at_horizon = return_at_horizon
+        self._engine = engine
         self._on_stage = on_stage
         self._watch = service.watch(self._partition)
         self._asked_offset = self._log.log_end_offset
@@ -242,7 +247,9 @@ class _Call:
     async def _round(self, *, is_for_horizons: bool) -> None:
         """Have a round that begins after this, shared with whoever wants one."""
         self._on_stage("removing what has expired" if is_for_horizons else "cleaning")
-        future = self._service.request(self._partition, is_forced=self._is_forced, is_for_horizons=is_for_horizons)
+        future = self._service.request(
+            self._partition, is_forced=self._is_forced, is_for_horizons=is_for_horizons, engine=self._engine
+        )
         # Nobody may wait for it any more when it fails.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await self._watch.until_done(future)

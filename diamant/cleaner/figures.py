@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.eligibility import CleanableRange
 from diamant.cleaner.result import CleanStats
 from diamant.cleaner.round_report import RoundReport
-from diamant.cleaner.status import CleanerStatus, PartitionStatus, recopy_percent
+from diamant.cleaner.status import CleanerStatus, PartitionStatus, RoundStatus, recopy_percent
 from diamant.storage.checkpoints import TopicPartition
 
 
@@ -70,6 +70,7 @@ class CleanerFigures:
         *,
         dead_threads: int,
         io_bytes_under_way: int,
+        under_way: Sequence[RoundStatus] = (),
         quarantined: Callable[[TopicPartition], tuple[str, ...]],
     ) -> CleanerStatus:
         """Return the status with these partitions."""
@@ -90,6 +91,7 @@ class CleanerFigures:
             max_dirty_percent=int(100 * self.max_dirty_ratio),
             time_since_last_run_ms=0 if self.scan_started_ms is None else max(0, now_ms - self.scan_started_ms),
             io_bytes_total=self._io_bytes + io_bytes_under_way,
+            under_way=tuple(under_way),
             partitions=tuple(
                 self._partition_status(partition, states, now_ms, quarantined(partition))
                 for partition in sorted(compacted)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pkgutil
 import platform
 import tempfile
 from functools import cache
@@ -36,6 +37,7 @@ _SOURCES = (
     "map_kernels.py",
     "rewrite_kernels.py",
     "evidence/search_kernels.py",
+    "spark/column_kernels.py",
 )
 
 
@@ -44,7 +46,7 @@ def cache_directory() -> Path | None:
     """Return the directory for this version's compiled code, made if need be; None if no place can be written to."""
     digest = hashlib.sha256()
     for name in _SOURCES:
-        digest.update((_HERE / name).read_bytes())
+        digest.update(_source(name))
     for package in ("numba", "llvmlite", "numpy"):
         try:
             digest.update(f"{package}={version(package)};".encode())
@@ -56,6 +58,17 @@ def cache_directory() -> Path | None:
         if _is_writable(directory):
             return directory
     return None
+
+
+def _source(name: str) -> bytes:
+    """Return a file of the package, which may lie in a zip: so Spark ships it to its workers."""
+    place = _HERE / name
+    if place.exists():
+        return place.read_bytes()
+    # Not by way of a Path: a zip knows itself by the very text that is on sys.path.
+    source = pkgutil.get_data("diamant.cleaner", name)
+    assert source is not None
+    return source
 
 
 def _places() -> list[Path]:
@@ -113,6 +126,21 @@ def inlined(function: F) -> F:
     return _compiled(function, forceinline=True)
 
 
+def _lay_out_source(function: Any, directory: Path) -> None:
+    """Let a function from a zip look as if it came from a file: of others numba keeps no code between processes."""
+    code = function.__code__
+    if os.path.exists(code.co_filename):
+        return
+    name = os.path.relpath(code.co_filename, _HERE)
+    place = directory / "sources" / name
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
+            file.write(_source(name))
+        os.replace(file.name, place)  # Whole, should another process be at it.
+    function.__code__ = code.replace(co_filename=str(place))
+
+
 def _compiled(function: F, **options: Any) -> F:
     import numba
     from numba.core import config
@@ -121,6 +149,7 @@ def _compiled(function: F, **options: Any) -> F:
     directory = cache_directory()
     if directory is None:
         return cast(F, numba.njit(nogil=True, **options)(function))
+    _lay_out_source(function, directory)
     # numba asks for the directory when a function is decorated, and only then: other users' functions keep theirs.
     chosen = settings.CACHE_DIR
     settings.CACHE_DIR = str(directory)

@@ -333,11 +333,11 @@ def scatter(
 
 @compiled
 def take_missing(table: NDArray[np.uint64], tuples: NDArray[np.uint64], count: int, offsets: NDArray[np.int64]) -> int:
-    """Write the offsets of those tuples whose keys are not in the table; return how many."""
+    """Write the offsets of those tuples whose keys are not in the table, or not with a later offset; return how many."""
     address = address_of(table)
     taken = 0
     for index in range(count):
-        if find(address, table.shape[0], tuples[index, 0], tuples[index, 1]) == MISSING:
+        if find(address, table.shape[0], tuples[index, 0], tuples[index, 1]) <= np.int64(tuples[index, 2]):
             offsets[taken] = np.int64(tuples[index, 2])
             taken += 1
     return taken

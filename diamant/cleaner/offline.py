@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from diamant.cleaner import rewrite
 from diamant.cleaner.eligibility import CleanableRange, cleanable_range, is_candidate, limits
@@ -34,6 +34,9 @@ from diamant.storage.log_config import LogConfig
 from diamant.storage.replace import replace_segments
 from diamant.storage.txn_index import TransactionIndex
 from diamant.storage.uuid_text import ZERO_ID
+
+if TYPE_CHECKING:
+    from diamant.cleaner.spark.settings import SparkSettings
 
 Engine: TypeAlias = Callable[[Env, CleanPlan, OnOutput], CleanResult]
 """Carries out a plan and hands over each output."""
@@ -116,7 +119,42 @@ def process_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment
     return asyncio.run(work())
 
 
-ENGINES: Mapping[str, Engine] = {"inline": inline_engine, "compiled": compiled_engine, "process": process_engine}
+def spark_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
+    """Clean on Spark, in `local[*]`, with the driver as a process; not from a thread with an event loop. Real files only."""
+    from diamant.cleaner.spark.settings import SparkSettings
+
+    return spark_engine_of(SparkSettings())(env, plan, on_output)
+
+
+def spark_engine_of(settings: SparkSettings) -> Engine:
+    """Return the engine that cleans on Spark as `settings` say. What fails there is SparkError: nobody takes over."""
+
+    def engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
+        import asyncio
+
+        from diamant.cleaner.spark.spark_runner import SparkRunner
+
+        async def swap(output: OutputSegment) -> None:
+            on_output(output)
+
+        async def work() -> CleanResult:
+            runner = SparkRunner(env, settings)
+            try:
+                return await runner.run(plan, on_output=swap)
+            finally:
+                await runner.close()
+
+        return asyncio.run(work())
+
+    return engine
+
+
+ENGINES: Mapping[str, Engine] = {
+    "inline": inline_engine,
+    "compiled": compiled_engine,
+    "process": process_engine,
+    "spark": spark_engine,
+}
 """By the names that the command line knows them by."""
 
 

@@ -20,6 +20,8 @@ class RoundRequests:
     """Whatever `min.compaction.lag.ms` says."""
     is_for_horizons: bool = False
     """Even if nothing is dirty."""
+    engine: str | None = None
+    """The runner that is to do it, whatever the plan's size; the last one asked for counts."""
 
 
 class RoundWatch:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
@@ -24,7 +25,7 @@ from typing import Any, TypeVar, TypeVarTuple
 from diamant.cleaner import summary
 from diamant.cleaner.alarm import Alarm
 from diamant.cleaner.checkpoint_file import CheckpointFile
-from diamant.cleaner.cleaner_thread import CleanerThread, WorkerRunner
+from diamant.cleaner.cleaner_thread import CleanerThread, RoundUnderWay, WorkerRunner
 from diamant.cleaner.cleaner_view import CleanerView
 from diamant.cleaner.cleaning_round import holds, look_at_segments, run_plan
 from diamant.cleaner.cleaning_states import CleaningStates
@@ -42,7 +43,7 @@ from diamant.cleaner.runner import InlineRunner, Runner
 from diamant.cleaner.runner_errors import MemoryLimit, RunnerFailed
 from diamant.cleaner.segment_facts import SegmentFacts, horizon_round_end
 from diamant.cleaner.service_settings import ServiceSettings, kept_hash_key, new_hash_key
-from diamant.cleaner.status import CleanerStatus
+from diamant.cleaner.status import CleanerStatus, RoundStatus
 from diamant.cleaner.worker_warmth import WorkerWarmth
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
@@ -85,8 +86,9 @@ class CleanerService:
     """See the module. Everything is called on the loop thread.
 
     `logs` is the owner's table, which changes; `directory` is the log directory. `new_process_runner` makes runners for plans
-    that are too large for a thread of this process; without it they are not. `on_cleaned` is called after a round that has
-    changed a log, `on_retained` after segments were removed.
+    that are too large for a thread of this process; without it they are not. `new_offload_runner` makes one for plans from
+    `offload_from_bytes` on that are too large for this machine, given the runner that takes over what fails. `on_cleaned` is
+    called after a round that has changed a log, `on_retained` after segments were removed.
     """
 
     def __init__(
@@ -97,6 +99,8 @@ class CleanerService:
         settings: ServiceSettings,
         *,
         new_process_runner: Callable[[], Runner] | None = None,
+        new_offload_runner: Callable[[Runner], Runner] | None = None,
+        offload_from_bytes: float = math.inf,
         on_cleaned: Callable[[Log], object] = nothing,
         on_retained: Callable[[Log], object] = nothing,
     ) -> None:
@@ -107,6 +111,8 @@ class CleanerService:
         self._logs = logs
         self.settings = settings
         self._new_process_runner = new_process_runner
+        self._new_offload_runner = new_offload_runner
+        self._offload_from_bytes = offload_from_bytes
         self._on_cleaned = on_cleaned
         self._on_retained = on_retained
         self._hash_key = new_hash_key()
@@ -180,14 +186,20 @@ class CleanerService:
     # -- what others ask for -------------------------------------------------------------------------------------
 
     def request(
-        self, partition: TopicPartition, *, is_forced: bool = False, is_for_horizons: bool = False
+        self,
+        partition: TopicPartition,
+        *,
+        is_forced: bool = False,
+        is_for_horizons: bool = False,
+        engine: str | None = None,
     ) -> asyncio.Future[RoundReport]:
         """Have a partition cleaned as soon as a thread is free, due or not, by a round that begins after this call.
 
         The answer comes when the round is over and its checkpoint on disk; a failure is in the report. What may not be
         cleaned yet (active segment, open transactions, `min.compaction.lag.ms` unless `is_forced`) is not. With
         `is_for_horizons` there is a round for what has expired even if nothing is dirty, in mode kafka, too. All who
-        wait for the same round get the same report. Cancelled when the service stops. Raises UnknownPartition.
+        wait for the same round get the same report. `engine` names the runner (`cleaner_thread.ENGINES`). Cancelled when the
+        service stops. Raises UnknownPartition.
         """
         if partition not in self._logs:
             raise UnknownPartition(f"there is no partition {partition[0]}-{partition[1]}")
@@ -198,6 +210,7 @@ class CleanerService:
         requests.futures.append(future)
         requests.is_forced |= is_forced
         requests.is_for_horizons |= is_for_horizons
+        requests.engine = engine or requests.engine
         self._alarm.poke()
         return future
 
@@ -265,6 +278,19 @@ class CleanerService:
             self._env.clock.now_ms(),
             dead_threads=int(self._task is not None and self._task.done() and not self._is_stopping),
             io_bytes_under_way=sum(thread.progress_bytes for thread in self._threads),
+            under_way=[
+                RoundStatus(
+                    topic=one.plan.topic,
+                    partition=one.plan.partition,
+                    runner=one.runner.name,
+                    step=one.step,
+                    log_bytes=sum(segment.size for segment in one.plan.segments),
+                    io_bytes=thread.progress_bytes,
+                    started_ms=one.started_ms,
+                )
+                for thread in self._threads
+                if (one := thread.under_way) is not None
+            ],
             quarantined=lambda partition: () if self._prompt is None else self._prompt.quarantined(partition),
         )
 
@@ -471,7 +497,11 @@ class CleanerService:
 
     def _thread(self, index: int) -> CleanerThread:
         if index == len(self._threads):
-            self._threads.append(CleanerThread(index, self._env, self._new_process_runner))
+            self._threads.append(
+                CleanerThread(
+                    index, self._env, self._new_process_runner, self._new_offload_runner, self._offload_from_bytes
+                )
+            )
         return self._threads[index]
 
     def _next_requested(self) -> Log | None:
@@ -530,7 +560,7 @@ class CleanerService:
                 plan = self._plan(log, found, now_ms, known, requests)
             known.clear()  # else thousands of segments that the round replaces would be dropped, and their files closed, at once
             if plan is not None:
-                result = await self._run_plan(thread, log, plan, check_done, is_requested=bool(requests.futures))
+                result = await self._run_plan(thread, log, plan, check_done, requests)
                 checkpoint = result.end_offset
                 if checkpoint <= plan.first_dirty_offset < plan.first_uncleanable_offset:
                     raise StorageError(
@@ -575,9 +605,15 @@ class CleanerService:
         return self._prompt.of(log).plan(found, now_ms, settings, known, is_for_horizons=not is_dirty)
 
     async def _run_plan(
-        self, thread: CleanerThread, log: Log, plan: CleanPlan, check_done: Callable[[], None], *, is_requested: bool
+        self,
+        thread: CleanerThread,
+        log: Log,
+        plan: CleanPlan,
+        check_done: Callable[[], None],
+        requests: RoundRequests,
     ) -> CleanResult:
-        runner = thread.runner_for(plan, is_requested=is_requested)
+        runner = thread.runner_for(plan, is_requested=bool(requests.futures), engine=requests.engine)
+        thread.under_way = RoundUnderWay(plan, runner, self._env.clock.now_ms())
         if not isinstance(runner, InlineRunner):
             result = await run_plan(log, plan, runner, check_done=check_done, blocking=self._blocking)
             thread.note_ready(runner)

@@ -37,6 +37,23 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundStatus:
+    """A round under way."""
+
+    topic: str
+    partition: int
+    runner: str
+    """Who is at it: `inline`, `process`, `spark`."""
+    step: str
+    """What the runner is doing, in a few words; empty if it does not tell."""
+    log_bytes: int
+    """Of the segments that the round is over."""
+    io_bytes: int
+    """Read and written so far, as far as known: in the end two reads of the log and one of its outputs."""
+    started_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class CleanerStatus:
     """The whole cleaner. Every default is what Kafka shows before the first scan."""
 
@@ -59,6 +76,8 @@ class CleanerStatus:
     """Since the start of the last scan."""
     io_bytes_total: int = 0
     """Bytes read and written by the cleaner, as counted by its throttle (Kafka's meter cleaner-io)."""
+    under_way: tuple[RoundStatus, ...] = ()
+    """Rounds under way that a runner has begun."""
     partitions: tuple[PartitionStatus, ...] = ()
     """Ascending by topic and partition."""
 

@@ -156,8 +156,14 @@ def load_log(
 
 
 def _remove_temporary_files(env: Env, path: str) -> None:
-    """Delete `.deleted` and `.cleaned` files and the `.swap` files of an unfinished swap (LogLoader, step 1)."""
+    """Delete `.deleted` and `.cleaned` files and the `.swap` files of an unfinished swap (LogLoader, step 1).
+
+    And what a round of the cleaner elsewhere has left in a directory of its own.
+    """
     entries = env.list_dir(path)
+    for name in entries:
+        if name.startswith(names.STAGING_PREFIX) and env.is_dir(f"{path}/{name}"):
+            env.remove_tree(f"{path}/{name}")
     cleaned = [name for name in entries if name.endswith(names.CLEANED_SUFFIX)]
     # Swaps are renamed in descending order of offset: a .cleaned file below a .swap shows that the set is not complete.
     smallest = min((offset for name in cleaned if (offset := _offset_of(name)) >= 0), default=None)

@@ -55,6 +55,9 @@ DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"
 STRAY_DIR_SUFFIX = "-stray"
 
+STAGING_PREFIX = "diamant-staging-"
+"""A directory so called in a partition's holds outputs of a round that have not been taken over yet."""
+
 MAX_NAME_LENGTH = 255
 """Longest name of a directory entry; Kafka cuts the topic in the names of directories it sets aside."""
 

@@ -16,8 +16,10 @@ from diamant.broker.config import BrokerConfig
 from diamant.broker.handlers import MODULES, load_api
 from diamant.protocol.apis import ADVERTISED, SERVED
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.metadata_records import FeatureLevelRecord
 from diamant.protocol.schemas import request_class
 from diamant.storage.env import RealEnv
+from diamant.storage.metadata_features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from tests.broker.wire import (
     ALTER_CONFIGS,
     API_VERSIONS,
@@ -334,6 +336,22 @@ async def test_alter_configs_replaces_the_set(wire: WireClient) -> None:
         "retention.ms": ("3", 1),
         "segment.ms": ("604800000", 5),
     }
+
+
+async def test_eligible_leader_replicas_keep_the_minimum_for_the_cluster(wire: WireClient, broker: Broker) -> None:
+    """In a directory with that feature min.insync.replicas is not set for one broker nor removed for all; else it is."""
+    name = "min.insync.replicas"
+    assert (await alter(wire, BROKER, "", (name, SET, "1"))).error_code == ErrorCode.NONE
+    assert (await alter(wire, BROKER, "1", (name, SET, "1"))).error_code == ErrorCode.NONE
+    assert (await alter(wire, BROKER, "1", (name, DELETE, None))).error_code == ErrorCode.NONE
+    broker.metadata.append([FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=1)])
+    own = await alter(wire, BROKER, "1", (name, SET, "1"))
+    removed = await alter(wire, BROKER, "", (name, DELETE, None), validate_only=True)
+    assert own.error_code == removed.error_code == ErrorCode.INVALID_CONFIG
+    assert own.error_message == "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+    assert removed.error_message == "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+    assert (await alter(wire, BROKER, "", (name, SET, "2"))).error_code == ErrorCode.NONE
+    assert (await alter(wire, BROKER, "1", (name, DELETE, None))).error_code == ErrorCode.NONE
 
 
 async def test_broker_configurations_change_topics_that_do_not_set_them(wire: WireClient, broker: Broker) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config import BrokerConfig
+from tests.broker import console_pages
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +56,7 @@ def test_the_tour_of_the_readme_works(example: str, address: str) -> None:
 def test_the_examples_for_pytest_pass(tmp_path: Path) -> None:
     """The tests shown in the pages are collected and pass with the plugin as it is installed."""
     tests = examples("docs/testing.md") + examples("docs/faults.md") + examples("docs/clock.md")
+    tests.append("\n\n".join(examples("docs/test-your-compaction.md")))
     for number, text in enumerate(tests):
         (tmp_path / f"test_example_{number}.py").write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
@@ -79,7 +81,37 @@ def test_the_examples_for_pytest_pass(tmp_path: Path) -> None:
         timeout=120,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "6 passed" in result.stdout
+    assert "11 passed" in result.stdout
+
+
+@pytest.mark.parametrize("page", console_pages.PAGES)
+def test_pages_show_what_their_commands_print(page: str, tmp_path: Path) -> None:
+    """Each command of a page, in order, prints what stands below it, but for times, ids and the like."""
+    steps = console_pages.steps(ROOT / page)
+    assert steps
+    with console_pages.shell(page, tmp_path) as shell:
+        for step in steps:
+            printed = shell.wait_until_shown(step)
+            assert console_pages.is_shown(printed, step.shown), f"$ {step.command}\n{printed}"
+
+
+def test_every_page_with_commands_is_run() -> None:
+    """A page with a block of console output is one of those that are run."""
+    pages = {
+        f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md") if console_pages.BLOCK.search(path.read_text())
+    }
+    assert pages == set(console_pages.PAGES)
+
+
+def test_what_is_compared_of_a_page() -> None:
+    """Times, durations and ids may differ, other words and numbers not; three dots stand for any lines."""
+    printed = "users at 2026-03-01T12:00:00.000Z\n3 records, 10 ms\nid 0123456789ab ───────\nend"
+    assert console_pages.is_shown(printed, printed.splitlines())
+    assert console_pages.is_shown(printed, ["users at 2027-01-01T00:00:01Z", "...", "end"])
+    assert console_pages.is_shown(printed, ["...", "3 records, 1h 2m", "id ffffffffff00 ───", "end"])
+    assert not console_pages.is_shown(printed, ["...", "4 records, 10 ms", "..."])
+    assert not console_pages.is_shown(printed, ["users at 2026-03-01T12:00:00.000Z"])
+    assert console_pages.steps_of("$ one \\\n    two\n$ three\nout\n") == [("one two", []), ("three", ["out"])]
 
 
 def _plugin_is_installed() -> bool:

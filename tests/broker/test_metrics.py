@@ -18,7 +18,7 @@ from diamant.broker.metric_table import HISTOGRAM, METRICS, Metric
 from diamant.broker.metrics_docs import metrics_page
 from diamant.broker.topic_metrics import BrokerTopicMetrics
 from diamant.cleaner.result import REASONS
-from diamant.cleaner.status import CleanerStatus, PartitionStatus
+from diamant.cleaner.status import CleanerStatus, PartitionStatus, RoundStatus
 from diamant.protocol.records import Record, build_batch
 from tests.broker.wire import DELETE_TOPICS, FETCH, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
 
@@ -47,6 +47,7 @@ STATUS = CleanerStatus(
     max_dirty_percent=66,
     time_since_last_run_ms=1234,
     io_bytes_total=987_654_321_012,
+    under_way=(RoundStatus("c", 1, "spark", "rewriting", 5_000_000_000, 7_000_000_000, 1_700_000_000_000),),
     partitions=(
         PartitionStatus("c", 0),
         PartitionStatus(
@@ -173,6 +174,8 @@ async def test_what_the_cleaner_says(broker: Broker) -> None:
         size = value(found, "diamant_cleaner_removed_bytes_total", reason=reason, **one)
         assert (records, size) == {"superseded": (10, 1000), "marker": (1, 70)}.get(reason, (0, 0))
     assert value(found, "diamant_cleaner_rounds_total", runner="process", **one) == 1
+    assert value(found, "diamant_cleaner_round_log_bytes", runner="spark", **one) == 5_000_000_000
+    assert value(found, "diamant_cleaner_round_io_bytes", runner="spark", **one) == 7_000_000_000
     assert value(found, "diamant_cleaner_uncleanable_info", reason="CorruptLog: batch at 61", **one) == 1
 
 

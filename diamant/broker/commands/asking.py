@@ -64,11 +64,11 @@ class Asked:
             show(self.console())
 
     def console(self, *, stderr: bool = False) -> Console:
-        """A console of rich; where there is no terminal lines are as long as they need to be."""
+        """A console of rich; where there is no terminal lines are as long as they need to be, and tables as wide as $COLUMNS."""
         from rich.console import Console
 
         file = sys.stderr if stderr else sys.stdout
-        width = None if file.isatty() else 200
+        width = None if file.isatty() or "COLUMNS" in os.environ else 200
         return Console(stderr=stderr, width=width, highlight=False, soft_wrap=not file.isatty())
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:

@@ -62,6 +62,8 @@ def advance(by_ms: int, sessions: bool, asked: Asked) -> None:
     """Move the clock forward by DURATION, as 8d or 1h30m.
 
     Returns once everything that is due then has happened: segments rolled, logs cleaned, what is past its time expired.
+
+    Exit codes: 0 done; 1 failed, also if a job on the way did (it is named); 2 usage.
     """
     moved = asked.admin.clock.advance(
         by_ms, sessions=sessions, timeout_s=asked.timeout_s, on_progress=asked.on_progress
@@ -74,7 +76,10 @@ def advance(by_ms: int, sessions: bool, asked: Asked) -> None:
 @_SESSIONS
 @asking
 def set_to(to_ms: int, sessions: bool, asked: Asked) -> None:
-    """Move the clock forward to TIME: milliseconds since 1970, or ISO 8601, in UTC unless it has a zone."""
+    """Move the clock forward to TIME: milliseconds since 1970, or ISO 8601, in UTC unless it has a zone.
+
+    Exit codes: 0 done; 1 failed, also if a job on the way did (it is named); 2 usage, also a time that lies back.
+    """
     moved = asked.admin.clock.set(to_ms, sessions=sessions, timeout_s=asked.timeout_s, on_progress=asked.on_progress)
     _show_move(asked, moved)
 

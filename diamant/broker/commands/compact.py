@@ -9,15 +9,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
-from diamant.broker.commands.reading import time_text
+from diamant.broker.commands.reading import counted, time_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+_COLUMNS = ("partition", "offsets", "rounds", "segments", "bytes", "records", "removed", "kept")
+_WIDE_ONLY = ("offsets", "segments")
+_WIDE = 110
+"""Columns that a terminal must have for all of them."""
+
+_WORDS = {
+    "open_transaction": "held back",
+    "min_compaction_lag": "too young",
+    "keyless": "without a key",
+    "below_log_start": "below the log start",
+}
+
+
 @click.command()
 @click.argument("topic")
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
 @click.option(
     "--until",
     type=click.Choice(["clean", "tombstones-gone"]),
@@ -32,19 +45,33 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With --until tombstones-gone: do not wait for horizons, print when the last one is over.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["inline", "process", "spark"]),
+    help="Who is to do it, whatever the size: a thread of the broker, a worker process, Spark.",
+)
 @asking
 def compact(
-    topic: str, partition: int | None, until: str, is_forced: bool, return_at_horizon: bool, asked: Asked
+    topic: str,
+    partition: int | None,
+    until: str,
+    is_forced: bool,
+    return_at_horizon: bool,
+    engine: str | None,
+    asked: Asked,
 ) -> None:
     """Clean TOPIC now, wait until nothing superseded is left that may go, and print what went and what stays.
 
-    Open transactions always hold back what comes after their begin, and min.compaction.lag.ms what is younger; the table
-    says so. Exit code 0: it is clean (or its tombstones are gone); 3: something is held back, or a horizon is not over yet;
-    1: it failed, or took longer than --timeout, and then goes on in the broker.
+    Open transactions always hold back what comes after their begin, and min.compaction.lag.ms what is younger; what is held
+    back is printed below the table.
+
+    Exit codes: 0 it is clean (or its tombstones are gone); 1 it failed, or took longer than --timeout, and then goes on in the
+    broker; 2 usage, or no such topic; 3 something is held back, or a horizon is not over yet.
     """
     report = asked.admin.compact(
         topic,
         partition,
+        **({} if engine is None else {"engine": engine}),
         until=until,
         forced=is_forced,
         return_at_horizon=return_at_horizon,
@@ -57,24 +84,28 @@ def compact(
 
 def show_report(console: Console, report: Mapping[str, Any]) -> None:
     """Print a report as a table, and what is held back below it."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(
-        title=f"{report['topic']}: {_verdict(report)} after {report['duration_ms']:g} ms", title_justify="left"
-    )
-    for name in ("partition", "offsets", "rounds", "segments", "bytes", "records", "removed", "kept"):
-        table.add_column(name, justify="left" if name in ("removed", "kept") else "right")
+    console.print(f"[bold]{escape(report['topic'])}[/]: {_verdict(report)} after {report['duration_ms']:g} ms")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    columns = [name for name in _COLUMNS if console.width >= _WIDE or name not in _WIDE_ONLY]
+    for name in columns:
+        is_text = name in ("removed", "kept")
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text)
     for one in report["partitions"]:
-        table.add_row(
-            str(one["partition"]),
-            f"{_number(one['first_dirty_offset'])}..{_number(one['cleaned_to_offset'])}",
-            f"{one['rounds']} {' '.join(one['runners'])}".strip(),
-            f"{one['segments_before']} → {one['segments_after']}",
-            f"{one['bytes_before']:,} → {one['bytes_after']:,}",
-            f"{_number(one['records_before'])} → {_number(one['records_after'])}",
-            _counts(one["removed"]),
-            _counts(one["kept"] or {}),
-        )
+        cells = {
+            "partition": str(one["partition"]),
+            "offsets": f"{_number(one['first_dirty_offset'])}..{_number(one['cleaned_to_offset'])}",
+            "rounds": f"{one['rounds']} {' '.join(one['runners'])}".strip(),
+            "segments": f"{one['segments_before']} → {one['segments_after']}",
+            "bytes": f"{one['bytes_before']:,} → {one['bytes_after']:,}",
+            "records": f"{_number(one['records_before'])} → {_number(one['records_after'])}",
+            "removed": _counts(one["removed"]),
+            "kept": _counts(one["kept"] or {}),
+        }
+        table.add_row(*(cells[name] for name in columns))
     console.print(table)
     for one in report["partitions"]:
         held = one["held_back"]
@@ -99,7 +130,13 @@ def _held_text(held: Mapping[str, Any]) -> str:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items() if count) or "-"
+    return "\n".join(_counted(count, reason) for reason, count in counts.items() if count) or "-"
+
+
+def _counted(count: int, reason: str) -> str:
+    if reason in ("tombstone", "marker"):
+        return counted(count, reason)
+    return f"{count:,} {_WORDS.get(reason, reason.replace('_', ' '))}"
 
 
 def _number(value: int | None) -> str:

@@ -106,6 +106,8 @@ def clean(
     Uses and updates the checkpoints in the directory above. The topic's configurations are those in the metadata log of that
     directory; --set wins over them. Without a metadata log: Kafka's defaults, with cleanup.policy=compact. A topic that is not
     compacted is refused, unless --set cleanup.policy=compact says otherwise, or it is only --retention that is asked for.
+
+    Exit codes: 0 done, whether there was anything to clean or not; 1 in use, or cannot be cleaned; 2 usage.
     """
     directory = os.path.abspath(directory)
     clock = SystemClock() if now_ms is None else SettableClock(now_ms)

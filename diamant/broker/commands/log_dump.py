@@ -45,7 +45,9 @@ def dump(path: str, *, with_records: bool, as_json: bool) -> None:
     PATH is a partition's directory (or a whole log directory), or one file: .log, .index, .timeindex, .txnindex, .snapshot,
     leader-epoch-checkpoint, partition.metadata, an offset checkpoint, or a .checkpoint of the metadata log.
 
-    What is damaged is shown in its place and does not end the dump; the exit code is 1 then.
+    What is damaged is shown in its place and does not end the dump.
+
+    Exit codes: 0 done; 1 something is damaged, or cannot be read; 2 usage.
     """
     show = _json_line if as_json else _text_line
     problems = 0

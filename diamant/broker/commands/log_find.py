@@ -35,7 +35,7 @@ def find(directory: str, *, key: str | None, key_hex: bool, pattern: str | None,
     record of its key, a tombstone, superseded by a later record, aborted, undecided (its transaction is open), keyless, or
     below the log start.
 
-    The exit code is 1 if part of the files could not be read.
+    Exit codes: 0 done, whether anything was found or not; 1 part of the files could not be read; 2 usage.
     """
     query = _query(key, pattern, key_hex=key_hex)
     env = RealEnv()

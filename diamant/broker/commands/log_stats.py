@@ -46,7 +46,7 @@ def stats(directory: str, *, as_json: bool, memory_mib: int, is_all: bool) -> No
     Live records are the latest of their key. Dirty is the share of the bytes that the cleaner could clean and has not looked
     at yet.
 
-    The exit code is 1 if something is damaged.
+    Exit codes: 0 done; 1 something is damaged, or cannot be read; 2 usage.
     """
     env = RealEnv()
     with one_line_errors(), open_log_directory(env, directory) as opened:
@@ -130,9 +130,9 @@ def _print_tables(
         partitions, folded = shown, len(partitions) - len(shown)
     rare = {head: name for head, name in _RARE_COUNTS.items() if any(getattr(one, name) for one in partitions)}
     counts = {**_COUNTS, **rare}
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("partition", no_wrap=True)
-    for name in ("segments", "size", *counts, "dirty", "cleaned up to", "last cleaned"):
+    for name in ("segments", "size", *counts, "dirty", "clean to", "last cleaned"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in partitions:
         cells = [

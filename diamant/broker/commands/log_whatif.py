@@ -115,7 +115,7 @@ def whatif(
     Nothing in DIRECTORY is changed. The rounds are carried out all the same, in the system's directory for temporary files
     (TMPDIR), which must have room for what they write: once or twice the largest partition.
 
-    The exit code is 1 if something is damaged, 2 for a wrong command line.
+    Exit codes: 0 done; 1 something is damaged, or cannot be read; 2 usage.
     """
     try:
         combinations = combine(settings)
@@ -318,7 +318,7 @@ def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], r
     before = forecasts[0].before
     click.echo(f"{partition.name} at {time_text(request.now_ms)}: {_contents_text(before)}")
     names = list(forecasts[0].settings)
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in (*names, "closes", "overdue", "cleaned", "rounds", "last change"):
         table.add_column(name, justify="right", no_wrap=True)
     for name in ("segments", "size", "records", "superseded", "tombstones", "these expire", "waits for"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +15,11 @@ from diamant.broker.verbs.duration import duration_text
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 MAX_ROWS = 50
+_NAME_WIDTH = 30
+"""As much of a partition's name as fits on a line whatever stands beside it."""
 
 
 @click.command()
@@ -25,7 +28,8 @@ MAX_ROWS = 50
 def status(is_all: bool, asked: Asked) -> None:
     """Print what a broker is, its clock, and how far its cleaner is with each compacted partition.
 
-    The exit code is 3 if a partition is offline, or one that the cleaner leaves alone because of an error.
+    Exit codes: 0 all is well; 1 failed; 2 usage; 3 the broker is stopping, or a partition is offline, or left alone by the
+    cleaner because of an error.
     """
     found = asked.admin.status(timeout_s=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found, None if is_all else MAX_ROWS))
@@ -35,7 +39,6 @@ def status(is_all: bool, asked: Asked) -> None:
 
 def _print(console: Console, found: Mapping[str, Any], limit: int | None) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     uptime = duration_text(int(found["uptime_s"]) * 1000)
     state = "[bold red]stopping[/]" if found["is_stopping"] else "[green]running[/]"
@@ -53,12 +56,48 @@ def _print(console: Console, found: Mapping[str, Any], limit: int | None) -> Non
     )
     on = "" if cleaner["is_enabled"] else ", [bold red]off[/]"
     console.print(
-        f"cleaner: mode {cleaner['mode']}{on}, {cleaner['compacted_partitions']} compacted partitions{trouble}"
+        f"cleaner: mode {cleaner['mode']}{on}, {counted(cleaner['compacted_partitions'], 'compacted partition')}{trouble}"
     )
-    rows = cleaner["partitions"][:limit]
-    if not rows:
-        return
-    table = Table("partition", "dirty", "oldest dirty", "overdue", "last cleaned", "rounds", "removed", "state")
+    for one in cleaner["under_way"]:
+        step = f", {one['step']}" if one["step"] else ""
+        console.print(
+            f"under way: {escape(one['topic'])}-{one['partition']} by {one['runner']}{step}, "
+            f"{one['io_bytes']:,} bytes read and written, {one['log_bytes']:,} bytes of log"
+        )
+    found_partitions = cleaner["partitions"]
+    # A broker has a hundred partitions of internal topics, most of them without a record.
+    shown = [one for one in found_partitions if limit is None or not _is_idle(one)]
+    rows = shown[:limit]
+    if rows:
+        console.print(_table(rows))
+    if len(rows) < len(shown):
+        console.print(f"... and {len(shown) - len(rows)} more (--all, --json)")
+    idle = len(found_partitions) - len(shown)
+    if idle:
+        console.print(
+            f"and {counted(idle, 'partition')} of internal topics where there was nothing to clean yet (--all)"
+        )
+    left_out = cleaner["compacted_partitions"] - len(found_partitions)
+    if left_out:
+        console.print(f"and {counted(left_out, 'partition')} that the broker does not tell one by one")
+
+
+def _is_idle(one: Mapping[str, Any]) -> bool:
+    trouble = one["uncleanable_reason"] or one["quarantined"] or one["overdue_ms"]
+    return one["topic"].startswith("__") and not trouble and not one["rounds"] and not one["dirty_ratio"]
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    longest = max(len(f"{one['topic']}-{one['partition']}") for one in rows)
+    table.add_column("partition", overflow="fold", min_width=min(longest, _NAME_WIDTH))
+    for name in ("dirty", "lag", "overdue", "last cleaned", "rounds", "removed"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("state", overflow="fold")
     for one in rows:
         trouble = one["uncleanable_reason"] or "; ".join(one["quarantined"])
         table.add_row(
@@ -66,11 +105,9 @@ def _print(console: Console, found: Mapping[str, Any], limit: int | None) -> Non
             f"{100 * one['dirty_ratio']:.0f} %",
             duration_text(one["compaction_lag_ms"]) if one["compaction_lag_ms"] else "-",
             duration_text(one["overdue_ms"]) if one["overdue_ms"] else "-",
-            time_text(one["last_cleaned_ms"]),
-            str(one["rounds"]),
-            str(one["records_removed"]),
+            time_text(one["last_cleaned_ms"])[: len("2026-01-31T12:00:00")].replace("T", " "),
+            f"{one['rounds']:,}",
+            f"{one['records_removed']:,}",
             f"[red]{escape(trouble)}[/]" if trouble else "ok",
         )
-    console.print(table)
-    if len(rows) < cleaner["compacted_partitions"]:
-        console.print(f"... and {cleaner['compacted_partitions'] - len(rows)} more (--all, --json)")
+    return table

@@ -7,7 +7,7 @@ trouble or late; the totals are of all.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from diamant import __version__
@@ -64,6 +64,7 @@ class BrokerStatus:
                 "uncleanable_bytes": found.uncleanable_bytes,
                 "max_dirty_percent": found.max_dirty_percent,
                 "io_bytes": found.io_bytes_total,
+                "under_way": [asdict(one) for one in found.under_way],
                 "compacted_partitions": len(found.partitions),
                 "partitions": [_partition_fields(one) for one in listed],
             },

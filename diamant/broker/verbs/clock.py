@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.verbs.calling import on_loop
-from diamant.broker.verbs.duration import parse_duration_ms
+from diamant.broker.verbs.duration import parse_duration_ms, time_text
 from diamant.broker.verbs.errors import BadArgument, NotAllowed, TimedOut
 from diamant.broker.verbs.progress import Progress
 from diamant.storage.clock import ManualClock, SettableClock, SystemClock
@@ -215,7 +215,9 @@ class BrokerClock:
             from_ms = clock.now_ms()
             target_ms = from_ms + (delta_ms or 0) if to_ms is None else to_ms
             if target_ms < from_ms:
-                raise BadArgument(f"the clock shows {from_ms} and goes forward only, not to {target_ms}")
+                raise BadArgument(
+                    f"the clock shows {time_text(from_ms)} ({from_ms}) and goes forward only, not to {target_ms}"
+                )
             if target_ms > MAX_TIME_MS:
                 raise BadArgument(f"the clock goes no further than the year 9999 ({MAX_TIME_MS}), not to {target_ms}")
             await self._keep(clock, target_ms, is_frozen=isinstance(clock, ManualClock) and clock.is_frozen)
@@ -273,6 +275,8 @@ class BrokerClock:
         for _ in range(MAX_PASSES):
             failed.update(dict.fromkeys(await broker.scheduler.settled()))
             await broker.flusher.settled()
+            for undertakings in broker.undertakings():
+                await undertakings.settled()
             await broker.cleaning.settled()
             if failed or not broker.scheduler.is_due:
                 break

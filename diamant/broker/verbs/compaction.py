@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ENGINES = ("inline", "process", "spark")
+"""Runners that may be asked for by name (`cleaner.cleaner_thread.ENGINES`)."""
+
 MAX_CALLS = 256
 """Calls that may wait at the same time."""
 
@@ -89,13 +92,14 @@ class Compactions:
         timeout_ms: int | None = None,
         is_forced: bool = False,
         return_at_horizon: bool = False,
+        engine: str | None = None,
         progress: Progress | None = None,
     ) -> CompactionReport:
         """Clean a topic, or one partition, and return what was done; see `Broker.compact`."""
         return await on_loop(
             self._loop,
             lambda: self._compact(
-                topic, partition, until, timeout_ms, is_forced, return_at_horizon, progress or Progress()
+                topic, partition, until, timeout_ms, is_forced, return_at_horizon, engine, progress or Progress()
             ),
         )
 
@@ -129,10 +133,13 @@ class Compactions:
         timeout_ms: int | None,
         is_forced: bool,
         return_at_horizon: bool,
+        engine: str | None,
         progress: Progress,
     ) -> CompactionReport:
         if until not in UNTIL:
             raise BadArgument(f"until is {until!r}, expected one of {', '.join(UNTIL)}")
+        if engine is not None and engine not in ENGINES:
+            raise BadArgument(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
         if timeout_ms is not None and not 0 <= timeout_ms <= MAX_TIMEOUT_MS:
             raise BadArgument(f"the timeout is {timeout_ms} ms, expected 0 to {MAX_TIMEOUT_MS}")
         if self._stopping.is_set():
@@ -143,7 +150,7 @@ class Compactions:
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 return await self._unless_stopped(
-                    self._run(topic, partition, until, is_forced, return_at_horizon, progress)
+                    self._run(topic, partition, until, is_forced, return_at_horizon, engine, progress)
                 )
         except TimeoutError:
             raise TimedOut(
@@ -172,6 +179,7 @@ class Compactions:
         until: str,
         is_forced: bool,
         return_at_horizon: bool,
+        engine: str | None,
         progress: Progress,
     ) -> CompactionReport:
         start_s, started_ms = self._loop.time(), self._broker.env.clock.now_ms()
@@ -186,7 +194,12 @@ class Compactions:
 
         async def one(log: Log) -> PartitionCompaction:
             found = await compactor.compact(
-                log, until=until, is_forced=is_forced, return_at_horizon=return_at_horizon, on_stage=stage
+                log,
+                until=until,
+                is_forced=is_forced,
+                return_at_horizon=return_at_horizon,
+                engine=engine,
+                on_stage=stage,
             )
             progress.advance()
             return found

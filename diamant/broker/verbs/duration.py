@@ -1,8 +1,9 @@
-"""Durations as people write them: `8d`, `1h30m`, `250ms`."""
+"""Durations and times as people write them: `8d`, `1h30m`, `250ms`; `2026-01-31T12:00:00.000Z`."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d{1,15})(ms|[smhdw])")
@@ -27,3 +28,12 @@ def duration_text(duration_ms: int) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return ("-" if duration_ms < 0 else "") + (" ".join(parts[:2]) or "0ms")
+
+
+def time_text(time_ms: int) -> str:
+    """A time in ms as ISO 8601 in UTC, as Java's Instant and most others read it."""
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return str(time_ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from diamant.broker.config_key import DescribedConfig
 from diamant.broker.diamant_configs import COMPACT, described
+from diamant.broker.verbs.duration import time_text
 from diamant.cleaner.background_roll import oldest_append_ms
 from diamant.cleaner.log_census import SegmentCensus
 from diamant.storage.errors import StorageError
@@ -122,12 +122,3 @@ def _held_back(logs: Sequence[Log]) -> str:
     held = [log for log in logs if log.last_stable_offset < log.log_end_offset]
     named = [f"partition {log.partition} from offset {log.last_stable_offset}" for log in held[:MAX_NAMED]]
     return ", ".join(named + ([f"{len(held) - MAX_NAMED} more"] if len(held) > MAX_NAMED else []))
-
-
-def time_text(time_ms: int) -> str:
-    """A time in ms as ISO 8601 in UTC, as Java's Instant and most others read it."""
-    try:
-        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
-    except (OverflowError, OSError, ValueError):
-        return str(time_ms)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"

@@ -89,8 +89,6 @@ async def test_all_partitions_or_one(broker: Broker, wire: WireClient) -> None:
 async def test_an_internal_topic(broker: Broker, wire: WireClient) -> None:
     """__consumer_offsets is compacted like any other topic."""
     await fill(wire)
-    coordinator = broker.groups
-    await coordinator.start()
     await broker.topics.create([broker.topics.check_new("__consumer_offsets", 2, 1, {}, {"cleanup.policy": "compact"})])
     report = await broker.compact("__consumer_offsets")
     assert report.is_clean

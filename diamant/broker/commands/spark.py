@@ -1,0 +1,25 @@
+"""`diamant spark`: commands on log directories of any size, carried out by Apache Spark."""
+
+from __future__ import annotations
+
+import click
+
+from diamant.broker.commands.lazy import LazyCommand, LazyGroup
+
+_HERE = "diamant.broker.commands"
+
+COMMANDS = {
+    "audit": LazyCommand(f"{_HERE}.spark_audit:audit", "Say which topics keep values that should be gone."),
+    "clean": LazyCommand(f"{_HERE}.spark_clean:clean", "Compact every partition of a copied log directory."),
+    "find": LazyCommand(f"{_HERE}.spark_find:find", "Find every record of a key, or what a pattern matches."),
+    "stats": LazyCommand(f"{_HERE}.spark_stats:stats", "Say what logs consist of and how much of them is superseded."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def spark() -> None:
+    """Read and clean log directories on Apache Spark, without a broker.
+
+    A PATH is a log directory, the directory of a partition, a glob of either in quotes, or a file: or s3: URI. Needs
+    `pip install 'diamant-broker[spark]'` and Java 17 or newer.
+    """

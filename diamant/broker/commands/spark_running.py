@@ -1,0 +1,139 @@
+"""What the commands of `diamant spark` share: options, a session with progress and one-line errors, results in three forms."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from diamant.broker.commands.reading import bytes_json, one_line_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from rich.progress import Progress
+
+F = TypeVar("F", bound=Callable[..., object])
+_LOOK_EVERY_S = 0.25
+
+
+def spark_options(command: F) -> F:
+    """Add the options of every command that only reads."""
+    for option in reversed(
+        (
+            click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
+            click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated."),
+            master_option,
+            conf_option,
+            click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row and line."),
+            click.option(
+                "--parquet", metavar="DIRECTORY", help="Write the rows as Parquet files into a new directory instead."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+master_option = click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    help="Where Spark runs: local[N], spark://HOST:PORT, or what else Spark knows.",
+)
+conf_option = click.option(
+    "--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A configuration of Spark; may be repeated."
+)
+
+
+@contextmanager
+def running(name: str, master: str, settings: Sequence[str]) -> Iterator[SparkSession]:
+    """Run a session, with progress on a terminal. What goes wrong in Spark becomes one line and exit code 1."""
+    conf = parse_settings(settings)
+    with one_line_errors():
+        from diamant.cleaner.spark.errors import SparkError
+        from diamant.cleaner.spark.session import first_line, spark_session
+
+        with spark_session(master, f"diamant spark {name}", conf) as session:
+            from py4j.protocol import Py4JError
+            from pyspark.errors import PySparkException
+
+            try:
+                with _progress(session):
+                    yield session
+            except (Py4JError, PySparkException) as error:
+                raise SparkError(first_line(error)) from error
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, str]:
+    """Return what --conf options say. A usage error for one without a name or an equals sign."""
+    conf = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"{setting!r}: expected NAME=VALUE", param_hint="--conf")
+        conf[name.strip()] = value
+    return conf
+
+
+def give(result: DataFrame, *, as_json: bool, parquet: str | None, show: Callable[[Iterator[Any]], object]) -> None:
+    """Write rows as Parquet files, or print them as JSON lines, or let `show` have them. Rows come as Spark gives them."""
+    if parquet is not None:
+        result.write.parquet(parquet)
+        click.echo(f"written to {parquet}", err=True)
+        return
+    rows = result.toLocalIterator()
+    if not as_json:
+        show(rows)
+        return
+    for row in rows:
+        click.echo(json.dumps({name: cell_json(value) for name, value in row.asDict(recursive=True).items()}))
+
+
+def cell_json(value: Any) -> Any:
+    """Return a value of a row as what JSON can hold."""
+    if isinstance(value, bytes | bytearray):
+        return bytes_json(bytes(value))
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+    return value
+
+
+@contextmanager
+def _progress(session: SparkSession) -> Iterator[None]:
+    """Show how many tasks of the running stages are done, if standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    is_done = threading.Event()
+    with Progress(
+        BarColumn(), MofNCompleteColumn(), "tasks", TimeElapsedColumn(), console=Console(stderr=True), transient=True
+    ) as progress:
+        thread = threading.Thread(target=_follow, args=(session, progress, is_done), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_done.set()
+            thread.join()
+
+
+def _follow(session: SparkSession, progress: Progress, is_done: threading.Event) -> None:
+    bar = progress.add_task("", total=None)
+    tracker = session.sparkContext.statusTracker()
+    while not is_done.wait(_LOOK_EVERY_S):
+        stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
+        if stages:
+            progress.update(
+                bar,
+                total=sum(stage.numTasks for stage in stages),
+                completed=sum(stage.numCompletedTasks for stage in stages),
+            )

@@ -1,0 +1,125 @@
+"""Which compacted topics keep values that should be gone: superseded for too long, or stranded on another partition.
+
+    superseded        a later committed record of the partition has its key. Since when: the timestamp of the next one
+    overdue           superseded for longer than the topic's max.compaction.lag.ms, or than the deadline that is asked about
+    erased, overdue   the next one is a tombstone: somebody wanted the value to go
+    stranded          the latest record of its key on its partition, with a value, while a younger record of the key is on
+                      another: compaction works within a partition and keeps it for ever. It happens when partitions are
+                      added to a topic
+
+A row for each topic:
+
+    topic, policy, partitions, deadline_ms, records, superseded, oldest_superseded_ms, overdue, overdue_ms, erased_overdue,
+    stranded, is_broken
+
+oldest_superseded_ms is the timestamp of the oldest superseded value, overdue_ms by how much the worst is late. Times are those of
+the records' timestamps, which producers set unless the topic has LogAppendTime.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diamant.cleaner.spark.key_columns import COUNTED_COLUMNS, HASHES, with_hashes
+from diamant.cleaner.spark.log_table import COMPACT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_audit(
+    session: SparkSession,
+    paths: Sequence[str],
+    topics: Sequence[str] = (),
+    *,
+    now_ms: int,
+    deadline_ms: int | None = None,
+    is_all: bool = False,
+) -> DataFrame:
+    """Return the audit of the compacted topics below `paths`; with `is_all`, or where no metadata log tells, of every topic."""
+    from pyspark.sql import functions as f
+
+    from diamant.cleaner.spark.data_source import read_log
+    from diamant.cleaner.spark.log_table import log_table
+
+    logs = log_table(session, paths, topics)
+    if not is_all:
+        knows = logs.where(f.col("cleanup_policy").isNotNull()).limit(1).count() > 0
+        if knows:
+            logs = logs.where(f.col("cleanup_policy").contains(COMPACT))
+    chosen = sorted({row["topic"] for row in logs.select("topic").distinct().collect()})
+    records = read_log(
+        session, *paths, columns=COUNTED_COLUMNS, topics=",".join(chosen or topics), isolation="read_committed"
+    )
+    return audit(records, logs, now_ms=now_ms, deadline_ms=deadline_ms)
+
+
+def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int | None = None) -> DataFrame:
+    """Return a row for each topic of `logs` (`log_table`), see the module; only committed `records` (`COUNTED_COLUMNS`) count.
+
+    `deadline_ms` counts for topics without max.compaction.lag.ms, and for others if it is less.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    of_log = f.broadcast(logs.select("log_id", "topic", "partition", "max_compaction_lag_ms"))
+    keyed = with_hashes(
+        records.where((f.col("outcome") == "committed") & ~f.col("is_control") & f.col("key").isNotNull())
+    ).join(of_log, "log_id")
+    limit = f.least(
+        f.col("max_compaction_lag_ms"), f.lit(deadline_ms).cast("long")
+    )  # Of NULL and a number: the number.
+    next_one = Window.partitionBy("log_id", *HASHES).orderBy("offset")
+    judged = keyed.withColumns(
+        {
+            "since_ms": f.lead("timestamp_ms").over(next_one),
+            "is_superseded": f.lead("offset").over(next_one).isNotNull(),
+            "is_erased": f.lead(f.col("value_size").isNull()).over(next_one),
+            "limit_ms": limit,
+        }
+    ).withColumn("late_ms", f.lit(now_ms) - f.col("since_ms") - f.col("limit_ms"))
+    is_late = f.col("is_superseded") & (f.col("late_ms") > 0)
+    of_topics = judged.groupBy("topic").agg(
+        f.count("*").alias("records"),
+        f.count(f.when(f.col("is_superseded"), 1)).alias("superseded"),
+        f.min(f.when(f.col("is_superseded"), f.col("timestamp_ms"))).alias("oldest_superseded_ms"),
+        f.count(f.when(is_late, 1)).alias("overdue"),
+        f.max(f.when(is_late, f.col("late_ms"))).alias("overdue_ms"),
+        f.count(f.when(is_late & f.col("is_erased"), 1)).alias("erased_overdue"),
+    )
+    youngest = Window.partitionBy("topic", *HASHES)
+    stranded = (
+        judged.where(~f.col("is_superseded"))
+        .withColumn("youngest", f.max(f.struct("timestamp_ms", "partition")).over(youngest))
+        .where(f.col("value_size").isNotNull() & (f.col("partition") != f.col("youngest.partition")))
+        .groupBy("topic")
+        .agg(f.count("*").alias("stranded"))
+    )
+    topics = logs.groupBy("topic").agg(
+        f.max("cleanup_policy").alias("policy"),
+        f.count("*").cast("int").alias("partitions"),
+        f.max(limit).alias("deadline_ms"),
+    )
+    counts = ("records", "superseded", "overdue", "erased_overdue", "stranded")
+    return (
+        topics.join(of_topics, "topic", "left")
+        .join(stranded, "topic", "left")
+        .fillna(0, list(counts))
+        .select(
+            "topic",
+            "policy",
+            "partitions",
+            "deadline_ms",
+            "records",
+            "superseded",
+            "oldest_superseded_ms",
+            "overdue",
+            "overdue_ms",
+            "erased_overdue",
+            "stranded",
+            ((f.col("overdue") > 0) | (f.col("stranded") > 0)).alias("is_broken"),
+        )
+        .orderBy("topic")
+    )

@@ -1,0 +1,115 @@
+"""What filters of a query say about where to look: topics, partitions, ranges of offsets and timestamps.
+
+Filters that are pushed down spare reading and decoding; Spark evaluates every one of them again, so that a filter that is not
+understood here is only not used, and one that is used in part does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+_ORDERED = ("offset", "timestamp", "timestamp_ms")
+LEAST = -(2**63)
+GREATEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """All bounds are inclusive."""
+
+    topics: frozenset[str] | None = None
+    """None: any."""
+    partitions: frozenset[int] | None = None
+    min_offset: int = LEAST
+    max_offset: int = GREATEST
+    min_timestamp_ms: int = LEAST
+    """Above `LEAST` records without a timestamp are out, too."""
+    max_timestamp_ms: int = GREATEST
+    key: bytes | None = None
+    """Batches in which these bytes do not occur are out."""
+
+    def holds(self, topic: str, partition: int) -> bool:
+        """Whether a partition can have records that are asked for."""
+        return (self.topics is None or topic in self.topics) and (
+            self.partitions is None or partition in self.partitions
+        )
+
+
+def bounds_of(filters: Iterable[Filter]) -> Bounds:
+    """Return what all of these filters together leave."""
+    from pyspark.sql.datasource import (
+        EqualNullSafe,
+        EqualTo,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        LessThan,
+        LessThanOrEqual,
+    )
+
+    bounds = Bounds()
+    for one in filters:
+        attribute = getattr(one, "attribute", None)
+        if attribute is None or len(attribute) != 1:
+            continue
+        column = attribute[0]
+        if isinstance(one, In):
+            values = [value for value in one.value if value is not None]
+            bounds = _among(bounds, column, values)
+        elif isinstance(one, EqualTo | EqualNullSafe):
+            if one.value is not None:
+                bounds = _among(bounds, column, [one.value])
+        elif isinstance(one, GreaterThan | GreaterThanOrEqual):
+            bounds = _at_least(bounds, column, one.value, is_strict=isinstance(one, GreaterThan))
+        elif isinstance(one, LessThan | LessThanOrEqual):
+            bounds = _at_most(bounds, column, one.value, is_strict=isinstance(one, LessThan))
+    return bounds
+
+
+def _among(bounds: Bounds, column: str, values: list[Any]) -> Bounds:
+    if column == "topic":
+        topics = frozenset(map(str, values))
+        return replace(bounds, topics=topics if bounds.topics is None else bounds.topics & topics)
+    if column == "partition":
+        partitions = frozenset(map(int, values))
+        return replace(bounds, partitions=partitions if bounds.partitions is None else bounds.partitions & partitions)
+    if column == "key" and len(values) == 1:
+        return replace(bounds, key=bytes(values[0]))
+    if not values or column not in _ORDERED:
+        return bounds
+    bounds = _at_least(bounds, column, min(values), is_strict=False)
+    return _at_most(bounds, column, max(values), is_strict=False)
+
+
+def _at_least(bounds: Bounds, column: str, value: Any, *, is_strict: bool) -> Bounds:
+    if column == "offset":
+        return replace(bounds, min_offset=max(bounds.min_offset, int(value) + is_strict))
+    if column == "timestamp_ms":
+        return replace(bounds, min_timestamp_ms=max(bounds.min_timestamp_ms, int(value) + is_strict))
+    if column == "timestamp" and isinstance(value, datetime):
+        # Rounded down, and not strict: Spark has microseconds and looks again.
+        return replace(bounds, min_timestamp_ms=max(bounds.min_timestamp_ms, _ms(value)))
+    return bounds
+
+
+def _at_most(bounds: Bounds, column: str, value: Any, *, is_strict: bool) -> Bounds:
+    if column == "offset":
+        return replace(bounds, max_offset=min(bounds.max_offset, int(value) - is_strict))
+    if column == "timestamp_ms":
+        return replace(bounds, max_timestamp_ms=min(bounds.max_timestamp_ms, int(value) - is_strict))
+    if column == "timestamp" and isinstance(value, datetime):
+        return replace(bounds, max_timestamp_ms=min(bounds.max_timestamp_ms, _ms(value)))
+    return bounds
+
+
+def _ms(moment: datetime) -> int:
+    """Return ms since 1970, rounded down. Spark gives instants in UTC."""
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    elapsed = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return (elapsed.days * 86_400 + elapsed.seconds) * 1000 + elapsed.microseconds // 1000

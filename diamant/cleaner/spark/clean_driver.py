@@ -1,0 +1,116 @@
+"""The driver of a cleaning job: a process of its own beside the broker, which `spark_runner` starts with the job as a file.
+
+It has the session, and so the JVM, carries out one plan (`clean_job`), and says on its standard output what happens:
+
+    {"type": "progress", "step": "map", "bytes": 1048576}          twice a second at most
+    {"type": "manifest", "manifest": {...}}                        the end, see `manifest`
+    {"type": "error", "kind": "...", ...}                          the other end
+
+It ends when its standard input does, and at once (SIGKILL) when the broker does; the JVM sees the driver's end at its own
+standard input. The job's file holds the configuration of Spark, which may name secrets: it has mode 0600 and does not stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from diamant.cleaner.plan import CleanPlan
+from diamant.cleaner.spark.errors import SparkError
+from diamant.cleaner.spark.locations import Location
+from diamant.cleaner.spark.manifest import Manifest, fields_of
+from diamant.cleaner.worker import PROGRESS_INTERVAL_S, die_with
+from diamant.cleaner.worker_messages import Message
+from diamant.storage.errors import StorageError
+
+
+class Driver:
+    """Carries out the job of a file; `send` may be called by any thread."""
+
+    def __init__(self, job_file: str, send: Any) -> None:
+        self._fields: dict[str, Any] = json.loads(Path(job_file).read_text(encoding="utf-8"))
+        self._send = send
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        """Run it and send how it ended."""
+        try:
+            message: Message = {"type": "manifest", "manifest": self._clean().to_fields()}
+        except Exception as error:
+            message = {"type": "error", **fields_of(_plain(error))}
+        finally:
+            self._is_over.set()
+        self._send(message)
+
+    def _clean(self) -> Manifest:
+        # Beside the other imports it would be loaded by whoever only wants to know how a driver is started.
+        from diamant.cleaner.spark.clean_job import CleanJob
+        from diamant.cleaner.spark.session import spark_session
+
+        fields = self._fields
+        plan = CleanPlan.from_json(fields["plan"])
+        with spark_session(fields["master"], f"diamant clean {plan.topic}-{plan.partition}", fields["conf"]) as session:
+            job = CleanJob(
+                session.sparkContext, plan, source=Location(*fields["source"]), target=Location(*fields["target"])
+            )
+            threading.Thread(target=self._tell_progress, args=(job.progress,), daemon=True).start()
+            return job.run()
+
+    def _tell_progress(self, progress: Any) -> None:
+        told: tuple[str, int] | None = None
+        while not self._is_over.wait(PROGRESS_INTERVAL_S):
+            now = (progress.step, progress.bytes)
+            if now != told:
+                self._send({"type": "progress", "step": now[0], "bytes": now[1]})
+                told = now
+
+
+def _plain(error: Exception) -> Exception:
+    """Return an error that makes sense without Spark's own."""
+    if isinstance(error, StorageError | OSError | MemoryError):
+        return error
+    from diamant.cleaner.spark.session import first_line
+
+    return SparkError(f"the job on Spark failed: {first_line(error)}")
+
+
+def main() -> int:
+    """Be a driver."""
+    parser = argparse.ArgumentParser(prog="diamant.cleaner.spark.clean_driver", description=__doc__.partition("\n")[0])
+    parser.add_argument("--parent", type=int, required=True, help="process id of whoever wants the job done")
+    parser.add_argument("job", help="file with the job")
+    arguments = parser.parse_args()
+    die_with(arguments.parent)
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+        # What a library or the JVM prints must not come between the messages.
+        os.dup2(2, 1)
+        lock = threading.Lock()
+
+        def send(message: Message) -> None:
+            line = json.dumps(message, separators=(",", ":")) + "\n"
+            with lock:
+                out.write(line)
+                out.flush()
+
+        def watch() -> None:
+            while sys.stdin.read(1):
+                pass
+            # Spark has no stop that is sure to be quick; the JVM and its executors end with this process.
+            os._exit(1)
+
+        threading.Thread(target=watch, name="stdin", daemon=True).start()
+        try:
+            Driver(arguments.job, send).run()
+        except BrokenPipeError:
+            return 1
+        out.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""Which parts of which files a query has to read: the tasks of the data source `kafka-log`.
+
+One task for each segment that can hold what is asked for; larger ones than `split_bytes` are split where their offset index has
+a batch begin. What filters and isolation rule out by file names and indexes is in no task:
+
+    topic, partition      by the names of directories
+    offset                by the names of segments, and within one by its offset index
+    timestamp from        by the time index, whose entries say up to where everything is older
+    log start, stable     by the names of segments
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diamant.cleaner.spark.bounds import GREATEST, LEAST, Bounds
+from diamant.cleaner.spark.locations import Location
+from diamant.cleaner.spark.partition_logs import PartitionLog, Segment, find_partitions
+from diamant.cleaner.spark.segment_indexes import read_offset_index, read_time_index
+from diamant.cleaner.spark.source_options import SourceOptions
+from diamant.cleaner.spark.stable_offset import NOTHING_KNOWN, Decided, read_decided
+from diamant.storage import names
+
+_LISTING_THREADS = 8
+_MIN_INDEXED_BYTES = 64 * 1024
+"""A smaller range is read faster than its index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A part of a segment's file, from the start of a batch on."""
+
+    location: Location
+    start: int
+    end: int
+    """Where the next part begins, or the end of the file as it was listed."""
+    size: int
+    """Of the whole file, as it was listed."""
+    is_last: bool
+    """Whether it ends a partition that may still be written to: then a torn batch at the end is no damage."""
+    first_last_offset: int | None = None
+    """What the offset index says of the batch at `start`: it does not begin above this offset; None without an index."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadTask:
+    """What one task reads. Everything a process needs that knows nothing else."""
+
+    topic: str
+    partition: int
+    ranges: tuple[Range, ...]
+    """One; with `latest_per_key` all of the partition."""
+    bounds: Bounds
+    """Those of the query, and the log start."""
+    stable_offset: int | None
+    """Nothing is to be seen from here on; None: no such limit."""
+    aborted: NDArray[np.int64]
+    """int64[n, ABORTED_FIELDS]: those that can have records in the ranges."""
+    open: NDArray[np.int64]
+    """int64[n, 2]: producer id and first offset of each open transaction; empty unless outcomes are told."""
+
+    @property
+    def size(self) -> int:
+        """Bytes to be read at most."""
+        return sum(one.end - one.start for one in self.ranges)
+
+
+def plan_tasks(options: SourceOptions, bounds: Bounds, *, with_outcomes: bool = False) -> list[ReadTask]:
+    """Return the tasks, largest first; `with_outcomes`: how transactions ended is asked for. SparkError, OSError, CorruptLog."""
+    logs = [log for log in find_partitions(options.paths, options.topics) if bounds.holds(log.topic, log.partition)]
+    with ThreadPoolExecutor(_LISTING_THREADS) as threads:
+        found = threads.map(lambda log: plan_partition(log, options, bounds, with_outcomes=with_outcomes), logs)
+        tasks = [task for tasks_of_log in found for task in tasks_of_log]
+    return sorted(tasks, key=lambda task: -task.size)
+
+
+def plan_partition(
+    log: PartitionLog, options: SourceOptions, bounds: Bounds, *, with_outcomes: bool = False
+) -> list[ReadTask]:
+    """Return the tasks for one partition."""
+    if not log.segments:
+        return []
+    decided = NOTHING_KNOWN
+    if options.is_committed or with_outcomes:
+        log, decided = read_decided(log, trust_indexes=options.trust_indexes)
+    stable_offset = decided.stable_offset if options.is_committed else None
+    if not options.include_below_log_start:
+        bounds = replace(bounds, min_offset=max(bounds.min_offset, log.log_start_offset))
+    # Whether a record is the latest of its key depends on all that follow: only a lower bound spares reading.
+    reading = replace(Bounds(), min_offset=bounds.min_offset) if options.latest_per_key else bounds
+    end_offset = GREATEST if stable_offset is None else stable_offset - 1
+    ranges = [
+        part
+        for segment in log.segments
+        if segment.base_offset <= end_offset
+        for part in _ranges(log, segment, reading, options)
+    ]
+    if not ranges:
+        return []
+    groups = [tuple(ranges)] if options.latest_per_key else [(part,) for part in ranges]
+    return [
+        ReadTask(
+            log.topic,
+            log.partition,
+            group,
+            bounds,
+            stable_offset,
+            _aborted_in(decided, log, group),
+            decided.open,
+        )
+        for group in groups
+    ]
+
+
+def _aborted_in(decided: Decided, log: PartitionLog, group: Sequence[Range]) -> NDArray[np.int64]:
+    if not len(decided.aborted):
+        return decided.aborted
+    of = {segment.location: segment for segment in log.segments}
+    first = of[group[0].location].base_offset
+    end = of[group[-1].location].end_offset
+    aborted = decided.aborted
+    return aborted[(aborted[:, 2] > first) & (aborted[:, 1] < (GREATEST if end is None else end))]
+
+
+def _ranges(log: PartitionLog, segment: Segment, bounds: Bounds, options: SourceOptions) -> list[Range]:
+    """Return the parts of a segment that can hold what is asked for."""
+    last_offset = GREATEST if segment.end_offset is None else segment.end_offset - 1
+    if not segment.size or segment.base_offset > bounds.max_offset or last_offset < bounds.min_offset:
+        return []
+    whole = Range(segment.location, 0, segment.size, segment.size, segment.is_last)
+    if not options.trust_indexes or segment.size < _MIN_INDEXED_BYTES:
+        return [whole]
+    min_offset = bounds.min_offset
+    if bounds.min_timestamp_ms > LEAST:
+        older_to = _older_to(log, segment, bounds.min_timestamp_ms)
+        if older_to == GREATEST:
+            return []
+        min_offset = max(min_offset, older_to + 1)
+    is_split = 0 < options.split_bytes < segment.size
+    if min_offset <= segment.base_offset and bounds.max_offset >= last_offset and not is_split:
+        return [whole]
+    location = segment.index(names.INDEX_SUFFIX)
+    if not log.has(location):
+        return [whole]
+    index = read_offset_index(location, segment.base_offset, segment.size, is_growing=segment.is_last)
+    first = int(np.searchsorted(index[0], min_offset, side="right")) - 1
+    start = int(index[1, first]) if first >= 0 else 0
+    last = int(np.searchsorted(index[0], bounds.max_offset, side="left")) + 1
+    end = int(index[1, last]) if last < index.shape[1] else segment.size
+    cuts = [(start, int(index[0, first]) if first >= 0 else None)]
+    if is_split:
+        for offset, position in zip(*index.tolist(), strict=True):
+            if position - cuts[-1][0] >= options.split_bytes and end - position >= options.split_bytes // 2:
+                cuts.append((position, offset))
+    ends = [position for position, _ in cuts[1:]] + [end]
+    return [
+        Range(segment.location, position, stop, segment.size, segment.is_last, offset)
+        for (position, offset), stop in zip(cuts, ends, strict=True)
+    ]
+
+
+def _older_to(log: PartitionLog, segment: Segment, timestamp_ms: int) -> int:
+    """Return an offset up to which everything in the segment is older; `GREATEST` if all of it is, `LEAST` if none."""
+    location = segment.index(names.TIME_INDEX_SUFFIX)
+    if not log.has(location):
+        return LEAST
+    index = read_time_index(location, segment.base_offset)
+    count = int(np.searchsorted(index[0], timestamp_ms, side="left"))
+    if not count:
+        return LEAST
+    if count == index.shape[1] and not segment.is_last:
+        # The last entry of a segment that is no longer written to is its greatest timestamp.
+        return GREATEST
+    return int(index[1, count - 1])

@@ -1,0 +1,121 @@
+"""A standalone cluster of Spark from the pyspark package: a master and two workers, with a core each, on the loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+WAIT_S = 60.0
+
+
+class Cluster:
+    """Started by `with`; the executors of an application are the children of its workers."""
+
+    def __init__(self, java: str, directory: Path) -> None:
+        self._directory = directory
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._environment = {
+            **os.environ,
+            "JAVA_HOME": java,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_WORKER_DIR": str(directory),
+            "SPARK_LOG_DIR": str(directory),
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        self.port = free_port()
+        self.master = f"spark://127.0.0.1:{self.port}"
+        self.conf = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.memory": "512m",
+            "spark.driver.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.cores.max": "2",
+        }
+        """For drivers."""
+
+    def __enter__(self) -> Cluster:
+        try:
+            self._start("master.Master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0")
+            wait_until(lambda: answers(self.port))
+            for _ in range(2):
+                self._start(
+                    "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", "1g", self.master
+                )
+            wait_until(lambda: self._log().count("Successfully registered with master") == 2)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Workers first: a worker that has lost its master goes on looking for it.
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            process.wait(WAIT_S)
+
+    def _start(self, what: str, *arguments: str) -> None:
+        import pyspark
+
+        program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        log = self._directory / f"{len(self._processes)}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [program, f"org.apache.spark.deploy.{what}", *arguments],
+                env=self._environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            )  # fmt: skip
+        self._processes.append(process)
+
+    def _log(self) -> str:
+        return "".join(path.read_text(errors="replace") for path in self._directory.glob("*.log"))
+
+    def executors(self) -> list[int]:
+        """The process ids of all executors that run."""
+        workers = {process.pid for process in self._processes[1:]}
+        return [pid for pid in pids() if parent_of(pid) in workers]
+
+    def kill_an_executor(self) -> None:
+        """End one by SIGKILL."""
+        os.kill(self.executors()[0], signal.SIGKILL)
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens."""
+    with socket.socket() as found:
+        return found.connect_ex(("127.0.0.1", port)) == 0
+
+
+def pids() -> list[int]:
+    """All processes."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def parent_of(pid: int) -> int:
+    """Who has started a process; 0 if it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Look again and again until `condition` holds."""
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)

@@ -1,0 +1,49 @@
+"""One Spark session for all tests that need a real one. Without Java they are skipped; with CI set, that is a failure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+from diamant.cleaner.spark.java import JVM_DIRECTORY, JavaNotFound, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONF = {
+    # Queries over a few records: what is compiled for them costs more than they do.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.driver.memory": "1g",
+}
+
+
+def java_home(environ: Mapping[str, str], jvm_directory: str = JVM_DIRECTORY) -> str:
+    """The home of a Java that Spark runs on; skips the test without, or fails it if CI is set."""
+    try:
+        return find_java(environ, jvm_directory).home
+    except JavaNotFound as error:
+        if environ.get("CI"):
+            pytest.fail(f"with CI set the tests of Spark must run: {error}")
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def java() -> str:
+    """The home of the Java that there is."""
+    return java_home(os.environ)
+
+
+@pytest.fixture(scope="session")
+def spark(java: str) -> Iterator[SparkSession]:
+    """A session of two cores in this process, with Python workers of its own."""
+    from diamant.cleaner.spark.session import spark_session
+
+    with spark_session("local[2]", "tests", CONF) as session:
+        yield session

@@ -1,0 +1,55 @@
+"""Reads log files with the data source's own reader in this process, without Spark: quick, and what it counts can be seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import Filter
+
+from diamant.cleaner.log_reader import SegmentFile, iter_batches
+from diamant.cleaner.spark.data_source import KafkaLogReader
+from diamant.cleaner.spark.read_plan import ReadTask
+from diamant.cleaner.spark.segment_records import Counters, read_task
+from diamant.cleaner.spark.source_options import SourceOptions
+from diamant.protocol.batch import BatchHeader
+from diamant.protocol.records import Record
+from diamant.storage.env import RealEnv
+
+
+@dataclass
+class Reading:
+    """What was read, and what it took."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    tasks: list[ReadTask] = field(default_factory=list)
+    counters: Counters = field(default_factory=Counters)
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a column, by partition and offset."""
+        return [row[name] for row in self.rows]
+
+
+def read(path: Path | str, *filters: Filter, columns: str = "", **options: Any) -> Reading:
+    """What the data source gives for these options once it was told of these filters; in order of offsets."""
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    parsed = SourceOptions.parse({"path": str(path), "columns": columns, **given})
+    reader = KafkaLogReader(parsed, parsed.columns)
+    reader.pushFilters(list(filters))
+    found = Reading(tasks=[partition.value for partition in reader.partitions()])
+    for task in sorted(found.tasks, key=lambda task: (task.topic, task.partition, str(task.ranges[0].location))):
+        for batch in read_task(task, parsed, parsed.columns, found.counters):
+            batch.validate(full=True)
+            found.rows += batch.to_pylist()
+    return found
+
+
+def plain_records(directory: Path) -> list[tuple[Record, BatchHeader]]:
+    """Every record in a partition's directory with its batch's header, as the plain reader has it."""
+    found = []
+    for path in sorted(directory.glob("*.log")):
+        segment = SegmentFile(str(path), int(path.stem), path.stat().st_size)
+        for batch in iter_batches(RealEnv(), segment, lambda problem: None):
+            found += [(record, batch.header) for record in batch.records()]
+    return found

@@ -1,0 +1,95 @@
+"""Rounds on a standalone cluster: executors in other processes, that are killed and whose tasks are tried twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diamant.cleaner.plan import CleanPlan
+from diamant.cleaner.runner import InlineRunner
+from diamant.cleaner.spark.settings import SparkSettings
+from diamant.cleaner.spark.spark_runner import SparkRunner
+from diamant.storage.log import Log
+from tests.cleaner.spark.cluster import Cluster
+from tests.cleaner.test_runner import Swapper, leftovers, make_log, plan_of, segment_files
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+]
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.minTaskRuntime": "1ms",
+}
+"""Nearly every task is tried a second time when a tenth of its stage is done."""
+
+
+@pytest.fixture(scope="module")
+def cluster(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(java, tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+def directories(log: Log) -> list[str]:
+    """What is left at the staging place beside the segments."""
+    return [path.name for path in Path(log.path).iterdir() if path.is_dir()]
+
+
+async def cleaned_inline(directory: Path, **fields: object) -> dict[str, bytes]:
+    """The files that a round in a thread of the broker leaves."""
+    log = make_log(directory)
+    runner = InlineRunner(log.env)
+    await runner.run(plan_of(log, **fields), on_output=Swapper(log))
+    await runner.close()
+    return segment_files(log)
+
+
+def slow_plan(log: Log) -> CleanPlan:
+    """A round whose tasks take some tenths of a second each."""
+    return replace(plan_of(log), io_max_bytes_per_second=200_000.0)
+
+
+async def wait_for_step(runner: SparkRunner, step: str, round_: asyncio.Task[object]) -> None:
+    """Let the loop turn until the job is at `step`."""
+    while runner.progress_step != step:
+        assert not round_.done(), round_.result()
+        await asyncio.sleep(0.02)
+
+
+async def test_tasks_that_are_tried_twice_give_the_same_files(cluster: Cluster, tmp_path: Path) -> None:
+    """Speculation on: each attempt writes to a directory of its own, and one of them counts."""
+    log = make_log(tmp_path)
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    settings = SparkSettings(cluster.master, staging.as_uri(), conf=cluster.conf | SPECULATION)
+    runner = SparkRunner(log.env, settings)
+    result = await runner.run(slow_plan(log), on_output=Swapper(log))
+    assert result.runner == "spark"
+    assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
+    assert not leftovers(log)
+    assert not os.listdir(staging)
+    await runner.close()
+
+
+async def test_an_executor_killed_in_the_middle_does_not_matter(cluster: Cluster, tmp_path: Path) -> None:
+    """Its tasks, and what it had shuffled, are made again elsewhere."""
+    log = make_log(tmp_path)
+    runner = SparkRunner(log.env, SparkSettings(cluster.master, conf=cluster.conf))
+    round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    await wait_for_step(runner, "rewrite", round_)
+    cluster.kill_an_executor()
+    assert (await round_).runner == "spark"
+    assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
+    assert not leftovers(log)
+    assert not directories(log)
+    await runner.close()

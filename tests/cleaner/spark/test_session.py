@@ -1,0 +1,207 @@
+"""Sessions: what is shipped, what is compared, and what is said where Spark cannot be had."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from diamant.cleaner.spark import session as session_module
+from diamant.cleaner.spark.code_archive import code_digest, write_code_archive
+from diamant.cleaner.spark.errors import SparkError, SparkUnavailable
+from diamant.cleaner.spark.java import JavaNotFound
+from diamant.cleaner.spark.session import prepare_session, spark_session, within
+from diamant.cleaner.spark.versions import Versions, refuse_difference, report_versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_the_code_is_the_same_zip_wherever_it_comes_from(tmp_path: Path) -> None:
+    """Its name tells the code, and a process that imports it from there knows so; the same code gives the same bytes."""
+    path = write_code_archive(tmp_path)
+    assert path.name == f"diamant-code-{code_digest()}.zip"
+    (tmp_path / "again").mkdir()
+    assert write_code_archive(tmp_path / "again").read_bytes() == path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        assert {"diamant/__init__.py", "diamant/cleaner/spark/session.py"} <= set(archive.namelist())
+        assert all(name.endswith(".py") for name in archive.namelist())
+    program = "from diamant.cleaner.spark.versions import Versions; import diamant; print(Versions.here().code, diamant.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(path)!r}); {program}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout.split() == [code_digest(), f"{path}/diamant/__init__.py"]
+
+
+@pytest.mark.slow
+def test_kernels_from_a_zip_are_those_that_were_compiled_before(tmp_path: Path) -> None:
+    """A worker finds the compiled code by the sources' content, not by where they lie."""
+    path = write_code_archive(tmp_path)
+    program = f"""
+import sys; sys.path.insert(0, {str(path)!r})
+from diamant.cleaner import kernel_cache, native
+print(kernel_cache.cache_directory().name)
+print(native.crc32c.py_func.__code__.co_filename.startswith(str(kernel_cache.cache_directory())))
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PATH": "", "NUMBA_CACHE_DIR": str(tmp_path / "kernels"), "HOME": str(tmp_path)},
+    )
+    from diamant.cleaner import kernel_cache
+
+    here = kernel_cache.cache_directory()
+    assert here is not None
+    assert done.stdout.split() == [here.name, "True"]
+
+
+def test_differences_are_told_with_both_versions() -> None:
+    """Of Python, of Diamant and of each package that makes bytes."""
+    driver = Versions.here()
+    assert pickle.loads(pickle.dumps(driver)) == driver
+    refuse_difference(driver, driver, "host", "python")
+    packages = (("numpy", "1.26.4"), *driver.packages[1:-1], ("zstandard", "none"))
+    other = replace(driver, python="3.9", code="0123456789abcdef", packages=packages)
+    with pytest.raises(SparkUnavailable) as raised:
+        refuse_difference(driver, other, "worker-3", "/opt/python")
+    text = str(raised.value)
+    assert "the executor on worker-3 (/opt/python) has Python 3.9 instead of" in text
+    assert f"Diamant's code 0123456789abcdef instead of {driver.code}" in text
+    assert f"numpy 1.26.4 instead of {dict(driver.packages)['numpy']}" in text
+    assert f"zstandard none instead of {dict(driver.packages)['zstandard']}" in text
+
+
+def test_a_master_that_does_not_answer_is_told_at_once() -> None:
+    """Before a JVM is started; Spark would try for a minute and say little."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        # Bound and not listening: refused.
+        with pytest.raises(
+            SparkUnavailable, match=f"no Spark master answers at spark://{address} .*Connection refused"
+        ):
+            session_module._reach(f"spark://{address}")
+    with pytest.raises(SparkUnavailable, match="expected spark://HOST:PORT"):
+        session_module._reach("spark://somewhere")
+
+
+def test_no_java_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with what Spark makes of it."""
+
+    def find_none() -> None:
+        raise JavaNotFound("Spark needs Java 17 or newer, found none")
+
+    monkeypatch.setattr(session_module, "find_java", find_none)
+    import pyspark
+
+    with pytest.raises(SparkUnavailable, match="Spark needs Java 17 or newer, found none"):
+        session_module._start(pyspark, "local[1]", "x", {}, tmp_path)
+
+
+@pytest.mark.parametrize("module", ["pyspark", "pyarrow"])
+def test_a_missing_package_is_told_with_what_to_type(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the session, by the public module and without a trace by the commands."""
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(SparkUnavailable, match=f"{module} is not installed: pip install 'diamant-broker\\[spark\\]'"):
+        session_module._import_pyspark()
+
+
+def test_an_old_pyspark_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters cannot be pushed down there."""
+    import pyspark
+
+    monkeypatch.setattr(pyspark, "__version__", "3.5.8")
+    with pytest.raises(SparkUnavailable, match=r"PySpark 3\.5\.8 is installed, expected 4\.1 or newer"):
+        session_module._import_pyspark()
+
+
+@pytest.mark.slow
+def test_executors_run_the_code_that_was_shipped(spark: SparkSession) -> None:
+    """From the zip, although the tests run in a checkout."""
+    rdd = spark.sparkContext.parallelize(range(2), 2)
+    assert {versions for versions, _, _ in rdd.mapPartitions(report_versions).collect()} == {Versions.here()}
+
+    def where(_: object) -> list[str]:
+        import diamant
+
+        return [str(diamant.__file__)]
+
+    assert all(f"diamant-code-{code_digest()}.zip/" in path for path in rdd.mapPartitions(where).collect())
+
+
+@pytest.mark.slow
+def test_a_session_that_is_there_is_used(spark: SparkSession) -> None:
+    """And left running; another master is refused."""
+    with spark_session() as same:
+        assert same.sparkContext is spark.sparkContext
+    assert spark.range(3).count() == 3
+    with pytest.raises(SparkError, match=r"has a Spark session on local\[2\] already; stop it to use local\[1\]"):
+        with spark_session("local[1]"):
+            pass
+    prepare_session(spark)
+
+
+@pytest.mark.slow
+def test_a_job_without_an_end_is_ended(spark: SparkSession) -> None:
+    """Where no executor comes, an error comes after a stated time, and the session goes on to work."""
+    context = spark.sparkContext
+
+    def endless() -> int:
+        return context.parallelize(range(1), 1).map(wait_for_ever).count()
+
+    with pytest.raises(SparkUnavailable, match=r"the answer took more than 0\.5 s on local\[2\]: are there workers"):
+        within(spark, 500, "the answer", endless)
+    assert spark.range(3).count() == 3
+
+
+def wait_for_ever(_: object) -> None:
+    """Never return; Spark ends the worker."""
+    import threading
+
+    threading.Event().wait(600)
+
+
+def test_executors_without_a_usable_python_are_told() -> None:
+    """What Spark says of it becomes one line."""
+    driver = Versions.here()
+    mismatch = (
+        "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, PySpark"
+    )
+    text = str(session_module._unusable_python(driver, Exception(mismatch)))
+    assert text.startswith(
+        f"executors run Python 3.9, the driver Python {driver.python}: they need the same; name another"
+    )
+    missing = 'java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory\n\tat java'
+    text = str(session_module._unusable_python(driver, Exception(missing)))
+    assert text.startswith('executors have no Python: Cannot run program "/no/python": error=2, No such file')
+
+
+def test_the_public_module_is_light_and_tells_what_is_missing() -> None:
+    """Importing it imports nothing; a name that needs PySpark says what to type where it is not installed."""
+    program = """
+import sys
+sys.modules["pyspark"] = None
+import diamant.spark
+from diamant.spark import SparkError, spark_session
+try:
+    diamant.spark.KafkaLogDataSource
+except ImportError as error:
+    print(error)
+print(*[name for name in ("numpy", "numba", "pyarrow", "pandas") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "pyspark is not installed: pip install 'diamant-broker[spark]'\n\n"

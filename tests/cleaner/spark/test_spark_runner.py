@@ -1,0 +1,332 @@
+"""Rounds on Spark with the driver in a process of its own: the same outcome, whatever happens to it.
+
+Most tests have a driver that does the job without Spark (`fake_driver`): what is tried here is what the broker makes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diamant.cleaner.cleaner_thread import CleanerThread
+from diamant.cleaner.process_runner import ProcessRunner
+from diamant.cleaner.result import CleaningAborted, CleanResult, OutputSegment
+from diamant.cleaner.runner import InlineRunner
+from diamant.cleaner.spark import spark_runner
+from diamant.cleaner.spark.errors import SegmentChanged, SparkError
+from diamant.cleaner.spark.settings import SparkSettings, is_worth_it
+from diamant.cleaner.spark.spark_runner import SparkRunner
+from diamant.cleaner.spark.staging import new_place
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log import Log
+from tests.cleaner.spark.fake_driver import MISCHIEF
+from tests.cleaner.test_runner import Swapper, damage, latest, leftovers, load, make_log, plan_of, segment_files
+
+WAIT_S = 120.0
+LOCAL = SparkSettings(master="local[2]")
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return make_log(tmp_path)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers without Spark."""
+    before, importing, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.clean_driver")
+    assert importing
+    monkeypatch.setattr(
+        spark_runner,
+        "_DRIVER_BOOTSTRAP",
+        f"{before}sys.path.insert(0, {str(ROOT)!r}); from tests.cleaner.spark.fake_driver{after}",
+    )
+
+
+@pytest.fixture
+async def runner(log: Log) -> AsyncIterator[SparkRunner]:
+    """A runner whose failures nobody takes over."""
+    runner = SparkRunner(log.env, LOCAL)
+    yield runner
+    await runner.close()
+    assert runner.driver_pid is None
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until `condition` holds."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def directories(log: Log) -> list[str]:
+    """What is left at the staging place beside the segments."""
+    return [path.name for path in Path(log.path).iterdir() if path.is_dir()]
+
+
+def check_untouched(log: Log, before: dict[str, bytes]) -> None:
+    """The log is as it was, and nothing lies about."""
+    assert segment_files(log) == before
+    assert not leftovers(log)
+    assert not directories(log)
+
+
+async def check_result(log: Log, runner: SparkRunner, tmp_path: Path) -> None:
+    other = make_log(tmp_path / "other")
+    inline = InlineRunner(other.env)
+    expected = await inline.run(plan_of(other), on_output=Swapper(other))
+    result = await runner.run(plan_of(log), on_output=Swapper(log))
+    assert segment_files(log) == segment_files(other)
+    assert (result.end_offset, result.runner) == (expected.end_offset, "spark")
+    assert [replace(output, modified_ms=0) for output in result.outputs] == [
+        replace(output, modified_ms=0) for output in expected.outputs
+    ]
+    for name in ("bytes_read", "messages_read", "bytes_written", "messages_written", "removed", "removed_bytes"):
+        assert getattr(result.stats, name) == getattr(expected.stats, name)
+    assert latest(load(log)) == latest(log)
+    assert not leftovers(log)
+    assert not directories(log)
+    await inline.close()
+
+
+def is_group_alive(group_id: int) -> bool:
+    """Whether any process of the group is there."""
+    try:
+        os.killpg(group_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("java")
+async def test_the_result_is_that_of_the_inline_runner(log: Log, runner: SparkRunner, tmp_path: Path) -> None:
+    """Same files byte for byte, same result apart from times and the runner's name; the driver and its JVM are gone."""
+    pids: list[int] = []
+    round_ = asyncio.create_task(check_result(log, runner, tmp_path))
+    await wait_until(lambda: round_.done() or runner.driver_pid is not None)
+    assert runner.driver_pid is not None
+    pids.append(runner.driver_pid)
+    await round_
+    await wait_until(lambda: not is_group_alive(pids[0]))
+    assert runner.progress_bytes > 0
+
+
+@pytest.mark.usefixtures("fake")
+async def test_outputs_on_another_file_system_are_copied(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a staged file cannot be moved beside the segments it is copied; the staging place is empty afterwards."""
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    rename = log.env.rename
+
+    def rename_within(old: str, new: str) -> None:
+        if Path(old).is_relative_to(staging):
+            raise OSError(18, "Invalid cross-device link", old)
+        rename(old, new)
+
+    monkeypatch.setattr(log.env, "rename", rename_within)
+    runner = SparkRunner(log.env, replace(LOCAL, staging=staging.as_uri()))
+    await check_result(log, runner, tmp_path)
+    assert not os.listdir(staging)
+
+
+@pytest.mark.parametrize(
+    ("mischief", "message"),
+    [
+        ("die", "killed by signal 9"),
+        ("flip", "CRC-32C"),
+        ("lose", "is gone"),
+        ("miscount", "records"),
+    ],
+)
+@pytest.mark.usefixtures("fake")
+async def test_what_is_not_as_the_job_says_is_not_swapped_in(
+    log: Log, runner: SparkRunner, mischief: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round fails and says why, the old files are in place, no stray ones; the next round works."""
+    before = segment_files(log)
+    monkeypatch.setenv(MISCHIEF, mischief)
+    with pytest.raises(SparkError, match=message):
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    check_untouched(log, before)
+    assert runner.rests_for_s > 0
+    assert message in str(runner.last_failure)
+    monkeypatch.delenv(MISCHIEF)
+    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "spark"
+    assert runner.last_failure is None
+
+
+@pytest.mark.usefixtures("fake")
+async def test_a_local_runner_takes_over_and_spark_rests(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that dies costs a round nothing but time; for a while no plan is sent to Spark, longer each time."""
+    monkeypatch.setenv(MISCHIEF, "die")
+    inline = InlineRunner(log.env)
+    runner = SparkRunner(log.env, replace(LOCAL, min_bytes=0, master="local[1000]"), inline)
+    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
+    first_rest_s = runner.rests_for_s
+    assert 0 < first_rest_s <= spark_runner.REST_FIRST_S
+    assert not runner.takes(plan_of(log))
+    log.roll()
+    await runner.run(plan_of(log), on_output=Swapper(log))
+    assert runner.rests_for_s > first_rest_s
+    assert not leftovers(log)
+    assert not directories(log)
+    await runner.close()
+    await inline.close()
+
+
+async def test_without_room_on_the_disk_nobody_takes_over(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round that does not fit here fails with Spark's reason. A master that does not answer is found out at once."""
+    inline = InlineRunner(log.env)
+    runner = SparkRunner(log.env, SparkSettings(master="spark://127.0.0.1:1"), inline)
+    monkeypatch.setattr(log.env, "disk_usage", lambda _: (10**12, 10_000))
+    before = segment_files(log)
+    with pytest.raises(SparkError, match=r"no Spark master answers at spark://127\.0\.0\.1:1"):
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    check_untouched(log, before)
+    await runner.close()
+    await inline.close()
+
+
+@pytest.mark.usefixtures("fake")
+async def test_a_round_can_be_told_to_stop(log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `check_done`, by cancelling, and by closing: the driver is gone, nothing is left behind."""
+    monkeypatch.setenv(MISCHIEF, "hang")
+    before = segment_files(log)
+    is_over = False
+
+    def check_done() -> None:
+        if is_over:
+            raise CleaningAborted("stop")
+
+    for how in ("check", "cancel", "close"):
+        round_: asyncio.Task[CleanResult] = asyncio.create_task(
+            runner.run(plan_of(log), on_output=Swapper(log), check_done=check_done)
+        )
+        await wait_until(
+            lambda: any(Path(log.path).glob("diamant-staging-*/*/*.txnindex.cleaned")) or bool(outputs(log))
+        )
+        if how == "check":
+            is_over = True
+        elif how == "cancel":
+            is_over = False
+            round_.cancel()
+        else:
+            await runner.close()
+        with pytest.raises((CleaningAborted, asyncio.CancelledError)):
+            await round_
+        is_over = False
+        check_untouched(log, before)
+        assert runner.rests_for_s == 0
+
+
+def outputs(log: Log) -> list[Path]:
+    """Files at the staging place."""
+    return list(Path(log.path).glob("diamant-staging-*/*/*.log.cleaned"))
+
+
+@pytest.mark.usefixtures("fake")
+async def test_the_logs_own_faults_are_told_as_by_any_runner(log: Log, runner: SparkRunner) -> None:
+    """A corrupt batch with its place; a segment that is another one now; one that retention has removed: nobody rests."""
+    before = segment_files(log)
+    path = damage(log, 2)
+    with pytest.raises(CorruptLog) as corrupt:
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    assert (corrupt.value.path, corrupt.value.position) == (str(path), 0)
+    damage(log, 2)
+    plan = plan_of(log)
+    changed = replace(plan, segments=(replace(plan.segments[0], size=plan.segments[0].size - 1), *plan.segments[1:]))
+    with pytest.raises(SegmentChanged, match="has changed since the plan was made"):
+        await runner.run(changed, on_output=Swapper(log))
+    content = path.read_bytes()
+    path.unlink()
+    with pytest.raises(FileNotFoundError) as gone:
+        await runner.run(plan, on_output=Swapper(log))
+    assert gone.value.filename == str(path)
+    path.write_bytes(content)
+    check_untouched(log, before)
+    assert runner.rests_for_s == 0
+
+
+@pytest.mark.usefixtures("fake")
+async def test_a_failed_swap_ends_the_round(log: Log, runner: SparkRunner) -> None:
+    """What the broker says about an output, because the partition was deleted for example, is the round's error."""
+
+    async def refuse(_: OutputSegment) -> None:
+        raise CleaningAborted("the partition was deleted")
+
+    before = segment_files(log)
+    with pytest.raises(CleaningAborted, match="the partition was deleted"):
+        await runner.run(plan_of(log), on_output=refuse)
+    check_untouched(log, before)
+
+
+@pytest.mark.usefixtures("fake")
+async def test_what_a_killed_broker_has_left_goes_with_the_next_round_and_the_next_start(
+    log: Log, runner: SparkRunner
+) -> None:
+    """Places of earlier jobs at this partition are removed, and nobody else's; opening the log removes all beside it."""
+    stray = Path(new_place(plan_of(log), "").path)
+    others = stray.with_name("diamant-staging-0123456789abcdef-00000000")
+    for place in (stray, others):
+        (place / "00000000-1").mkdir(parents=True)
+        (place / "00000000-1" / "00000000000000000000.log.cleaned").write_bytes(b"values")
+    await runner.run(plan_of(log), on_output=Swapper(log))
+    assert directories(log) == [others.name]
+    load(log)
+    assert not directories(log)
+
+
+async def test_a_staging_place_that_means_nothing_is_refused(log: Log) -> None:
+    """With the name of what is wrong, before anything is started."""
+    runner = SparkRunner(log.env, replace(LOCAL, staging="ftp://host/place"))
+    with pytest.raises(SparkError, match=r"the staging place cannot be used: .*ftp"):
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    await runner.close()
+
+
+def test_spark_is_chosen_for_what_is_large_and_sooner_done_there(log: Log) -> None:
+    """By size and by cores; a cluster is taken to be quicker; -1 is never."""
+    plan = plan_of(log)
+    huge = replace(plan, segments=(replace(plan.segments[0], size=1 << 40),))
+    settings = SparkSettings(min_bytes=1 << 30)
+    for master, is_chosen in (
+        ("local", False),
+        ("local[1]", False),
+        ("local[64]", True),
+        ("spark://h:1", True),
+        ("yarn", True),
+    ):
+        assert is_worth_it(huge, replace(settings, master=master)) is is_chosen
+    assert not is_worth_it(plan, replace(settings, master="spark://h:1"))
+    assert not is_worth_it(huge, replace(settings, master="spark://h:1", min_bytes=-1))
+    assert not is_worth_it(huge, replace(settings, master="spark://h:1", conf={"spark.cores.max": "2"}))
+
+
+async def test_a_runner_can_be_asked_for_by_name(log: Log) -> None:
+    """Whatever the size; without Spark at hand the usual ones serve."""
+    asked: list[object] = []
+
+    def spark(local: object) -> SparkRunner:
+        asked.append(local)
+        return SparkRunner(log.env, LOCAL)
+
+    thread = CleanerThread(0, log.env, lambda: ProcessRunner(log.env), spark, offload_from_bytes=1 << 30)
+    plan = plan_of(log)
+    assert [thread.runner_for(plan, engine=name).name for name in ("spark", "process", "inline", None)] == [
+        "spark",
+        "process",
+        "inline",
+        "inline",
+    ]
+    assert [getattr(local, "name", None) for local in asked] == ["process"]
+    assert CleanerThread(0, log.env, None).runner_for(plan, engine="spark").name == "inline"
+    await thread.close()
