@@ -448,6 +448,8 @@ class CleanerService:
 
     async def _cycle(self, *, is_settling: bool) -> bool:
         """Begin what there is to do and threads for; whether nothing is left to be done at this time."""
+        # What ends while this looks on may leave something to be done: the look that it asks for tells.
+        was_busy = self._is_busy
         while not self._is_stopping and (thread := self._free_thread()) is not None:
             log = self._next_requested()
             if log is None and self.settings.is_enabled:
@@ -458,6 +460,7 @@ class CleanerService:
                 break
             self.states.grab(_name(log))
             thread.begin(self._clean(thread, log))
+            was_busy = True
         if self._is_retention_due(is_settling=is_settling):
             await self._retain()
         await self._checkpoints.write()
@@ -466,8 +469,11 @@ class CleanerService:
         if deadline_ms is not None and deadline_ms > self._env.clock.now_ms():
             self._look_by(deadline_ms)
         self._begin_learning()
-        is_busy = any(thread.is_busy for thread in self._threads) or self._is_learning
-        return not self._requests and not is_busy
+        return not self._requests and not was_busy and not self._is_busy
+
+    @property
+    def _is_busy(self) -> bool:
+        return any(thread.is_busy for thread in self._threads) or self._is_learning
 
     @property
     def _is_learning(self) -> bool:
