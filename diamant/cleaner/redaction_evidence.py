@@ -5,7 +5,9 @@ once more. `where` stands in the certificate as a digest and as its shape, with 
 
     records-gone       no record below the offset where the claim ends is one that `where` means
     records-present    there is one
-    inconclusive       something cannot be read, or bytes of a removed value lie outside of records
+    inconclusive       something cannot be read, bytes of a removed value lie outside of records, or of a record nobody can tell
+                       whether it is meant (unless whoever asked has said that such records are to be kept)
+    not-there          there is no file of the partition
 
 Beyond that the bytes of the removed values, and the texts that `where` compares with, are searched for everywhere (12 bytes and
 more): the same bytes in other records are listed. On compacted topics the older values that went along are not meant by
@@ -14,14 +16,18 @@ more): the same bytes in other records are listed. On compacted topics the older
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
+from diamant.cleaner.evidence.claim_checks import BROKEN, CANNOT_TELL, HOLDS, check_claims, partition_of, untold
+from diamant.cleaner.evidence.findings import RAW, TOMBSTONE, UNDECIDED, VALUE, Finding
 from diamant.cleaner.evidence.needles import Needles, keyed_digest
-from diamant.cleaner.evidence.record_search import RAW, TOMBSTONE, VALUE, Finding, Subject
+from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import INCONCLUSIVE, Advance, LogEnd, ScanReport, scan_directory
-from diamant.cleaner.evidence.verification import BROKEN, CANNOT_TELL, HOLDS, RECORDS_GONE, Verification
-from diamant.cleaner.redaction_where import YES, Where
+from diamant.cleaner.evidence.scan_report import NOT_THERE
+from diamant.cleaner.evidence.verification import RECORDS_GONE, Verification
+from diamant.cleaner.redaction_where import HOLD, KEEP, NO, YES, Where
 from diamant.protocol.records import Record
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
@@ -31,11 +37,14 @@ RECORDS_PRESENT = "records-present"
 NOT_STABLE = "not-stable-yet"
 """Of the offsets from the last stable one on, where records match: they cannot go before their transactions are over."""
 
+MAX_KEPT = 100
+"""Offsets of undecided records that a certificate lists, of a partition."""
+
 WHERE = "where"
 """The kind of a needle that is a text or bytes of `where`."""
 
 NOT_COVERED = (
-    "Copies outside of this data directory: mirrors, backups, snapshots of disks.",
+    "Copies outside of this data directory: mirrors, backups, snapshots of disks, a staging place of Spark that is elsewhere.",
     "What consumers have stored: their databases, files, caches and logs. Nothing tells them that records were removed.",
     "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten.",
     "Records that were written at or above the offsets where the claims end.",
@@ -55,33 +64,63 @@ class Redacted(Subject):
         super().__init__(None, frozenset([topic]), needles)
         self.where = where
 
-    def is_meant(self, record: Record, topic: str | None) -> bool:
-        return topic in self.topics and self.where.judge(record) == YES
+    def is_meant(self, record: Record, topic: str | None) -> bool | None:
+        verdict = self.where.judge(record) if self._may_be_own(topic) else NO
+        return verdict == YES if verdict in (YES, NO) else None
 
     def may_be_in(self, payload: bytes, topic: str | None) -> bool:
         # Where the bytes are not that are looked for no record is meant, whatever the records are.
-        return topic not in self.topics or self.where.may_be_in(payload)
+        return not self._may_be_own(topic) or self.where.may_be_in(payload)
 
     def walked_key(self, topic: str | None) -> bytes | None:
         # Elsewhere only needles count; records with an empty key are looked at in vain.
-        return None if topic in self.topics else b""
+        return None if self._may_be_own(topic) else b""
+
+    def _may_be_own(self, topic: str | None) -> bool:
+        # A segment that somebody has copied to where no partition is may be of any topic.
+        return topic is None or topic in self.topics
 
 
-def state_of(report: ScanReport, partition: TopicPartition, claim_end: int) -> str:
+def state_of(report: ScanReport, partition: TopicPartition, claim_end: int, undecided: str = HOLD) -> str:
     """Return what a partition is, for offsets below `claim_end`. Directories set aside count whole.
 
-    Of a file with very many matching records the first ones are listed, which are those with the lowest offsets: if none of them
-    lies below the end, none does.
+    `undecided`: what becomes of records of which nobody can tell whether they are meant; with `KEEP` they are no obstacle.
     """
-    live = names.partition_dir_name(*partition) + "/"
-    claimed = {
-        one.what
-        for one in report.of(partition)
-        if one.offset is None or one.offset < claim_end or not one.file.startswith(live)
-    }
+    if partition not in report.partitions and not report.problems(partition):
+        return NOT_THERE
+    claimed = {one.what for one in report.claimed(partition, claim_end)}
     if report.problems(partition) or RAW in claimed:
         return INCONCLUSIVE
-    return RECORDS_PRESENT if {VALUE, TOMBSTONE} & claimed else RECORDS_GONE
+    if {VALUE, TOMBSTONE} & claimed:
+        return RECORDS_PRESENT
+    return INCONCLUSIVE if UNDECIDED in claimed and undecided != KEEP else RECORDS_GONE
+
+
+def is_only_undecided(report: ScanReport, partition: TopicPartition, claim_end: int) -> bool:
+    """Tell whether records that nobody can decide are all that is in the way of a claim: no time will help."""
+    return state_of(report, partition, claim_end) == INCONCLUSIVE and (
+        state_of(report, partition, claim_end, KEEP) == RECORDS_GONE
+    )
+
+
+def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return, for a certificate, the records that nobody can decide and that stay because that was asked for."""
+    found = []
+    for claim in claims:
+        partition = partition_of(claim)
+        kept = [one for one in report.claimed(partition, claim["below_offset"]) if one.what == UNDECIDED]
+        if kept:
+            offsets = sorted({one.offset for one in kept if one.offset is not None})
+            found.append(
+                {
+                    "what": "Records of which nobody can tell whether they match were left, as whoever asked for this wanted it",
+                    "topic": partition[0],
+                    "partition": partition[1],
+                    "offsets": offsets[:MAX_KEPT],
+                    "offsets_not_listed": max(0, len(offsets) - MAX_KEPT),
+                }
+            )
+    return found
 
 
 def matching_from(report: ScanReport, partition: TopicPartition, first: int, end: int | None = None) -> list[Finding]:
@@ -105,6 +144,7 @@ def request_fields(where: Where, topic: str, secret: bytes) -> dict[str, Any]:
         "topics": [topic],
         "where_shape": where.shape,
         "where_hmac": keyed_digest(secret, where.canonical).hex(),
+        "undecided": where.undecided,
         "hmac": "HMAC-SHA-256 with a secret that is not in the data directory",
     }
 
@@ -127,35 +167,29 @@ def check_redaction_claims(
         return
     if secret is not None and keyed_digest(secret, where.canonical).hex() != request["where_hmac"]:
         found.notes.append("The where given is not that of the certificate (or the secret is another one).")
-        found.claims = [_claim(claim, CANNOT_TELL) for claim in certificate["claims"]]
+        found.claims = [untold(claim) for claim in certificate["claims"]]
         return
-    if secret is None:
-        found.notes.append("Without the secret nobody can tell whether the where given is that of the certificate.")
+    where = replace(where, undecided=str(request.get("undecided", HOLD)))
     needles = Needles(b"\0" * 32 if secret is None else secret)
     for needle in where.needles:
         needles.add(WHERE, needle)
     subject = Redacted(where, str(request["topics"][0]), needles)
     report = scan_directory(env, directory, subject, ends, advance=advance, check=check)
     found.was_scanned = True
-    for claim in certificate["claims"]:
-        partition, end = (str(claim["topic"]), int(claim["partition"])), int(claim["below_offset"])
-        state = state_of(report, partition, end)
-        verdict = {RECORDS_GONE: HOLDS, RECORDS_PRESENT: BROKEN}.get(state, CANNOT_TELL)
-        since = len(matching_from(report, partition, end))
-        found.claims.append({**_claim(claim, verdict), "state_now": state, "written_since": since})
+    texts = {one.digest.hex() for one in needles}
+    astray = {one.file for one in report.astray if one.digest not in texts}
+    if astray:
+        found.notes.append(f"Records that match, or may, are in {len(astray)} files that belong to no partition.")
+
+    def judge(_claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
+        state = state_of(report, partition, end, where.undecided)
+        verdict = {RECORDS_GONE: CANNOT_TELL if astray else HOLDS, RECORDS_PRESENT: BROKEN}.get(state, CANNOT_TELL)
+        return verdict, state, len(matching_from(report, partition, end))
+
+    found.claims = check_claims(certificate, report, judge, found.notes, is_bound=secret is not None)
     broken = sum(claim["verdict"] == BROKEN for claim in found.claims)
     if broken:
         found.notes.append(f"{broken} claims do not hold any more: there are records again that match.")
     written = sum(claim["written_since"] for claim in found.claims)
     if written:
         found.notes.append(f"{written} records that match lie above the offsets that the claims cover.")
-
-
-def _claim(claim: Mapping[str, Any], verdict: str) -> dict[str, Any]:
-    return {
-        "topic": claim["topic"],
-        "partition": claim["partition"],
-        "below_offset": claim["below_offset"],
-        "verdict": verdict,
-        "written_since": 0,
-    }

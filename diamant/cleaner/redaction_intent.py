@@ -18,7 +18,7 @@ from diamant.cleaner.evidence.certificate_files import REDACTION_PREFIX as PREFI
 from diamant.cleaner.evidence.intent import MAX_BYTES, SUFFIX, remove_private, write_private
 from diamant.cleaner.evidence.needles import Needle
 from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.cleaner.redaction_where import parse_where
+from diamant.cleaner.redaction_where import HOLD, parse_where
 from diamant.storage.env import Env
 
 LOCATING = "locating"
@@ -43,10 +43,14 @@ class RedactionIntent:
     reference: str
     requested_ms: int
     is_all_agreed: bool = False
+    undecided: str = HOLD
+    """What becomes of records of which nobody can tell whether they match (`redaction_where`)."""
     ends: dict[str, int] = field(default_factory=dict)
     """Partition (as text) to its end when the redaction was asked for: what was written later is no part of it."""
     stable: dict[str, int] = field(default_factory=dict)
     """The same to where records were located up to, in the last run that located them: the last stable offset, or the end."""
+    scope: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By topic: its id, and how many partitions it had when this was asked for; empty in intents of versions before."""
     due_ms: int | None = None
     found: list[dict[str, Any]] = field(default_factory=list)
     """As in the certificate: what was located, before it was removed."""
@@ -72,7 +76,7 @@ class RedactionIntent:
         try:
             fields: Mapping[str, Any] = json.loads(data)
             intent = cls(**fields)
-            parse_where(intent.where)
+            parse_where(intent.where, intent.undecided)
             for one in intent.needles:
                 Needle.from_fields(one)
         except (TypeError, KeyError) as error:

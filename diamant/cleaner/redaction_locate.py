@@ -5,21 +5,24 @@
                   the key's value again once that one is gone. Newer ones that do not match stay
 
 One pass over the decompressed bytes of all batches; records are read only where what is looked for may be. For `superseded`
-another one, up to the newest matched record. Every batch's checksum is verified: what cannot be read is a problem, never
-nothing. From a segment with a problem nothing goes; on a compacted topic nothing of the whole partition, as an older value in
-there could be the key's value again. A segment that retention removes meanwhile is passed over.
+another one, up to the newest matched record. Every batch's checksum is verified, and that offsets ascend: what cannot
+be read is a problem, never nothing. From a segment with a problem nothing goes; on a compacted topic nothing of the whole
+partition, as an older value in there could be the key's value again. A segment that retention removes meanwhile is passed over.
 
 Any thread. Memory: `READ_BYTES` or one larger batch, what it decompresses to (`MAX_BATCH_BYTES` at most), the offsets
-(`redaction_offsets`, `MAX_OFFSET_BYTES` in all), `MAX_KEYS` keys on compacted topics, and digests of `MAX_NEEDLES` values.
+(`redaction_offsets`: `offset_bytes`, looked at after every `READ_BYTES`), `MAX_KEYS` keys on compacted topics, and digests of
+`MAX_NEEDLES` values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from diamant.cleaner.evidence.needles import MIN_BYTES
+from diamant.cleaner.evidence.offset_order import OffsetOrder
 from diamant.cleaner.redaction_offsets import Offsets
 from diamant.cleaner.redaction_where import UNDECIDED, YES
 from diamant.cleaner.segment_reader import Chunk, read_chunks
@@ -33,6 +36,7 @@ from diamant.storage.txn_index import AbortedTxn
 READ_BYTES = 4 * 1024 * 1024
 MAX_BATCH_BYTES = 256 * 1024 * 1024
 MAX_OFFSET_BYTES = 256 * 1024 * 1024
+"""Of all partitions of a redaction together."""
 MAX_KEYS = 500_000
 MAX_LISTED = 100
 """Undecided records that are listed by their offsets; further ones are counted."""
@@ -76,7 +80,10 @@ class Located:
     offsets: dict[int, Offsets] = field(default_factory=dict)
     """By base offset of the segment; only segments of which something goes."""
     records: int = 0
-    """Records of users that were looked at, or passed over because what is looked for is nowhere in their batch."""
+    """Records of users below the end, in segments that can be read; those of batches that were passed over among them."""
+    kept: int = 0
+    """Those of them that stay: they do not match, cannot be decided, or are no older values either. What goes although something
+    else cannot be read counts as gone here, even on a compacted topic."""
     matched: int = 0
     superseded: int = 0
     undecided: int = 0
@@ -90,6 +97,11 @@ class Located:
         """How many records go."""
         return self.matched + self.superseded
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the offsets take."""
+        return sum(one.nbytes for one in self.offsets.values())
+
 
 def locate_records(
     env: Env,
@@ -98,20 +110,22 @@ def locate_records(
     below_offset: int,
     *,
     is_compacted: bool,
+    offset_bytes: int = MAX_OFFSET_BYTES,
     on_value: Callable[[bytes], object] = lambda _value: None,
     advance: Advance = lambda _count: None,
     check: Callable[[], object] = bool,
 ) -> Located:
     """Return what is to go of the segments, ascending, below an offset that no transaction has open. Blocks.
 
-    `on_value` gets each value of `MIN_BYTES` or more that goes; `check` is called now and then, to raise what ends the search.
-    TooManyMatches, OSError.
+    `offset_bytes`: what the offsets found may take of memory, beyond which there are TooManyMatches. `on_value` gets each value
+    of `MIN_BYTES` or more that goes; `check` is called now and then, to raise what ends the search. OSError.
     """
-    search = _Search(env, segments, where, below_offset, on_value, advance, check)
+    search = _Search(env, segments, where, below_offset, offset_bytes, on_value, advance, check)
     search.find_matched(is_compacted=is_compacted)
     if search.newest:
         search.find_superseded()
     found = search.found
+    found.kept = found.records - found.removed
     if is_compacted and found.problems:
         found.offsets.clear()
         found.matched = found.superseded = 0
@@ -125,6 +139,7 @@ class _Search:
         segments: Sequence[Segment],
         where: Meant,
         below_offset: int,
+        offset_bytes: int,
         on_value: Callable[[bytes], object],
         advance: Advance,
         check: Callable[[], object],
@@ -133,6 +148,9 @@ class _Search:
         self._segments = segments
         self._where = where
         self._below = below_offset
+        self._offset_bytes = offset_bytes
+        self._kept_bytes = 0
+        """Memory of the offsets of segments that were finished."""
         self._on_value = on_value
         self._advance = advance
         self._check = check
@@ -140,6 +158,8 @@ class _Search:
         for segment in segments:
             for one in segment.aborted:
                 self._aborted.setdefault(one.producer_id, []).append(one)
+        self._ends = {one.base_offset: following.base_offset for one, following in pairwise(segments)}
+        """By base offset of a segment that of the next one."""
         self.found = Located()
         self.newest: dict[bytes, int] = {}
         """Key to its newest record that matches and is committed."""
@@ -148,21 +168,30 @@ class _Search:
         for segment in self._segments:
             offsets = Offsets(segment.base_offset)
             try:
-                self._find_matched(segment, offsets, is_compacted=is_compacted)
+                count = self._find_matched(segment, offsets, is_compacted=is_compacted)
             except CorruptLog as error:
+                # How many records it has nobody knows, and none of them goes.
                 self.found.problems.append(error)
                 continue
+            self.found.records += count
             offsets.seal()
             self.found.matched += len(offsets)
             self._keep(offsets)
 
-    def _find_matched(self, segment: Segment, offsets: Offsets, *, is_compacted: bool) -> None:
+    def _find_matched(self, segment: Segment, offsets: Offsets, *, is_compacted: bool) -> int:
+        """Add what matches of a segment; return how many records it has."""
         found, judge = self.found, self._where.judge
+        count = 0
         for header, records in self._batches(segment, self._below, self._where.may_be_in):
+            self._check_room(offsets)
+            if records is None:
+                count += header.record_count
+                continue
             is_committed = not self._is_aborted(header)
             for record in records:
                 if record.offset >= self._below:
                     break
+                count += 1
                 verdict = judge(record)
                 if verdict == YES:
                     offsets.add(record.offset)
@@ -173,6 +202,7 @@ class _Search:
                     found.undecided += 1
                     if len(found.undecided_offsets) < MAX_LISTED:
                         found.undecided_offsets.append(record.offset)
+        return count
 
     def find_superseded(self) -> None:
         """Add the values below the newest matched ones of their keys; tombstones stay, for those who have the values still."""
@@ -189,8 +219,11 @@ class _Search:
             if segment.base_offset >= end:
                 return
             offsets = self.found.offsets.get(segment.base_offset, Offsets(segment.base_offset))
-            for _, records in self._batches(segment, end, may_have_key, is_counted=False):
-                for record in records:
+            if segment.base_offset in self.found.offsets:
+                self._kept_bytes -= offsets.nbytes
+            for _, records in self._batches(segment, end, may_have_key):
+                self._check_room(offsets)
+                for record in records or ():
                     if record.key is None or record.value is None or record.offset >= newest.get(record.key, -1):
                         continue
                     if not offsets.has(record.offset):
@@ -203,9 +236,14 @@ class _Search:
         offsets.seal()
         if len(offsets):
             self.found.offsets[offsets.base_offset] = offsets
-        if sum(one.nbytes for one in self.found.offsets.values()) > MAX_OFFSET_BYTES:
+            self._kept_bytes += offsets.nbytes
+        self._check_room(Offsets(offsets.base_offset))
+
+    def _check_room(self, offsets: Offsets) -> None:
+        """Raise TooManyMatches if the offsets of a segment, with those of the segments before, take too much memory."""
+        if self._kept_bytes + offsets.nbytes > self._offset_bytes:
             raise TooManyMatches(
-                f"more than {self.found.removed:,} records match, which is more than can be remembered"
+                f"more than {self.found.removed + len(offsets):,} records match, which is more than can be remembered"
             )
 
     def _note_value(self, record: Record) -> None:
@@ -226,25 +264,26 @@ class _Search:
         )
 
     def _batches(
-        self, segment: Segment, below_offset: int, may_be_in: Callable[[bytes], bool], *, is_counted: bool = True
-    ) -> Iterator[tuple[BatchHeader, Iterator[Record]]]:
-        """Yield the batches of users below an offset that `may_be_in` does not pass over."""
+        self, segment: Segment, below_offset: int, may_be_in: Callable[[bytes], bool]
+    ) -> Iterator[tuple[BatchHeader, Iterator[Record] | None]]:
+        """Yield the batches of users below an offset with their records; None for those that `may_be_in` passes over."""
         try:
             file = self._env.open(segment.path, read_only=True)
         except FileNotFoundError:
             return
+        order = OffsetOrder(segment.base_offset, segment.base_offset, self._ends.get(segment.base_offset))
         try:
             for chunk in read_chunks(file, 0, segment.size, READ_BYTES):
                 for at, header in chunk.headers:
-                    if header.base_offset >= below_offset:
-                        return
-                    if header.is_control or not header.record_count:
+                    reason = order.problem(chunk.position + at, header.base_offset, header.last_offset)
+                    if reason:
+                        raise CorruptLog(segment.path, chunk.position + at, reason)
+                    # What is above is read on: it tells whether what is below is where its offsets say.
+                    if header.base_offset >= below_offset or header.is_control or not header.record_count:
                         continue
-                    if is_counted:
-                        self.found.records += header.record_count
                     batch = _Batch(segment.path, chunk, at, header)
-                    if header.magic < 2 or may_be_in(batch.payload()):
-                        yield header, batch.records()
+                    is_read = header.magic < 2 or may_be_in(batch.payload())
+                    yield header, batch.records() if is_read else None
                 self._advance(chunk.size)
                 self._check()
         finally:

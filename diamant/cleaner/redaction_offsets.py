@@ -1,25 +1,39 @@
 """The offsets of a segment that are to go: added one by one, then asked batch by batch.
 
-Memory: 4 bytes for each offset while they are added; sealed, the same or one bit for each offset that the segment spans,
-whichever is less.
+They lie in blocks of `BLOCK` offsets each, those of one block as numbers while they are few, then as bits.
+
+Memory: 4 bytes for each of the last `MAX_ADDED` that were added; else 2 bytes for each offset or 8 KiB for each block, whichever
+is less, and `BLOCK_OVERHEAD_BYTES` for each block. `nbytes` counts it all.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 
 import numpy as np
+
+BLOCK_BITS = 16
+BLOCK = 1 << BLOCK_BITS
+BITMAP_BYTES = BLOCK // 8
+BLOCK_OVERHEAD_BYTES = 256
+"""What Python needs for an entry of the table and an array."""
+MAX_ADDED = 1 << 18
+
+_Block = np.ndarray[tuple[int], np.dtype[np.uint16]] | np.ndarray[tuple[int], np.dtype[np.uint8]]
+"""Offsets within the block, ascending; or its bits, `BITMAP_BYTES`."""
+_Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class Offsets:
     """Of one segment. Not for several threads at once."""
 
     def __init__(self, base_offset: int) -> None:
-        """`base_offset` is the segment's: offsets are within 2^31 of it, as in its indexes."""
+        """`base_offset` is the segment's: offsets are within 2^32 of it, as in its indexes."""
         self.base_offset = base_offset
         self._added = array("I")
-        self._sorted = np.empty(0, np.uint32)
-        self._bits: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None
+        self._blocks: dict[int, _Block] = {}
+        self._block_bytes = 0
         self._count = 0
 
     def __len__(self) -> int:
@@ -28,56 +42,100 @@ class Offsets:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, as of the last `seal`."""
-        return self._sorted.nbytes if self._bits is None else self._bits.nbytes
+        """Bytes of memory."""
+        return self._block_bytes + BLOCK_OVERHEAD_BYTES * len(self._blocks) + 4 * len(self._added)
 
     def add(self, offset: int) -> None:
         """Add one; it counts from the next `seal` on. An offset may be added twice."""
         self._added.append(offset - self.base_offset)
+        if len(self._added) >= MAX_ADDED:
+            self.seal()
 
     def seal(self) -> None:
         """Take up what was added."""
         if not self._added:
             return
-        every = np.concatenate((self._relative(), np.frombuffer(self._added, np.uint32)))
-        found = np.unique(every)
+        added = np.unique(np.frombuffer(self._added, np.uint32))
         self._added = array("I")
-        self._count = len(found)
-        span = int(found[-1]) + 1
-        if span // 8 < found.nbytes:
-            bits = np.zeros(span, np.uint8)
-            bits[found] = 1
-            self._bits, self._sorted = np.packbits(bits), np.empty(0, np.uint32)
-        else:
-            self._bits, self._sorted = None, found
+        blocks = added >> BLOCK_BITS
+        cuts = np.flatnonzero(np.diff(blocks)) + 1
+        for some in np.split(added, cuts):
+            self._merge(int(some[0]) >> BLOCK_BITS, (some & (BLOCK - 1)).astype(np.int64))
+
+    def _merge(self, number: int, added: _Places) -> None:
+        known = self._places(number)
+        places = np.union1d(known, added)
+        self._count += len(places) - len(known)
+        if number in self._blocks:
+            self._block_bytes -= self._blocks[number].nbytes
+        block: _Block = places.astype(np.uint16)
+        if block.nbytes > BITMAP_BYTES:
+            bits = np.zeros(BLOCK, np.uint8)
+            bits[places] = 1
+            block = np.packbits(bits)
+        self._blocks[number] = block
+        self._block_bytes += block.nbytes
+
+    def _places(self, number: int, low: int = 0, high: int = BLOCK - 1) -> _Places:
+        """Return the places within a block from `low` to `high`, ascending."""
+        block = self._blocks.get(number)
+        if block is None:
+            return np.empty(0, np.int64)
+        if block.dtype == np.uint8:
+            start = low >> 3
+            found = np.flatnonzero(np.unpackbits(block[start : (high >> 3) + 1].view(np.uint8))) + (start << 3)
+            return found[(found >= low) & (found <= high)]
+        return block[(block >= low) & (block <= high)].astype(np.int64)
 
     def between(self, first: int, last: int) -> frozenset[int]:
-        """Return those from `first` to `last`."""
+        """Return those from `first` to `last`, as of the last `seal`."""
         low, high = max(0, first - self.base_offset), last - self.base_offset
-        if high < low:
-            return frozenset()
-        if self._bits is None:
-            begin, end = np.searchsorted(self._sorted, (low, high + 1))
-            return frozenset(self.base_offset + one for one in self._sorted[begin:end].tolist())
-        start = low // 8
-        found = np.flatnonzero(np.unpackbits(self._bits[start : high // 8 + 1])) + start * 8
-        return frozenset(self.base_offset + one for one in found.tolist() if low <= one <= high)
+        found: list[int] = []
+        for number in range(low >> BLOCK_BITS, (high >> BLOCK_BITS) + 1):
+            if number in self._blocks:
+                start = number << BLOCK_BITS
+                places = self._places(number, max(0, low - start), min(BLOCK - 1, high - start))
+                found += (places + (self.base_offset + start)).tolist()
+        return frozenset(found)
 
     def has(self, offset: int) -> bool:
-        """Tell whether it is one of them."""
-        return bool(self.between(offset, offset))
+        """Tell whether it is one of them, as of the last `seal`."""
+        place = offset - self.base_offset
+        block = self._blocks.get(place >> BLOCK_BITS)
+        if block is None or place < 0:
+            return False
+        place &= BLOCK - 1
+        if block.dtype == np.uint8:
+            return bool(block[place >> 3] >> (7 - (place & 7)) & 1)
+        index = int(np.searchsorted(block, place))
+        return index < len(block) and int(block[index]) == place
 
-    def ranges(self) -> list[tuple[int, int]]:
-        """Return them as first and last offsets of runs, ascending."""
-        found = self._relative().astype(np.int64)
-        if not len(found):
-            return []
-        breaks = np.flatnonzero(np.diff(found) != 1)
-        firsts = found[np.concatenate(([0], breaks + 1))] + self.base_offset
-        lasts = found[np.concatenate((breaks, [len(found) - 1]))] + self.base_offset
-        return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+    def ranges(self, limit: int) -> tuple[list[tuple[int, int]], int]:
+        """Return the first `limit` runs as first and last offsets, ascending, and how many runs there are; as of the last `seal`.
 
-    def _relative(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-        if self._bits is None:
-            return self._sorted
-        return np.flatnonzero(np.unpackbits(self._bits)).astype(np.uint32)
+        Memory: that of `limit` pairs, and of one block.
+        """
+        found: list[tuple[int, int]] = []
+        count = 0
+        pending: tuple[int, int] | None = None
+        for firsts, lasts in self._runs():
+            if pending is not None and pending[1] + 1 == firsts[0]:
+                firsts[0] = pending[0]
+            elif pending is not None:
+                count += 1
+                found += [pending][: limit - len(found)]
+            count += len(firsts) - 1
+            room = max(0, min(limit - len(found), len(firsts) - 1))
+            found += zip(firsts[:room].tolist(), lasts[:room].tolist(), strict=True)
+            pending = int(firsts[-1]), int(lasts[-1])
+        if pending is not None:
+            count += 1
+            found += [pending][: limit - len(found)]
+        return found, count
+
+    def _runs(self) -> Iterator[tuple[_Places, _Places]]:
+        """Yield the first and the last offsets of the runs of each block."""
+        for number in sorted(self._blocks):
+            places = self._places(number) + (self.base_offset + (number << BLOCK_BITS))
+            breaks = np.flatnonzero(np.diff(places) != 1)
+            yield places[np.concatenate(([0], breaks + 1))], places[np.concatenate((breaks, [len(places) - 1]))]

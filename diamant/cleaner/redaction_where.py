@@ -10,12 +10,10 @@ r"""Which records a redaction is about: `where`, a small language.
 `key == "42"` is the key of the two bytes; numbers are equal as numbers, so 42 is 42.0. Texts are compared character by character.
 Of an object that has a name twice, every value counts. `exists` is true of `null` and of empty lists; a path has no positions.
 
-JSON is UTF-8 (RFC 8259), with or without a byte order mark, and also behind the five bytes (0, schema id) that serializers with a
-schema registry put before it. Other bytes have no paths in them. If such bytes hold what is looked for nevertheless, nobody can
-decide whether they are meant: `UNDECIDED`, to be told and not to be removed.
+What JSON is, and what may stand in bytes that are none, is in `redaction_json`. Of those nobody can decide whether they are
+meant: `UNDECIDED`, to be told, and neither to be removed nor called gone, unless whoever asks says so (`REMOVE`, `KEEP`).
 
-Most batches are passed over without their records being read: what a comparison looks for must be somewhere in the bytes, unless
-JSON writes it with escapes, and then a `\u` is there (or a backslash, for characters that have a short escape).
+Most batches are passed over without their records being read: what a comparison looks for must be somewhere in the bytes.
 
 Memory: `MAX_BYTES` of text, `MAX_COMPARISONS`; of a record one JSON value at a time.
 """
@@ -24,39 +22,43 @@ from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
-from typing import Any, Final, NoReturn, TypeAlias
+from decimal import Decimal
+from typing import Any, NoReturn, TypeAlias
 
+from diamant.cleaner.redaction_json import EXISTS, NO, UNDECIDED, YES, JsonPath, plain_number
 from diamant.protocol.records import Record
+
+__all__ = [
+    "HOLD",
+    "KEEP",
+    "NO",
+    "REMOVE",
+    "UNDECIDED",
+    "YES",
+    "Where",
+    "WhereError",
+    "comparisons",
+    "parse_where",
+]
 
 KEY, VALUE, HEADER = "key", "value", "header"
 
-NO: Final = 0
-UNDECIDED: Final = 1
-YES: Final = 2
+HOLD, REMOVE, KEEP = "hold", "remove", "keep"
+"""What becomes of undecided records: they stay, and nothing is certified; they go; they stay, and the certificate says so."""
 
 MAX_BYTES = 64 * 1024
 MAX_COMPARISONS = 100
 MAX_DEPTH = 32
 """Parentheses in parentheses, and steps of a path."""
 
-_REGISTRY_PREFIX_BYTES = 5
-_SHORT_ESCAPES = frozenset('"\\/\b\f\n\r\t')
-
 
 class WhereError(ValueError):
     """It is not of the language. The text says where and what was expected, and holds nothing of what was looked for."""
-
-
-class _Exists:
-    """The literal of a comparison with `exists`."""
-
-
-EXISTS: Final = _Exists()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class Comparison:
     """Steps into JSON, none for the whole bytes; of a header its name."""
     literal: object
     """bytes or None for whole bytes; str, Decimal, bool or None for a path; EXISTS for either."""
+    _json: JsonPath | None = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_json", JsonPath(self.path, self.literal) if self.is_path else None)
 
     @property
     def is_path(self) -> bool:
@@ -96,35 +102,18 @@ class Comparison:
         if self.field == HEADER:
             return YES if any(self._is_header(name, value) for name, value in record.headers) else NO
         data = record.key if self.field == KEY else record.value
-        if not self.path:
-            return YES if (data is not None if self.literal is EXISTS else data == self.literal) else NO
-        if data is None or not self._may_be_in(data):
-            return NO
-        try:
-            return YES if _has(_parse(data), self) else NO
-        except (ValueError, RecursionError):
-            # Bytes with an escape by chance are nothing; bytes with all that is looked for are something.
-            return UNDECIDED if self._is_plainly_in(data) else NO
+        if self._json is not None:
+            return NO if data is None else self._json.judge(data)
+        return YES if (data is not None if self.literal is EXISTS else data == self.literal) else NO
 
     def may_be_in(self, payload: bytes) -> bool:
         """Tell whether a record in these bytes may be judged other than NO."""
         if self.field == HEADER:
             return self.path[0].encode(errors="surrogateescape") in payload and (self.needle or b"") in payload
-        return self._may_be_in(payload) if self.path else (self.needle or b"") in payload
+        return (self.needle or b"") in payload if self._json is None else self._json.may_be_in(payload)
 
     def _is_header(self, name: str, value: bytes | None) -> bool:
         return name == self.path[0] and (self.literal is EXISTS or value == self.literal)
-
-    def _may_be_in(self, data: bytes) -> bool:
-        return self._is_plainly_in(data) or b"\\u" in data or (b"\\" in data and self._has_short_escapes)
-
-    def _is_plainly_in(self, data: bytes) -> bool:
-        return (self.needle or b"") in data and all(step.encode() in data for step in self.path)
-
-    @property
-    def _has_short_escapes(self) -> bool:
-        texts = [*self.path, self.literal] if isinstance(self.literal, str) else self.path
-        return any(not _SHORT_ESCAPES.isdisjoint(text) for text in texts)
 
     def to_fields(self) -> list[Any]:
         """Return what two comparisons have in common if, and only if, they mean the same."""
@@ -132,7 +121,7 @@ class Comparison:
         if isinstance(self.literal, bytes):
             literal = ["bytes", self.literal.hex()]
         elif isinstance(self.literal, Decimal):
-            literal = ["number", *_plain_number(self.literal)]
+            literal = ["number", *plain_number(self.literal)]
         elif self.literal is not EXISTS:
             literal = ["json", self.literal]
         return [self.field, list(self.path), literal]
@@ -163,8 +152,9 @@ class Joined:
         return f" {self.word} ".join(shapes)
 
     def to_fields(self) -> list[Any]:
-        """Return what two have in common if they mean the same."""
-        return [self.word, *(part.to_fields() for part in self.parts)]
+        """Return what two have in common if they say the same, in whatever order and however often."""
+        parts = {json.dumps(fields): fields for fields in (part.to_fields() for part in self.parts)}
+        return [self.word, *(parts[text] for text in sorted(parts))] if len(parts) > 1 else next(iter(parts.values()))
 
 
 Node: TypeAlias = Comparison | Joined
@@ -176,6 +166,8 @@ class Where:
 
     text: str
     node: Node
+    undecided: str = HOLD
+    """`HOLD`, `REMOVE` or `KEEP`."""
 
     @property
     def shape(self) -> str:
@@ -194,7 +186,8 @@ class Where:
 
     def judge(self, record: Record) -> int:
         """Return YES if the record is meant, NO, or UNDECIDED. Of a record of users only: markers have other keys."""
-        return self.node.judge(record)
+        verdict = self.node.judge(record)
+        return YES if verdict == UNDECIDED and self.undecided == REMOVE else verdict
 
     def may_be_in(self, payload: bytes) -> bool:
         """Tell whether the decompressed records of a batch may hold one that is meant, or undecided."""
@@ -208,68 +201,6 @@ def comparisons(node: Node) -> Iterator[Comparison]:
         return
     for part in node.parts:
         yield from comparisons(part)
-
-
-# -- JSON --------------------------------------------------------------------------------------------------------------
-
-
-class _Object(tuple[tuple[str, Any], ...]):
-    """The pairs of a JSON object, names that come twice included."""
-
-    __slots__ = ()
-
-
-def _number(text: str) -> Decimal:
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        return Decimal("NaN")  # Its exponent is beyond all bounds: equal to nothing that can be written in a `where`.
-
-
-def _plain_number(number: Decimal) -> tuple[bool, str, int]:
-    """Return sign, digits and exponent, the same for 42 and 42.0."""
-    sign, digits, exponent = number.as_tuple()
-    text = "".join(map(str, digits)).lstrip("0")
-    short = text.rstrip("0")
-    return (bool(sign), short, int(exponent) + len(text) - len(short)) if short else (False, "0", 0)
-
-
-def _refuse(_name: str) -> None:
-    raise ValueError("no number of JSON")
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_Object, parse_float=_number, parse_int=_number, parse_constant=_refuse, strict=False
-)
-
-
-def _parse(data: bytes) -> Any:
-    """Return the JSON in `data`. ValueError, RecursionError."""
-    try:
-        return _DECODER.decode(data.decode("utf-8-sig"))
-    except ValueError:
-        if data[:1] != b"\0" or len(data) <= _REGISTRY_PREFIX_BYTES:
-            raise
-    return _DECODER.decode(data[_REGISTRY_PREFIX_BYTES:].decode("utf-8-sig"))
-
-
-def _has(root: Any, comparison: Comparison) -> bool:
-    path, literal = comparison.path, comparison.literal
-    left = [(root, 0)]
-    while left:
-        node, depth = left.pop()
-        if depth == len(path) and (literal is EXISTS or _is_equal(node, literal)):
-            return True
-        if isinstance(node, list):
-            left += [(one, depth) for one in node]
-        elif depth < len(path) and isinstance(node, _Object):
-            left += [(value, depth + 1) for name, value in node if name == path[depth]]
-    return False
-
-
-def _is_equal(node: Any, literal: object) -> bool:
-    # Without the types, true would be 1.
-    return type(node) is type(literal) and node == literal
 
 
 # -- the text ----------------------------------------------------------------------------------------------------------
@@ -289,15 +220,17 @@ _TOKEN = re.compile(
 _EXPECTED_LITERAL = '"text", hex:"00ff" or base64:"AP8="'
 
 
-def parse_where(text: str) -> Where:
+def parse_where(text: str, undecided: str = HOLD) -> Where:
     """Return what a text says. WhereError for what is not of the language, or too large."""
+    if undecided not in (HOLD, REMOVE, KEEP):
+        raise WhereError(f"undecided: expected {HOLD}, {REMOVE} or {KEEP}")
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
         raise WhereError("where: the text has lone surrogates, which UTF-8 cannot hold") from None
     if size > MAX_BYTES:
         raise WhereError(f"where: the text has {size} bytes, at most {MAX_BYTES} are possible")
-    return Where(text, _Parser(text).parse())
+    return Where(text, _Parser(text).parse(), undecided)
 
 
 class _Parser:

@@ -5,6 +5,8 @@ redact(log, 'key == "a"')
 
 from __future__ import annotations
 
+from typing import Any
+
 from diamant.cleaner.redaction_locate import Located, Segment, locate_records
 from diamant.cleaner.redaction_rewrite import RedactionPlan, SegmentRedaction, write_redacted
 from diamant.cleaner.redaction_where import parse_where
@@ -12,7 +14,7 @@ from diamant.storage.log import Log
 from diamant.storage.replace import replace_segments
 
 
-def locate(log: Log, where: str, below: int | None = None) -> Located:
+def locate(log: Log, where: str, below: int | None = None, **options: Any) -> Located:
     """What is to go, below the last stable offset."""
     segments = [Segment(one.base_offset, one.path, one.size, tuple(one.txn_index.all())) for one in log.segments]
     return locate_records(
@@ -21,6 +23,7 @@ def locate(log: Log, where: str, below: int | None = None) -> Located:
         parse_where(where),
         log.last_stable_offset if below is None else below,
         is_compacted=log.config.is_compacted,
+        **options,
     )
 
 

@@ -334,6 +334,17 @@ def test_nothing_at_or_above_the_last_stable_offset_goes() -> None:
     assert log.keys() == ["b", "a", "a"]
 
 
+def damage(log: CleanerLog, path: str) -> bytes:
+    """Change the last byte of a segment; what it holds now."""
+    data = bytearray(log.env.read_bytes(path))
+    data[-1] ^= 1
+    file = log.env.open(path)
+    file.truncate(0)
+    file.append(bytes(data))
+    file.close()
+    return bytes(data)
+
+
 def test_a_segment_that_cannot_be_read_is_left_and_told() -> None:
     """Of a delete topic the others are written anew; on a compacted one nothing is touched."""
     for policy in ("delete", "compact"):
@@ -344,16 +355,38 @@ def test_a_segment_that_cannot_be_read_is_left_and_told() -> None:
         log.roll()
         log.data("b=3")
         path = log.log.segments[0].path
-        data = bytearray(log.env.read_bytes(path))
-        data[-1] ^= 1
-        file = log.env.open(path)
-        file.truncate(0)
-        file.append(bytes(data))
-        file.close()
+        data = damage(log, path)
         located = redact(log.log, 'key == "a"')
         assert len(located.problems) == 1
         assert located.removed == (1 if policy == "delete" else 0)
         assert log.env.read_bytes(path) == data
+
+
+@pytest.mark.parametrize(
+    ("which", "base_offset"),
+    [(0, -1), (0, 7), (0, 1 << 33), (1, 0), (1, 5), (1, 1 << 62), (2, -1), (2, 3), (2, 6), (2, 1 << 33), (2, 1 << 62)],
+)
+def test_a_changed_base_offset_is_damage(which: int, base_offset: int) -> None:
+    """It is in no checksum. What no longer follows on what is before it is a problem, and ends no search."""
+    log = CleanerLog(cleanup_policy=frozenset({"delete"}))
+    for start in (0, 2, 4):
+        log.data(f"a={start}", f"b={start + 1}")
+    log.roll()
+    log.data("a=6", "b=7")
+    path = log.log.segments[0].path
+    data = bytearray(log.env.read_bytes(path))
+    at = 0
+    for _ in range(which):
+        at += int.from_bytes(data[at + 8 : at + 12], "big") + 12
+    data[at : at + 8] = base_offset.to_bytes(8, "big", signed=True)
+    file = log.env.open(path)
+    file.truncate(0)
+    file.append(bytes(data))
+    file.close()
+    located = locate(log.log, 'key == "a"')
+    assert [one.path for one in located.problems] == [path]
+    assert "the batch has offsets" in located.problems[0].reason
+    assert located.matched == 1
 
 
 def test_more_than_can_be_remembered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,9 +396,24 @@ def test_more_than_can_be_remembered_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("diamant.cleaner.redaction_locate.MAX_KEYS", 10)
     with pytest.raises(TooManyMatches, match="more than 10 keys"):
         locate(log.log, "value exists")
-    monkeypatch.setattr("diamant.cleaner.redaction_locate.MAX_OFFSET_BYTES", 1)
+    located = locate(CleanerLogOf20().log, "value exists")
     with pytest.raises(TooManyMatches, match="20 records"):
-        locate(CleanerLogOf20().log, "value exists")
+        locate(CleanerLogOf20().log, "value exists", offset_bytes=located.nbytes - 1)
+    assert locate(CleanerLogOf20().log, "value exists", offset_bytes=located.nbytes).matched == 20
+
+
+def test_what_stays_is_counted_where_it_can_be_read() -> None:
+    """Of a segment that cannot be read nobody knows how many records it has; so it counts for nothing."""
+    for policy in ("delete", "compact"):
+        log = CleanerLog(cleanup_policy=frozenset({policy}))
+        for words in (("a=1", "b=2"), ("a=3",), ("c=4",)):
+            log.data(*words)
+            log.roll()
+        assert (locate(log.log, 'key == "a"').records, locate(log.log, 'key == "a"').kept) == (4, 2)
+        damage(log, log.log.segments[0].path)
+        located = locate(log.log, 'key == "a"')
+        assert (located.records, located.kept, len(located.problems)) == (2, 1, 1)
+        assert (locate(log.log, "value exists").records, locate(log.log, "value exists").kept) == (2, 0)
 
 
 def CleanerLogOf20() -> CleanerLog:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
+import tracemalloc
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.cleaner.redaction_offsets import Offsets
+from diamant.cleaner import redaction_offsets
+from diamant.cleaner.redaction_offsets import BLOCK, BLOCK_OVERHEAD_BYTES, Offsets
 
-offsets = st.lists(st.integers(0, 300) | st.integers(0, (1 << 32) - 1).map(lambda one: one % 5_000), max_size=60)
+offsets = st.lists(
+    st.integers(0, 300) | st.integers(BLOCK - 60, BLOCK + 60) | st.integers(3 * BLOCK, 3 * BLOCK + 5_000), max_size=60
+)
+spans = st.lists(st.tuples(st.integers(0, 2 * BLOCK), st.integers(1, 9_000)), max_size=2)
 
 
 @given(
     base=st.sampled_from([0, 7, 1 << 40]),
-    rounds=st.lists(offsets, max_size=4),
-    asked=st.lists(st.tuples(st.integers(0, 5_100), st.integers(-1, 5_100)), max_size=5),
+    rounds=st.lists(st.tuples(offsets, spans), max_size=3),
+    asked=st.lists(st.tuples(st.integers(0, 4 * BLOCK), st.integers(-1, 2 * BLOCK)), max_size=5),
+    limit=st.integers(0, 20),
 )
-def test_they_hold_what_was_added(base: int, rounds: list[list[int]], asked: list[tuple[int, int]]) -> None:
-    """In whichever form: few as numbers, many as bits; asked in ranges, and told as runs."""
+def test_they_hold_what_was_added(
+    base: int, rounds: list[tuple[list[int], list[tuple[int, int]]]], asked: list[tuple[int, int]], limit: int
+) -> None:
+    """In whichever form: few as numbers, many as bits; asked in ranges, and told as runs, of which the first ones are listed."""
     found, expected = Offsets(base), set()
-    for added in rounds:
-        for one in added:
+    for single, runs in rounds:
+        for one in [*single, *(one for first, count in runs for one in range(first, first + count))]:
             found.add(base + one)
             expected.add(base + one)
         found.seal()
@@ -27,20 +38,53 @@ def test_they_hold_what_was_added(base: int, rounds: list[list[int]], asked: lis
     for first, count in asked:
         last = base + first + count
         assert found.between(base + first, last) == {one for one in expected if base + first <= one <= last}
+        assert found.has(base + first) == (base + first in expected)
     assert all(found.has(one) for one in expected)
-    assert [one for first, last in found.ranges() for one in range(first, last + 1)] == sorted(expected)
-    assert all(first <= last for first, last in found.ranges())
+    assert not found.has(base - 1)
+    every, count = found.ranges(len(expected))
+    assert [one for first, last in every for one in range(first, last + 1)] == sorted(expected)
+    assert all(before[1] + 1 < after[0] for before, after in itertools.pairwise(every))
+    assert (count, found.ranges(limit)) == (len(every), (every[:limit], count))
 
 
-def test_their_memory_is_bounded() -> None:
-    """A bit for each offset that is spanned at most."""
-    found = Offsets(0)
-    for one in range(100_000):
-        found.add(one)
-    found.seal()
-    assert found.nbytes <= 100_000 // 8 + 1
+def test_their_memory_is_bounded_and_told() -> None:
+    """A bit for each offset that is spanned, two bytes for each that stands alone, and a share for each block."""
+    dense = Offsets(0)
+    for one in range(2 * BLOCK):
+        dense.add(one)
+    dense.seal()
+    assert dense.nbytes == 2 * BLOCK // 8 + 2 * BLOCK_OVERHEAD_BYTES
     sparse = Offsets(0)
     sparse.add(0)
-    sparse.add((1 << 31) - 1)
-    sparse.seal()
+    sparse.add((1 << 32) - 1)
     assert sparse.nbytes == 8
+    sparse.seal()
+    assert sparse.nbytes == 4 + 2 * BLOCK_OVERHEAD_BYTES
+
+
+def test_what_is_added_is_taken_up_by_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are added before they are sealed, no more of them than a bound lie about as they came."""
+    monkeypatch.setattr(redaction_offsets, "MAX_ADDED", 1_000)
+    found = Offsets(0)
+    for one in range(0, 100_000, 2):
+        found.add(one)
+        assert found.nbytes <= 4 * 1_000 + 2 * (BLOCK // 8 + BLOCK_OVERHEAD_BYTES)
+    found.seal()
+    assert len(found) == 50_000
+
+
+@pytest.mark.slow
+def test_very_many_runs_are_told_without_being_listed() -> None:
+    """A million offsets that are each a run of their own: as many pairs as are asked for, and little memory besides."""
+    found = Offsets(0)
+    for one in range(0, 2_000_000, 2):
+        found.add(one)
+    found.seal()
+    tracemalloc.start()
+    try:
+        listed, count = found.ranges(100)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (listed, count) == ([(one, one) for one in range(0, 200, 2)], 1_000_000)
+    assert peak < 4 * 1024 * 1024

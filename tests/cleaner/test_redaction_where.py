@@ -146,7 +146,70 @@ def test_what_cannot_be_decided() -> None:
     deep = b"[" * 100_000 + b'"email", "ada@example.com"'
     assert judge(where, record(deep)) == UNDECIDED
     assert judge("value.n == 42", record(b'{"n": 1e99999999999999999999}')) == NO
-    assert judge("value.n exists", record(b'{"n": NaN}')) == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b'{"name": "M\\u00fcller", "score": NaN}', YES),
+        (b'{"name": "M\\u00FCller", "score": -Infinity}', YES),
+        (b'{"name": "M\\u00fcller"} {"name": "x"}', UNDECIDED),
+        (b'{"name": "x"}\n{"name": "M\\u00FCller"}', UNDECIDED),
+        (b'{"n\\u0061me": "M\\u00fcller"} trailing', UNDECIDED),
+        (b'{"name": "M\\u00fcller"', UNDECIDED),
+        (b'{"name": "M\\u00fcller", \xff}', UNDECIDED),
+        (b"{'name': 'M\\xfcller'}", UNDECIDED),
+        (b"{'name': 'M\\u{fc}ller'}", UNDECIDED),
+        ('{"name": "Müller"}'.encode("utf-16"), UNDECIDED),
+        ('{"name": "Müller"}'.encode("utf-16-be"), UNDECIDED),
+        (b"\0\0\0\0\7" + '{"name": "Müller"}'.encode("utf-16"), UNDECIDED),
+        ('{"name": "M\\u00fcller"}'.encode("utf-16-le"), UNDECIDED),
+        ('{"name": "Müller"}'.encode("cp1252"), UNDECIDED),
+        (b"\xef\xbb\xbf" * 2 + '{"name": "Müller"}'.encode(), UNDECIDED),
+        (b"[" * 100_000 + b'"name", "M\\u00fcller"', UNDECIDED),
+        (json.dumps(json.dumps({"name": "Müller"})).encode(), UNDECIDED),
+        (json.dumps(json.dumps(json.dumps({"name": "Müller"}))).encode() + b"]", UNDECIDED),
+        (json.dumps({"name": json.dumps(["Müller"])}).encode(), UNDECIDED),
+        (json.dumps({"name": "[" * 100_000 + '"M\\u00fcller"'}).encode(), UNDECIDED),
+        (json.dumps({"note": json.dumps({"name": "Müller"})}).encode(), NO),
+        (b'{"name": "M\\u00f6ller"} trailing', NO),
+        (b'{"name": "M\\\\"} u00fcller', NO),
+    ],
+    ids=str,
+)
+def test_what_escapes_and_encodings_hide(value: bytes, expected: int) -> None:
+    """A text is never taken for absent because of how it is written in bytes that are no strict JSON."""
+    assert judge('value.name == "Müller"', record(value)) == expected
+
+
+def test_characters_in_two_halves() -> None:
+    """Beyond the first plane an escape is half a character, in JSON and in what is left of it."""
+    assert judge('value.a == "😀"', record(b'{"a": "\\ud83d\\uDE00"}')) == YES
+    assert judge('value.a == "😀"', record(b'{"a": "\\ud83d\\uDE00"} x')) == UNDECIDED
+    assert judge('value.a == "😀"', record('{"a": "😀"}'.encode("utf-16"))) == UNDECIDED
+
+
+def test_numbers_however_they_are_written() -> None:
+    """As values; what is no number of JSON equals nothing, and a value that is no JSON is undecided if it has the names."""
+    for text in ("100", "1e2", "1E+2", "100.00", "0.1e3"):
+        assert is_meant("value.n == 100", b'{"n": %s}' % text.encode())
+    for text in ("0", "-0", "0e99999999999999999999", "0.0e-99999999999999999999"):
+        assert is_meant("value.n == 0", b'{"n": %s}' % text.encode())
+    assert judge("value.n == 0", record(b'{"n": 1e-99999999999999999999}')) == NO
+    assert judge("value.n == 0", record(b'{"n": NaN}')) == NO
+    assert judge("value.n == null", record(b'{"n": NaN}')) == NO
+    assert is_meant("value.n exists", b'{"n": NaN}')
+    assert judge("value.n == 42", record(b'{"n": 0x2a}')) == UNDECIDED
+    assert judge("value.n == 42", record(b'{"m": 0x2a}')) == NO
+
+
+def test_undecided_records_are_meant_if_that_is_said() -> None:
+    """With `remove`; `keep` and `hold` leave the verdict to whoever reads it."""
+    odd = record(b"email: " + EMAIL.encode())
+    for undecided, expected in (("hold", UNDECIDED), ("remove", YES), ("keep", UNDECIDED)):
+        assert parse_where(f'value.email == "{EMAIL}"', undecided).judge(odd) == expected
+    with pytest.raises(WhereError, match="expected hold, remove or keep"):
+        parse_where("key exists", "perhaps")
 
 
 def test_and_binds_closer_than_or() -> None:
@@ -233,6 +296,10 @@ def test_the_shape_has_no_literals() -> None:
         ('value["a.b"] == 1', "value.a.b == 1", False),
         ('(key == "a" and key == "b") and key == "c"', 'key == "a" and key == "b" and key == "c"', True),
         ('key == "a" and key == "b"', 'key == "a" or key == "b"', False),
+        ('key == "a" and key == "b"', 'key == "b" and key == "a"', True),
+        ('key == "a" and key == "a"', 'key == "a"', True),
+        ('key == "a" or (value.x == 1 and key == "b")', '(key == "b" and value.x == 1.0) or key == "a"', True),
+        ('(key == "a" or key == "b") and key == "c"', 'key == "a" or key == "b" and key == "c"', False),
         ("value.a == 1234567890123456789012345678901", "value.a == 1234567890123456789012345678902", False),
     ],
 )
@@ -261,24 +328,47 @@ wheres = st.sampled_from(
 )
 
 
+def spoil(text: str, how: str) -> bytes:
+    """What a serializer may make of JSON instead."""
+    if how in ("utf-16", "cp1252"):
+        return text.encode(how, "replace")
+    if how == "text":
+        return json.dumps(text).encode()
+    return (f'{{"z": NaN, "a": {text}}}' if how == "NaN" else text + how).encode()
+
+
 @given(
     where=wheres,
-    values=st.lists(st.tuples(json_values, st.booleans(), st.booleans()), min_size=1, max_size=4),
+    values=st.lists(
+        st.tuples(
+            json_values, st.booleans(), st.booleans(), st.sampled_from(["", "NaN", " x", "utf-16", "cp1252", "text"])
+        ),
+        min_size=1,
+        max_size=4,
+    ),
     key=st.sampled_from([None, b"ada", b"x"]),
     header=st.sampled_from([None, b"x", b"y"]),
 )
 def test_no_batch_is_passed_over_that_holds_a_record_that_is_meant(
-    where: str, values: list[tuple[Any, bool, bool]], key: bytes | None, header: bytes | None
+    where: str, values: list[tuple[Any, bool, bool, str]], key: bytes | None, header: bytes | None
 ) -> None:
-    """Whatever JSON escapes: if the bytes of a batch may not hold it, no record of it is meant, or undecided."""
+    """Whatever JSON escapes, or is wrong with it: if the bytes of a batch may not hold it, no record is meant, or undecided."""
     parsed = parse_where(where)
     records = []
-    for offset, (value, is_ascii, has_slashes) in enumerate(values):
+    for offset, (value, is_ascii, has_slashes, spoiled) in enumerate(values):
         text = json.dumps(value, ensure_ascii=is_ascii)
         text = text.replace("/", "\\/") if has_slashes else text
         headers = (Header("a", header),) if header is not None else ()
-        records.append(Record(offset, 0, key, text.encode(), headers))
+        records.append(Record(offset, 0, key, spoil(text, spoiled), headers))
     batch = build_batch(records)
     payload = records_payload(batch, 0, parse_header(batch))
     if not parsed.may_be_in(payload):
         assert {parsed.judge(one) for one in records} == {NO}
+
+
+@given(value=json_values, is_ascii=st.booleans(), how=st.sampled_from([" x", "utf-16", "cp1252", "text"]), where=wheres)
+def test_no_record_that_would_be_meant_is_called_not_meant(value: Any, is_ascii: bool, how: str, where: str) -> None:
+    """Whatever is wrong with a value: what is meant of its JSON is undecided at least."""
+    parsed, text = parse_where(where), json.dumps(value, ensure_ascii=is_ascii)
+    if parsed.judge(record(text.encode())) == YES:
+        assert parsed.judge(record(spoil(text, how))) != NO

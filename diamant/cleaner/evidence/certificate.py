@@ -34,7 +34,7 @@ WRONG_SIGNER = "signed with another key than the pinned one"
 INVALID = "the signature is not valid: the certificate was changed, or is damaged"
 
 NOT_COVERED = (
-    "Copies outside of this data directory: mirrors, backups, snapshots of disks.",
+    "Copies outside of this data directory: mirrors, backups, snapshots of disks, a staging place of Spark that is elsewhere.",
     "What consumers have stored: their databases, files, caches and logs.",
     "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten.",
     "Records that were written at or above the offsets where the claims end.",

@@ -60,22 +60,22 @@ def conclude(env: Env, directory: str, erasure_id: str, path: str, text: bytes) 
     env.sync_dir(directory)
 
 
-def tidy(env: Env, directory: str) -> list[str]:
+def tidy(env: Env, directory: str, prefix: str = PREFIX) -> list[str]:
     """End what a crash has left of `conclude` and of writing files; return the paths of certificates that got their names.
 
-    Blocks. At a start, before anything is gone on with.
+    `prefix`: that of erasures, or of redactions. Blocks. At a start, before anything is gone on with.
     """
     named = []
     entries = env.list_dir(directory)
     for name in entries:
-        if not name.startswith(PREFIX):
+        if not name.startswith(prefix):
             continue
         path = f"{directory}/{name}"
         if name.endswith(_TEMPORARY):
             env.remove(path, missing_ok=True)
         elif name.endswith(PENDING):
-            erasure_id = name[len(PREFIX) :].partition(".")[0]
-            if f"{PREFIX}{erasure_id}{SUFFIX}" in entries:
+            erasure_id = name[len(prefix) :].partition(".")[0]
+            if f"{prefix}{erasure_id}{SUFFIX}" in entries:
                 env.remove(path, missing_ok=True)
             else:
                 env.rename(path, path.removesuffix(PENDING))

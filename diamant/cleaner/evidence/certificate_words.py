@@ -16,6 +16,12 @@ _STATES = {
     "values-present": "values are left",
     "records-present": "records are left",
     "inconclusive": "could not be decided",
+    "not-there": "no file of it",
+    "cancelled": "cancelled",
+    "everything-matches": "ended, as everything matches",
+    "topics-deleted": "the topic was deleted",
+    "topic-deleted": "the topic was deleted",
+    "topic-recreated": "the topic was deleted, another one has its name",
 }
 
 Fields = Mapping[str, Any]

@@ -67,6 +67,7 @@ class CompiledSearch:
     ) -> None:
         rows, count = chunk.rows, chunk.count
         attributes = rows[fields.ATTRIBUTES, :count]
+        _follow(search, chunk)
         is_plain = (rows[fields.MAGIC, :count] == 2) & (attributes & fields.CONTROL == 0)
         rows[fields.STEP, :count] = np.where(is_plain, kernels.SEARCH, kernels.LOOK_AGAIN)
         packed = is_plain & (attributes & fields.CODEC_MASK != 0) & (rows[fields.RECORD_COUNT, :count] != 0)
@@ -95,3 +96,19 @@ class CompiledSearch:
             except CorruptBatch as error:
                 search.fail(chunk.position + at, error.reason)
                 search.find_raw(batch, chunk.position + at)
+
+
+def _follow(search: FileSearch, chunk: Rows) -> None:
+    """Hold the offsets of a chunk's batches against one another."""
+    if search.order is None:
+        return
+    rows = chunk.rows[:, : chunk.count]
+    firsts, lasts = rows[fields.BASE_OFFSET], rows[fields.LAST_OFFSET]
+    if chunk.together & fields.LEGACY:
+        firsts, lasts = firsts.copy(), lasts.copy()
+        for row in np.flatnonzero(rows[fields.MAGIC] < 2).tolist():
+            # A wrapper's offset is that of the last entry in it; the first is not worth decompressing it.
+            at = int(rows[fields.POSITION, row])
+            firsts[row] = lasts[row] = int.from_bytes(bytes(chunk.data.data[at : at + 8]), "big", signed=True)
+    for position, reason in search.order.problems(rows[fields.POSITION] + chunk.position, firsts, lasts):
+        search.fail(position, reason)

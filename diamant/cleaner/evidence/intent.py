@@ -55,6 +55,10 @@ class Intent:
     is_confirmed: bool = False
     """With `is_now`: whoever asked for it knows that groups may miss the tombstone."""
     is_forced: bool = False
+    engine: str | None = None
+    """Who is to compact, whatever the size (`cleaner_thread.ENGINES`)."""
+    scope: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By topic: its id, and how many partitions it had when this was asked for; empty in intents of versions before."""
     due_ms: int | None = None
     """When the round after the horizon is to come."""
     found: list[dict[str, Any]] = field(default_factory=list)

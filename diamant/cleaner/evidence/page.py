@@ -72,6 +72,11 @@ def certificate_page(certificate: Fields) -> str:
 # -- in plain words --------------------------------------------------------------------------------------------------------
 
 
+def _offsets(one: Fields) -> str:
+    offsets, more = one.get("offsets", ()), one.get("offsets_not_listed", 0)
+    return f"Offsets: {', '.join(map(str, offsets))}" + (f", and {more} more." if more else ".")
+
+
 def _notices(certificate: Fields) -> Iterable[Html]:
     """What has to be known before anything else is read."""
     if not certificate.get("is_evidence"):
@@ -81,6 +86,7 @@ def _notices(certificate: Fields) -> Iterable[Html]:
             "The clock of this system was one that can be moved by hand, as in a test or a demonstration. So the times on this "
             "page prove nothing.",
         )
+    yield from _endings(certificate)
     if since := certificate.get("written_since"):
         places = ", ".join(sorted({place_text(one) for one in since}))
         what, which = ("The key was written again.", "with this key")
@@ -98,7 +104,11 @@ def _notices(certificate: Fields) -> Iterable[Html]:
             "warn",
             f"{place_text(one)}: a rule was overridden.",
             f"{one.get('what')}. "
-            + (f"Known readers that had not seen it: {behind}." if behind else "No known reader had yet to see it."),
+            + (
+                f"Known readers that had not seen it: {behind}."
+                if behind
+                else ("No known reader had yet to see it." if "groups_that_had_not_passed_it" in one else _offsets(one))
+            ),
         )
     if lost := certificate.get("lost_tombstones"):
         yield _notice(
@@ -107,6 +117,33 @@ def _notices(certificate: Fields) -> Iterable[Html]:
             f"In {', '.join(place_text(one) for one in lost)} it was gone before its time, and nobody had asked for "
             "that. Systems that copy these data may not have learned of the erasure.",
         )
+
+
+def _endings(certificate: Fields) -> Iterable[Html]:
+    """What was not carried out, or not wholly, and why."""
+    if part(certificate, "ended"):
+        ended = part(certificate, "ended")
+        why = {
+            "cancelled": "It was cancelled by whoever had asked for it",
+            "everything-matches": "It was ended by the system",
+            "undecided-records": "There are records of which nobody can tell whether they are meant, and nobody had said what "
+            "is to become of them",
+        }.get(str(ended.get("what")), "What it was about is not there any more")
+        reason = f": “{ended['reason']}”" if ended.get("reason") else ""
+        certified = "Of some partitions nothing" if certificate.get("claims") else "Nothing"
+        yield _notice(
+            "bad",
+            "This was ended without being finished.",
+            f"{why}, on {moment(ended.get('at_ms'))}{reason}. {certified} is certified. What had been done by then stays done.",
+        )
+    for one in certificate.get("topics_ended", ()):
+        again = " and created again; the new one is another topic, to which nothing was done" * (
+            one.get("what") == "topic-recreated"
+        )
+        yield _notice("warn", f"{one.get('topic')} was deleted", f"meanwhile{again}. Nothing is said of what it held.")
+    if added := certificate.get("partitions_added"):
+        places = ", ".join(place_text(one) for one in added)
+        yield _notice("warn", "Partitions were added", f"after this was asked for, and are no part of it: {places}.")
 
 
 def _notice(mood: str, what: str, text: str) -> Html:
@@ -193,6 +230,8 @@ def _done(certificate: Fields) -> Iterable[Html]:
         steps.append(f"New files without {what} were to replace those that held them; below is said where that failed.")
     elif done:
         steps.append(f"The files that held {what} were replaced by new ones without them, and the old ones deleted.")
+    if any("spark" in one.get("runners", ()) for one in done):
+        steps.append("Apache Spark wrote new files; each was checked before it took the place of old ones.")
     if files:
         steps.append(
             f"{counted(files, 'old file')} that would have stayed for some more time {_were(files)} deleted at once."
@@ -236,6 +275,9 @@ def _proven(certificate: Fields) -> Iterable[Html]:
             yield tag("p", f"For {counted(len(claims), 'other partition')} it is proven: {held}.")
     else:
         yield tag("p", f"What is stated for {counted(len(claims), 'partition')} in the list below.")
+    if part(certificate, "ended") and not coverage.get("files"):
+        yield tag("p", "Nothing was read for this certificate.")
+        return
     yield tag(
         "p",
         "To know that, the system read ",

@@ -77,7 +77,8 @@ def _place_in(path: str, name: str, entry: str, owner: tuple[str, int, bool] | N
     if parsed is not None:
         is_segment = parsed.suffix == names.LOG_SUFFIX
         sort = ("segment" if is_segment else parsed.suffix[1:]) + parsed.stage
-        base_offset = parsed.offset if is_segment and not parsed.stage and not is_set_aside else None
+        is_in_use = is_segment and not parsed.stage and not is_set_aside and name.count("/") == 1
+        base_offset = parsed.offset if is_in_use else None
         content = BATCHES if is_segment else BYTES
         return Place(path, name, content, sort, topic, partition, base_offset, is_set_aside)
     if topic == names.METADATA_TOPIC and names.parse_metadata_snapshot(entry) is not None:

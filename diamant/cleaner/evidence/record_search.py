@@ -15,11 +15,23 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from diamant.cleaner.evidence.census import RAW as RAW_BYTES
 from diamant.cleaner.evidence.census import Amounts, add_to, codec_name
+from diamant.cleaner.evidence.findings import (
+    DECIDING,
+    RAW,
+    SAME_BYTES,
+    SAME_KEY,
+    TOMBSTONE,
+    UNDECIDED,
+    VALUE,
+    Finding,
+    Unreadable,
+)
 from diamant.cleaner.evidence.needles import Buffer, Hit, Needles, keyed_digest
+from diamant.cleaner.evidence.offset_order import OffsetOrder
 from diamant.protocol.batch import (
     CURRENT_MAGIC,
     HEADER_SIZE,
@@ -41,56 +53,12 @@ READ_BYTES = 4 * 1024 * 1024
 MAX_BATCH_BYTES = 256 * 1024 * 1024
 MAX_STEP_BYTES = 1 << 62
 MAX_LISTED = 1000
-"""Findings of each sort that are listed with their place; further ones are counted."""
+"""Findings of each sort that are listed with their place; further ones are counted, unless they decide (`FileSearch.found`)."""
+
+CONTROL_KEY_BYTES = 4
+"""Of a control record's key: version and type. One with another key is no marker, whatever its batch says."""
 
 _PREFIX = Struct(">qiIb")
-
-# What was found.
-VALUE = "value"
-"""A record of the key with a value."""
-TOMBSTONE = "tombstone"
-"""A record of the key without one."""
-SAME_KEY = "same-key"
-"""A record of the same key in a topic that the erasure is not about."""
-SAME_BYTES = "same-bytes"
-"""Bytes of the key or of one of its values in a record that has another key."""
-RAW = "raw"
-"""Such bytes outside of any record."""
-
-
-class Finding(NamedTuple):
-    """One place. What was found there is told by digests only."""
-
-    what: str
-    topic: str | None
-    partition: int | None
-    file: str
-    """Relative to the data directory."""
-    position: int
-    """Of the batch, or of the bytes."""
-    offset: int | None
-    field: str
-    """`key`, `value` or `header` of a record; empty outside of records."""
-    digest: str
-    """HMAC of the value, of the key for a tombstone, of the needle otherwise."""
-    horizon_ms: int | None = None
-    """From when on a tombstone may go; None while nobody knows."""
-
-    def to_fields(self) -> dict[str, Any]:
-        return {name: value for name, value in self._asdict().items() if value is not None and value != ""}
-
-
-class Unreadable(NamedTuple):
-    """A place of which nobody can tell what is in it."""
-
-    topic: str | None
-    partition: int | None
-    file: str
-    position: int | None
-    reason: str
-
-    def to_fields(self) -> dict[str, Any]:
-        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 @dataclass(slots=True)
@@ -114,8 +82,8 @@ class Subject:
             return key == self.key
         return keyed_digest(self.needles.secret, key) == self.key_digest
 
-    def is_meant(self, record: Record, topic: str | None) -> bool:
-        """Tell whether a record of a topic is one that is to be gone. A redaction tells by more than the key."""
+    def is_meant(self, record: Record, topic: str | None) -> bool | None:
+        """Tell whether a record of a topic is to be gone; None if nobody can tell. A redaction goes by more than the key."""
         return self.is_key(record.key)
 
     judges_bytes: ClassVar[bool] = False
@@ -173,9 +141,15 @@ class FileSearch:
     name: str
     """The file, relative to the data directory."""
     on_record: OnRecord | None = None
+    order: OffsetOrder | None = None
+    """What offsets of a segment are held against."""
     findings: list[Finding] = field(default_factory=list)
     unlisted: dict[str, int] = field(default_factory=dict)
     """Findings beyond `MAX_LISTED`, by what they are."""
+    _raw: dict[str, Finding] = field(default_factory=dict)
+    """By kind of needle the first place outside of records."""
+    _least: dict[str, Finding] = field(default_factory=dict)
+    """Of those that decide and are not listed the one with the lowest offset."""
     unreadable: list[Unreadable] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     amounts: Amounts = field(default_factory=dict)
@@ -188,6 +162,24 @@ class FileSearch:
     def is_in_scope(self) -> bool:
         """Whether the file is of one of the erasure's topics."""
         return self.topic in self.subject.topics
+
+    def found(self) -> Iterator[tuple[Finding, bool]]:
+        """Yield what was found, and whether it decides.
+
+        However much there is, nothing hides behind it: of each kind of needle one place outside of records is among it, and of
+        records that decide the one with the lowest offset.
+        """
+        for finding in self.findings:
+            yield finding, finding.what in DECIDING or any(finding is one for one in self._raw.values())
+        for finding in self._least.values():
+            yield finding, True
+
+    def follow(self, position: int, header: BatchHeader) -> None:
+        """Hold the offsets of the next batch against those before."""
+        if self.order is not None:
+            reason = self.order.problem(position, header.base_offset, header.last_offset)
+            if reason:
+                self.fail(position, reason)
 
     # -- what is decided about a batch ---------------------------------------------------------------------------------
 
@@ -219,7 +211,7 @@ class FileSearch:
             self.fail(batch.position, f"the batch's records cannot be read: {error.reason}")
         for hit in hits:
             if hit.needle.digest not in places:
-                self._add(self._raw(hit, batch.position))
+                self._add_raw(hit, batch.position)
         self.counts.records += records
         is_old = header.magic < CURRENT_MAGIC
         add_to(self.amounts, codec_name(header.magic, header.codec), 1, 0 if is_old else records, header.size)
@@ -234,8 +226,13 @@ class FileSearch:
 
     def _look_at_record(self, record: Record, batch: BatchBytes, *, has_hits: bool) -> set[bytes]:
         """Look at a record; return the digests of the needles that it holds."""
-        is_key = not batch.header.is_control and self.subject.is_meant(record, self.topic)
+        is_marker = batch.header.is_control and record.key is not None and len(record.key) == CONTROL_KEY_BYTES
+        verdict = not is_marker and self.subject.is_meant(record, self.topic)
+        is_key = verdict is True
         explained: set[bytes] = set()
+        if verdict is None:
+            digest = keyed_digest(self.subject.needles.secret, record.value or b"")
+            self._add(self._finding(UNDECIDED, batch, record, "", digest, None))
         if is_key:
             if self.is_in_scope:
                 if self.on_record is not None:
@@ -278,16 +275,24 @@ class FileSearch:
             horizon_ms,
         )
 
-    def _raw(self, hit: Hit, position: int) -> Finding:
-        return Finding(RAW, self.topic, self.partition, self.name, position, None, "", hit.needle.digest.hex())
+    def _add_raw(self, hit: Hit, position: int) -> None:
+        kind, digest = hit.needle.kind, hit.needle.digest.hex()
+        finding = Finding(RAW, self.topic, self.partition, self.name, position, None, "", digest)
+        self._add(finding, is_first=kind not in self._raw)
+        self._raw.setdefault(kind, finding)
 
-    def _add(self, finding: Finding) -> None:
-        listed = self._listed.get(finding.what, 0)
-        if listed < MAX_LISTED:
-            self._listed[finding.what] = listed + 1
+    def _add(self, finding: Finding, *, is_first: bool = False) -> None:
+        what = finding.what
+        listed = self._listed.get(what, 0)
+        if listed < MAX_LISTED or is_first:
+            self._listed[what] = listed + 1
             self.findings.append(finding)
-        else:
-            self.unlisted[finding.what] = self.unlisted.get(finding.what, 0) + 1
+            return
+        self.unlisted[what] = self.unlisted.get(what, 0) + 1
+        if what in DECIDING:
+            least = self._least.setdefault(what, finding)
+            if (finding.offset or 0) < (least.offset or 0):
+                self._least[what] = finding
 
     def fail(self, position: int | None, reason: str) -> None:
         """Note a place that cannot be read."""
@@ -298,7 +303,7 @@ class FileSearch:
         """Search bytes that are at `position` of the file."""
         add_to(self.amounts, RAW_BYTES, 0, 0, len(data))
         for hit in self.subject.needles.find(data):
-            self._add(self._raw(hit, position + hit.start))
+            self._add_raw(hit, position + hit.start)
 
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
@@ -312,7 +317,7 @@ class FileSearch:
                 return
             for hit in needles.find(data):
                 if hit.start < READ_BYTES:
-                    self._add(self._raw(hit, position + hit.start))
+                    self._add_raw(hit, position + hit.start)
             add_to(self.amounts, RAW_BYTES, 0, 0, min(len(data), READ_BYTES))
             position += READ_BYTES
 
@@ -336,6 +341,7 @@ def search_plain(search: FileSearch, file: File, end: int, position: int = 0, st
     Returns the position that it has come to.
     """
     for batch in _batches(search, file, position, end):
+        search.follow(batch.position, batch.header)
         search.look_at(batch)
         reached = batch.position + batch.header.size
         if reached >= position + step_bytes:

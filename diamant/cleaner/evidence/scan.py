@@ -22,18 +22,10 @@ from typing import NamedTuple
 
 from diamant.cleaner.evidence.census import FileCensus, Identity, Listed, declared, file_identity
 from diamant.cleaner.evidence.coverage import FileRow
+from diamant.cleaner.evidence.findings import VALUE, Unreadable
+from diamant.cleaner.evidence.offset_order import LogEnd, order_of, overlapping
 from diamant.cleaner.evidence.places import BATCHES, Place, list_places
-from diamant.cleaner.evidence.record_search import (
-    MAX_BATCH_BYTES,
-    MAX_LISTED,
-    TOMBSTONE,
-    VALUE,
-    FileSearch,
-    OnRecord,
-    Subject,
-    Unreadable,
-    file_size,
-)
+from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, MAX_LISTED, FileSearch, OnRecord, Subject, file_size
 from diamant.cleaner.evidence.scan_report import (
     INCONCLUSIVE,
     KEY_GONE,
@@ -70,14 +62,6 @@ COMPILED_FROM_BYTES = 64 * 1024 * 1024
 
 Advance = Callable[[int, int], object]
 """Is told of the bytes scanned so far, and of those found so far to be scanned. Any thread."""
-
-
-class LogEnd(NamedTuple):
-    """Up to where a log in use is scanned; taken by its owner in one turn."""
-
-    log_end_offset: int
-    active_base_offset: int
-    active_size: int
 
 
 def scan_directory(
@@ -150,8 +134,13 @@ class _Scan:
         self.report = ScanReport()
         self._engine = SearchEngine()
         self._lock = threading.Lock()
-        self._seen: set[Identity] = set()
+        self._seen: dict[Identity, set[tuple[str | None, int | None]]] = {}
+        """Files, and as whose they were looked at: one may have several names."""
         self._rows: dict[Identity, FileRow] = {}
+        self._next_offsets: dict[Identity, int] = {}
+        """Of segments the offset behind their last batch."""
+        self._oldest: frozenset[Identity] = frozenset()
+        """The files that were there when it began: none of them has what was written behind the recorded ends."""
         self._census = FileCensus(env, directory)
         self._missing: set[Identity] = set()
         """What the census has and nobody has read, when it was looked at last."""
@@ -165,6 +154,7 @@ class _Scan:
         is_certifying = self.only is None
         if is_certifying:
             self._census.look()
+            self._oldest = frozenset(self._census.files)
         with ThreadPoolExecutor(max(1, threads), "certifying-scan") as pool:
             for _ in range(MAX_LISTINGS):
                 found = self._new_files()
@@ -203,8 +193,9 @@ class _Scan:
                 identity, size = file_identity(self._env, place.path)
             except FileNotFoundError:
                 continue
-            if identity not in self._seen:
-                self._seen.add(identity)
+            owners = self._seen.setdefault(identity, set())
+            if (place.topic, place.partition) not in owners:
+                owners.add((place.topic, place.partition))
                 found.append(_Found(place, size, identity))
         self._known_bytes += sum(one.size for one in found)
         return sorted(found, key=lambda one: -one.size)
@@ -232,8 +223,9 @@ class _Scan:
         """Search one file; None if it is gone."""
         place = found.place
         for attempt in range(1, MAX_RETRIES + 1):
+            order = order_of(place.name, self._end(place) if found.identity in self._oldest else None)
             search = FileSearch(
-                self._subject, place.topic, place.partition, place.name, self._on_record, check=self._check
+                self._subject, place.topic, place.partition, place.name, self._on_record, order, check=self._check
             )
             search.check()
             row = FileRow(place.name, place.topic, place.partition, place.sort, found.size)
@@ -283,7 +275,7 @@ class _Scan:
         report = self.report
         if outcome is None:
             # Under another name it is the same file, and nobody has read it yet.
-            self._seen.discard(found.identity)
+            self._seen.pop(found.identity, None)
             report.vanished += 1
             return
         search, row = outcome
@@ -292,19 +284,21 @@ class _Scan:
             report.findings = [one for one in report.findings if one.file != row.file]
             report.unreadable = [one for one in report.unreadable if one.file != row.file]
         self._rows[found.identity] = row
+        if search.order is not None:
+            self._next_offsets[found.identity] = search.order.next_offset
         report.counts.add(search.counts)
         report.unreadable += search.unreadable
         partition = (search.topic or "", search.partition or 0)
         if search.topic is not None and search.is_in_scope:
             report.partitions.add(partition)
         room: dict[str, int] = {}
-        for finding in search.findings:
+        for finding, is_deciding in search.found():
             listed = room.setdefault(
                 finding.what,
                 MAX_LISTED - sum(1 for one in report.findings if one.what == finding.what),
             )
             # What decides about a partition is kept, whatever else there is.
-            if listed > 0 or finding.what in (VALUE, TOMBSTONE):
+            if listed > 0 or is_deciding:
                 room[finding.what] -= 1
                 report.findings.append(finding)
             else:
@@ -322,7 +316,8 @@ class _Scan:
         census.look()
         self._missing = {identity for identity, listed in census.files.items() if not self._has(identity, listed)}
         # What has grown since it was read is read again.
-        self._seen -= self._missing
+        for identity in self._missing:
+            self._seen.pop(identity, None)
         return self._missing <= before
 
     def _has(self, identity: Identity, listed: Listed) -> bool:
@@ -347,6 +342,13 @@ class _Scan:
         """Put down what was read of each file that is there, and what was not."""
         report = self.report
         report.files_listed = len(self._census.files)
+        files = self._census.files
+        there = {one.name: self._next_offsets[key] for key, one in files.items() if key in self._next_offsets}
+        rows = {one.name: self._rows[key] for key, one in files.items() if key in self._rows}
+        for name, reason in overlapping(there):
+            into = rows[name]
+            into.problems += 1
+            report.unreadable.append(Unreadable(into.topic, into.partition, name, None, reason))
         for identity, listed in self._census.files.items():
             row = self._rows.get(identity)
             is_missing = identity in self._missing

@@ -5,6 +5,7 @@
     values-present   there is a record of the key that has a value, below the partition's claim
     values-gone      there is none; a tombstone still names the key
     key-gone         neither
+    not-there        there is no file of it at all
 
 A claim ends at an offset: what was written from there on is named, and claims nothing.
 """
@@ -15,17 +16,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diamant.cleaner.evidence.coverage import FileRow, ledger, totals
-from diamant.cleaner.evidence.record_search import (
-    MAX_LISTED,
+from diamant.cleaner.evidence.findings import (
     RAW,
     SAME_BYTES,
     SAME_KEY,
     TOMBSTONE,
+    UNDECIDED,
     VALUE,
-    Counts,
     Finding,
     Unreadable,
 )
+from diamant.cleaner.evidence.record_search import MAX_LISTED, Counts
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
 
@@ -33,11 +34,25 @@ INCONCLUSIVE = "inconclusive"
 VALUES_PRESENT = "values-present"
 VALUES_GONE = "values-gone"
 KEY_GONE = "key-gone"
+NOT_THERE = "not-there"
+
+MAX_REASONS = 10
+"""Why a partition has no claim: so many places are told."""
+
+_REASONS = {
+    VALUE: "there is a record that is to be gone",
+    TOMBSTONE: "there is a record that is to be gone",
+    RAW: "bytes of what is to be gone lie outside of records",
+    UNDECIDED: "nobody can tell whether this record is meant",
+}
 
 
 @dataclass(slots=True)
 class ScanReport:
-    """What was read and found."""
+    """What was read and found.
+
+    `findings` is not complete where there is very much, but nothing that decides hides behind others (`FileSearch.found`).
+    """
 
     findings: list[Finding] = field(default_factory=list)
     unlisted: dict[str, int] = field(default_factory=dict)
@@ -70,16 +85,15 @@ class ScanReport:
         return [one for one in self.findings if (one.topic, one.partition) == partition]
 
     def problems(self, partition: TopicPartition) -> list[Unreadable]:
-        """Return what could not be read of a partition, and what the scan cannot account for anywhere."""
-        return [one for one in self.unreadable if (one.topic, one.partition) == partition] + self.unaccounted
+        """Return what could not be read of a partition, or belongs to none, and what the scan cannot account for anywhere."""
+        own = [one for one in self.unreadable if (one.topic, one.partition) == partition]
+        return own + self.unreadable_astray + self.unaccounted
 
     def state(self, partition: TopicPartition, claim_end: int, key_digest: str) -> str:
-        """Return what a partition is, for offsets below `claim_end`. Directories set aside count whole."""
-        found = self.of(partition)
-        live = names.partition_dir_name(*partition) + "/"
-        claimed = [
-            one for one in found if one.offset is None or one.offset < claim_end or not one.file.startswith(live)
-        ]
+        """Return what a partition is, for offsets below `claim_end`."""
+        if partition not in self.partitions and not self.problems(partition):
+            return NOT_THERE
+        claimed = self.claimed(partition, claim_end)
         raw = [one for one in claimed if one.what == RAW]
         if self.problems(partition) or any(one.digest != key_digest for one in raw):
             return INCONCLUSIVE
@@ -88,6 +102,26 @@ class ScanReport:
         if any(one.what == TOMBSTONE for one in claimed):
             return VALUES_GONE
         return INCONCLUSIVE if raw else KEY_GONE
+
+    def claimed(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
+        """Return what was found of a partition below `claim_end`, and outside of records. Directories set aside count whole."""
+        live = names.partition_dir_name(*partition) + "/"
+        return [
+            one
+            for one in self.of(partition)
+            if one.offset is None or one.offset < claim_end or not one.file.startswith(live)
+        ]
+
+    def reasons(self, partition: TopicPartition, claim_end: int) -> list[dict[str, Any]]:
+        """Return why nothing can be claimed of a partition, place by place, `MAX_REASONS` at most."""
+        found = [one.to_fields() for one in self.problems(partition)[:MAX_REASONS]]
+        if partition not in self.partitions:
+            found.append({"file": names.partition_dir_name(*partition), "reason": "there is no file of it"})
+        for one in self.claimed(partition, claim_end):
+            if one.what in _REASONS and len(found) < MAX_REASONS:
+                where = {} if one.offset is None else {"offset": one.offset}
+                found.append({"file": one.file, "position": one.position, **where, "reason": _REASONS[one.what]})
+        return found
 
     def written_since(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
         """Return the records of the key with a value at `claim_end` and above, ascending."""
@@ -109,13 +143,30 @@ class ScanReport:
 
     @property
     def elsewhere(self) -> list[Finding]:
-        """Return the same key in other topics, and the same bytes under other keys."""
-        return [one for one in self.findings if one.what in (SAME_KEY, SAME_BYTES)]
+        """Return the same key in other topics, the same bytes under other keys, and those outside of records of other topics."""
+        return [
+            one
+            for one in self.findings
+            if one.topic is not None
+            and (
+                one.what in (SAME_KEY, SAME_BYTES)
+                or (one.what == RAW and (one.topic, one.partition) not in self.partitions)
+            )
+        ]
 
     @property
     def astray(self) -> list[Finding]:
-        """Return bytes found in files that belong to no partition."""
-        return [one for one in self.findings if one.what == RAW and one.topic is None]
+        """Return what was found in files that belong to no partition, and may be of any: bytes, records of copied segments."""
+        return [one for one in self.findings if one.topic is None]
+
+    def elsewhere_not_listed(self, listed: int) -> int:
+        """Return how much was found besides the first so many that are listed of `elsewhere` and `astray`."""
+        return sum(self.unlisted.values()) + max(0, len(self.elsewhere) + len(self.astray) - listed)
+
+    @property
+    def unreadable_astray(self) -> list[Unreadable]:
+        """Return files that belong to no partition and cannot be read: they may hold anything of any partition."""
+        return [one for one in self.unreadable if one.topic is None]
 
     def coverage(self, topics: frozenset[str] = frozenset()) -> dict[str, Any]:
         """Return what was read, for a certificate about some topics."""

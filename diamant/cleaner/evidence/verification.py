@@ -4,9 +4,10 @@
     coverage    whether what the certificate says was scanned is everything that it says was there, and fits its claims
     segments    those the erasure left: unchanged, grown, changed, gone; and the root over what was recorded
     claims      partition by partition, if the key or the secret is given: holds, broken (there is a value again below the claim's
-                end, as after restoring a backup), cannot be told; and what was written since
+                end, as after restoring a backup), cannot be told; and what was written since (`claim_checks`)
 
-Without the key and without the secret nobody can tell records of the key from others: then only files are compared.
+Without the key and without the secret nobody can tell records of the key from others: then only files are compared. With the key
+and without the secret nobody can tell whether it is that of the certificate: then no claim is confirmed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,15 @@ from diamant.cleaner.evidence.certificate import (
     file_digest,
     merkle_root,
 )
+from diamant.cleaner.evidence.claim_checks import (
+    BROKEN,
+    CANNOT_TELL,
+    HOLDS,
+    check_claims,
+    claims_without_partition,
+    missing_note,
+    untold,
+)
 from diamant.cleaner.evidence.coverage import coverage_problems
 from diamant.cleaner.evidence.needles import KEY, Needles, keyed_digest
 from diamant.cleaner.evidence.record_search import Subject
@@ -35,7 +45,6 @@ from diamant.cleaner.evidence.scan import (
     VALUES_PRESENT,
     Advance,
     LogEnd,
-    ScanReport,
     scan_directory,
 )
 from diamant.storage.checkpoints import TopicPartition
@@ -43,10 +52,6 @@ from diamant.storage.env import Env
 
 if TYPE_CHECKING:
     from diamant.cleaner.redaction_where import Where
-
-HOLDS = "holds"
-BROKEN = "broken"
-CANNOT_TELL = "cannot be told"
 
 MAX_PROBLEMS = 20
 """Of the account of the scan that are told."""
@@ -150,6 +155,9 @@ def verify_certificate(
                 check_redaction_claims(certificate, found, env, directory, where, secret, ends or {}, advance, check)
             else:
                 _check_claims(certificate, found, env, directory, key, secret, ends or {}, advance, check)
+            if not found.claims:
+                found.claims = claims_without_partition(certificate, env, directory)
+                found.notes += [missing_note(len(found.claims))] if found.claims else []
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CertificateError(f"the certificate is signed, but not of the form that is expected: {error!r}") from None
     return found
@@ -212,13 +220,11 @@ def _check_claims(
     key_digest = bytes.fromhex(certificate["request"]["key_hmac"])
     if secret is not None and key is not None and keyed_digest(secret, key) != key_digest:
         found.notes.append("The key given is not the one of the certificate (or the secret is another one).")
-        found.claims = [_claim(claim, CANNOT_TELL) for claim in certificate["claims"]]
+        found.claims = [untold(claim) for claim in certificate["claims"]]
         return
     if secret is None and key is None:
         found.notes.append("Neither the key nor the secret was given, so records were not looked at.")
         return
-    if secret is None:
-        found.notes.append("Without the secret nobody can tell whether the key given is the one of the certificate.")
     needles = Needles(b"\0" * 32 if secret is None else secret)
     if key is not None:
         needles.add(KEY, key)
@@ -227,33 +233,24 @@ def _check_claims(
         subject.key_digest = key_digest
     report = scan_directory(env, directory, subject, ends, advance=advance, check=check)
     found.was_scanned = True
-    for claim in certificate["claims"]:
-        found.claims.append(_checked_claim(claim, report, subject))
+    astray = report.astray
+    is_value_astray = any(one.digest != subject.key_digest.hex() for one in astray)
+
+    def judge(claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
+        state = report.state(partition, end, subject.key_digest.hex())
+        since = len(report.written_since(partition, end))
+        if state == VALUES_PRESENT or (claim["state"] == KEY_GONE and state == VALUES_GONE):
+            return BROKEN, state, since
+        if state == INCONCLUSIVE or (claim["state"] == KEY_GONE and astray) or is_value_astray:
+            return CANNOT_TELL, state, since
+        return HOLDS, state, since
+
+    found.claims = check_claims(certificate, report, judge, found.notes, is_bound=secret is not None)
+    if astray:
+        found.notes.append(f"The key is in {len({one.file for one in astray})} files that belong to no partition.")
     broken = [claim for claim in found.claims if claim["verdict"] == BROKEN]
     if broken:
         found.notes.append(f"{len(broken)} claims do not hold any more: there is a value of the key again.")
     written = sum(claim["written_since"] for claim in found.claims)
     if written:
         found.notes.append(f"The key was written {written} times since, above the offsets that the claims cover.")
-
-
-def _checked_claim(claim: Mapping[str, Any], report: ScanReport, subject: Subject) -> dict[str, Any]:
-    partition, end = (str(claim["topic"]), int(claim["partition"])), int(claim["below_offset"])
-    state = report.state(partition, end, subject.key_digest.hex())
-    since = report.written_since(partition, end)
-    verdict = HOLDS
-    if state == INCONCLUSIVE:
-        verdict = CANNOT_TELL
-    elif state == VALUES_PRESENT or (claim["state"] == KEY_GONE and state == VALUES_GONE):
-        verdict = BROKEN
-    return {**_claim(claim, verdict), "state_now": state, "written_since": len(since)}
-
-
-def _claim(claim: Mapping[str, Any], verdict: str) -> dict[str, Any]:
-    return {
-        "topic": claim["topic"],
-        "partition": claim["partition"],
-        "below_offset": claim["below_offset"],
-        "verdict": verdict,
-        "written_since": 0,
-    }

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from diamant.cleaner.evidence import record_search
+from diamant.cleaner.evidence.findings import RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, VALUE
 from diamant.cleaner.evidence.needles import KEY, Needles
 from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
-from diamant.cleaner.evidence.record_search import RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, VALUE, Subject
+from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import (
     INCONCLUSIVE,
     KEY_GONE,
@@ -21,8 +23,9 @@ from diamant.cleaner.evidence.scan import (
     ScanReport,
     scan_directory,
 )
+from diamant.cleaner.evidence.scan_report import NOT_THERE
 from diamant.protocol.records import Header, Record, build_batch
-from diamant.storage.env import RealEnv
+from diamant.storage.env import File, RealEnv
 from tests.builder import make_message, make_wrapper
 
 PERSON = b'{"name": "Anna Schmidt", "city": "Bern"}'
@@ -72,11 +75,12 @@ LOG = "users-0/00000000000000000000.log"
 def test_a_value_is_found_in_every_codec_and_stage(tmp_path: Path, stage: str, codec: int, is_compiled: bool) -> None:
     """In segments in use, in those that wait to be deleted, and in the cleaner's own."""
     others = [record(b"customer-%d" % number, b"x" * 40, number) for number in range(20)]
-    batch = build_batch([*others, record(b"customer-42", PERSON, 20)], codec=codec)
+    more = [one._replace(offset=one.offset + 20) for one in others]
+    batch = build_batch([*more, record(b"customer-42", PERSON, 40)], codec=codec)
     put(tmp_path, LOG + stage, build_batch(others, codec=codec), batch)
     report = scan(tmp_path, is_compiled=is_compiled)
     assert whats(report) == [VALUE]
-    assert report.findings[0].offset == 20
+    assert report.findings[0].offset == 40
     assert state(report) == VALUES_PRESENT
 
 
@@ -261,3 +265,185 @@ def test_both_engines_find_the_same_in_random_logs(tmp_path: Path) -> None:
         assert sorted(plain.findings, key=repr) == sorted(compiled.findings, key=repr), index
         assert plain.counts.records == compiled.counts.records
         assert plain.counts.decompressed_bytes <= compiled.counts.decompressed_bytes
+
+
+# -- nothing hides behind anything ---------------------------------------------------------------------------------------
+
+
+def moved(batch: bytes | bytearray, offset: int) -> bytes:
+    """The same batch at another offset, which no checksum covers."""
+    return offset.to_bytes(8, "big", signed=True) + bytes(batch[8:])
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize(
+    ("which", "offset"), [(0, -5), (0, 3), (0, 1 << 40), (1, 0), (1, 1 << 20), (2, 0), (2, 2), (2, 90), (2, 1 << 40)]
+)
+def test_a_changed_base_offset_is_damage(tmp_path: Path, which: int, offset: int, is_compiled: bool) -> None:
+    """A record that was moved out of what a claim covers is not gone: by what is around it, and by where the log ended."""
+    batches = [bytes(build_batch([record(b"customer-42", PERSON, 2 * one)])) for one in range(3)]
+    batches[which] = moved(batches[which], offset)
+    log = put(tmp_path, "users-0/00000000000000000000.log", *batches)
+    follows = put(tmp_path, "users-0/00000000000000000006.log", build_batch([record(b"a", b"b", 6)]))
+    ends = {TOPIC: LogEnd(7, 6, follows.stat().st_size)}
+    assert state(scan(tmp_path, ends=ends, is_compiled=is_compiled), end=7) == INCONCLUSIVE
+    # Of a log that nobody has in use the last segment's end is not known, but of all others.
+    assert state(scan(tmp_path, is_compiled=is_compiled), end=7) == INCONCLUSIVE
+    follows.unlink()
+    ends = {TOPIC: LogEnd(6, 0, log.stat().st_size)}
+    assert state(scan(tmp_path, ends=ends, is_compiled=is_compiled), end=6) == INCONCLUSIVE
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_gaps_and_what_was_appended_meanwhile_are_no_damage(tmp_path: Path, is_compiled: bool) -> None:
+    """Compacted logs have gaps; behind the recorded end there may be anything."""
+    batches = [build_batch([record(b"a", b"b", offset)]) for offset in (3, 40, 41, 90)]
+    old = build_batch([record(b"a", b"b", 90)])
+    put(tmp_path, "users-0/00000000000000000000.log", make_message(1, 1, b"a", b"b"), *batches[:3])
+    active = put(tmp_path, "users-0/00000000000000000080.log", old, build_batch([record(b"a", b"b", 91)]))
+    ends = {TOPIC: LogEnd(91, 80, len(old))}
+    report = scan(tmp_path, ends=ends, is_compiled=is_compiled)
+    assert (report.unreadable, state(report, end=91)) == ([], KEY_GONE)
+    active.rename(active.with_name("00000000000000000080.log.deleted"))
+    assert state(scan(tmp_path, is_compiled=is_compiled)) == KEY_GONE
+
+
+def test_bytes_of_the_key_do_not_hide_those_of_a_value(tmp_path: Path) -> None:
+    """However often they are in a file of the partition, or in one that belongs to none."""
+    looked_for = subject(b"customer-number-42")
+    flood = b"customer-number-42 " * (record_search.MAX_LISTED + 50)
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    put(tmp_path, "users-0/00000000000000000000.index", flood, PERSON)
+    report = scan(tmp_path, looked_for)
+    assert (state(report, looked_for), report.unlisted[RAW] > 0) == (INCONCLUSIVE, True)
+    assert report.reasons(TOPIC, END)[0]["reason"].startswith("bytes of what is to be gone")
+    put(tmp_path, "users-0/00000000000000000000.index", b"")
+    put(tmp_path, "a-stray-file", flood * 3)
+    put(tmp_path, "users-0/00000000000000000000.timeindex", b"......", PERSON)
+    put(tmp_path, "z-stray-file", flood, PERSON)
+    report = scan(tmp_path, looked_for)
+    assert state(report, looked_for) == INCONCLUSIVE
+    digests = {(one.file, one.digest) for one in report.astray}
+    assert len({one for one in digests if one[0] == "z-stray-file"}) == 2
+
+
+def test_the_lowest_of_very_many_records_decides(tmp_path: Path) -> None:
+    """Wherever in the file it is: files that nobody uses may have been put together in any way."""
+    count = record_search.MAX_LISTED + 10
+    put(tmp_path, LOG, build_batch([record(b"customer-42", None, offset) for offset in range(50, 50 + count)]))
+    report = scan(tmp_path)
+    assert state(report, end=50) == KEY_GONE
+    late = build_batch([record(b"customer-42", None, offset) for offset in range(50, 50 + count)])
+    put(tmp_path, LOG, late, build_batch([record(b"customer-42", None, 7)]))
+    assert 7 in {one.offset for one in scan(tmp_path).findings}
+
+
+def test_a_partition_that_is_not_there_is_not_gone(tmp_path: Path) -> None:
+    """Of a directory without a file of it nothing can be said."""
+    put(tmp_path, "others-0/00000000000000000000.log", build_batch([record(b"a", b"b")]))
+    report = scan(tmp_path)
+    assert state(report) == NOT_THERE
+    assert report.reasons(TOPIC, END) == [{"file": "users-0", "reason": "there is no file of it"}]
+
+
+def test_a_file_of_nobody_that_cannot_be_read_is_never_clean(tmp_path: Path) -> None:
+    """It may hold anything of any partition."""
+
+    class Locked(RealEnv):
+        """A user who may not read one file."""
+
+        def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+            if path.endswith("backup.bin"):
+                raise PermissionError(13, "Permission denied", path)
+            return super().open(path, create=create, read_only=read_only)
+
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    put(tmp_path, "backup.bin", PERSON)
+    report = scan_directory(Locked(), str(tmp_path), subject(), {})
+    assert state(report) == INCONCLUSIVE
+    assert "Permission denied" in report.reasons(TOPIC, END)[0]["reason"]
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_segment_of_nobody_may_be_of_anybody(tmp_path: Path, is_compiled: bool) -> None:
+    """A copy that somebody has put into the data directory: what is in it is astray, compressed or not."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    others = [record(b"k-%d" % number, b"x" * 50, number) for number in range(20)]
+    hidden = build_batch([*others, record(b"customer-42", b"short", 20)], codec=4)
+    put(tmp_path, "copies/users/00000000000000000000.log", hidden)
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert [(one.what, one.file) for one in report.astray] == [(SAME_KEY, "copies/users/00000000000000000000.log")]
+    assert report.elsewhere == []
+
+
+def test_a_copy_within_the_partition_is_read_to_its_end(tmp_path: Path) -> None:
+    """Though it has the name of the active segment, which is read up to the recorded end."""
+    first = bytes(build_batch([record(b"a", b"b")]))
+    put(tmp_path, LOG, first)
+    more = build_batch([record(b"customer-42", PERSON, 1)])
+    put(tmp_path, "users-0/copy/00000000000000000000.log", first, more)
+    report = scan(tmp_path, ends={TOPIC: LogEnd(2, 0, len(first))})
+    assert state(report, end=2) == VALUES_PRESENT
+    later = tmp_path / "users-0/copy/00000000000000000009.log"
+    (tmp_path / "users-0/copy/00000000000000000000.log").rename(later)
+    assert state(scan(tmp_path, ends={TOPIC: LogEnd(2, 0, len(first))}), end=2) == INCONCLUSIVE
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_record_of_the_key_among_control_records_is_one(tmp_path: Path, is_compiled: bool) -> None:
+    """Consumers do not see it; it is there all the same. A marker is no record of a key that has its bytes."""
+    batch = build_batch([record(b"customer-42", b"short")], is_control=True, is_transactional=True, producer_id=1)
+    put(tmp_path, LOG, batch)
+    assert state(scan(tmp_path, is_compiled=is_compiled)) == VALUES_PRESENT
+    put(tmp_path, LOG, build_batch([record(b"\0\0\0\1", b"......")], is_control=True, producer_id=1))
+    assert state(scan(tmp_path, subject(b"\0\0\0\1"), is_compiled=is_compiled), subject(b"\0\0\0\1")) == KEY_GONE
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_nothing_hides_behind_the_records_of_a_batch(tmp_path: Path, codec: int, is_compiled: bool) -> None:
+    """More records than it declares, or more compressed data than its records are; no reader goes on behind an lz4 frame."""
+    shown = bytes(build_batch([record(b"a", b"b" * 30)], codec=codec))
+    both = bytes(build_batch([record(b"a", b"b" * 30), record(b"customer-42", b"short", 1)], codec=codec))
+    hidden = bytes(build_batch([record(b"customer-42", b"short")], codec=codec))[61:]
+    for forged in (both[:57] + shown[57:61] + both[61:], *([] if codec == 3 else [shown + hidden])):
+        data = bytearray(forged)
+        data[8:12] = (len(data) - 12).to_bytes(4, "big")
+        data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+        put(tmp_path, LOG, data)
+        assert state(scan(tmp_path, is_compiled=is_compiled)) in (INCONCLUSIVE, VALUES_PRESENT)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_what_groups_and_producers_leave_is_looked_through(tmp_path: Path, is_compiled: bool) -> None:
+    """A value in the metadata of a committed offset is listed; one in the topic's producer snapshot lets nothing be claimed."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    commit = (
+        b"\0\3" + (7).to_bytes(8, "big") + b"\xff\xff\xff\xff" + len(PERSON).to_bytes(2, "big") + PERSON + b"\0" * 8
+    )
+    group = build_batch([record(b"\0\1\0\5group", commit)], codec=2)
+    put(tmp_path, "__consumer_offsets-3/00000000000000000000.log", group)
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert [(one.what, one.topic, one.field) for one in report.elsewhere] == [
+        (SAME_BYTES, "__consumer_offsets", "value")
+    ]
+    assert state(report) == KEY_GONE
+    put(tmp_path, "users-0/00000000000000000001.snapshot", b"\0" * 6 + PERSON)
+    assert state(scan(tmp_path, is_compiled=is_compiled)) == INCONCLUSIVE
+    put(tmp_path, "users-0/00000000000000000001.snapshot", b"")
+    put(tmp_path, "others-0/00000000000000000001.snapshot", b"\0" * 6 + PERSON)
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert (state(report), {one.what for one in report.elsewhere}) == (KEY_GONE, {SAME_BYTES, RAW})
+
+
+def test_a_file_of_two_names_is_looked_at_under_both(tmp_path: Path) -> None:
+    """As copies made of hard links are: a directory that looks like another topic's hides nothing of this one."""
+    batch = build_batch([record(b"customer-42", PERSON)])
+    log = put(tmp_path, LOG, batch)
+    for directory in ("backup-1", "zzz-1"):
+        copy = tmp_path / directory / log.name
+        copy.parent.mkdir()
+        copy.hardlink_to(log)
+    report = scan(tmp_path)
+    assert state(report) == VALUES_PRESENT
+    assert sorted(one.what for one in report.findings) == [SAME_KEY, SAME_KEY, VALUE]

@@ -11,8 +11,9 @@ import pytest
 
 from diamant.cleaner import compiled_rewrite, kernel_cache
 from diamant.cleaner.evidence import scan, search_engine
+from diamant.cleaner.evidence.findings import VALUE
 from diamant.cleaner.evidence.needles import Needles
-from diamant.cleaner.evidence.record_search import VALUE, Subject
+from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import ScanReport, scan_directory
 from diamant.protocol.records import Record, build_batch
 from diamant.storage.env import RealEnv
