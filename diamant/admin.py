@@ -234,6 +234,10 @@ class Admin:
         fields = _given(topic=topic, where=where, reason=reason, **options)
         return self.call("POST", "/v1/redact", fields, timeout_s=timeout_s, on_progress=on_progress)
 
+    def cancel(self, undertaking_id: str, *, reason: str, timeout_s: float | None = None) -> dict[str, Any]:
+        """End an erasure or a redaction that is not over; returns its last certificate, which says that it was cancelled."""
+        return self.call("POST", "/v1/cancel", {"id": undertaking_id, "reason": reason}, timeout_s=timeout_s)
+
     def verify(
         self,
         certificate: Fields,

@@ -237,6 +237,11 @@ class Broker:
         return "erasures" in self.__dict__
 
     @property
+    def has_redactions(self) -> bool:
+        """True once `redactions` is there."""
+        return "redactions" in self.__dict__
+
+    @property
     def has_groups(self) -> bool:
         """True once `groups` is there."""
         return "groups" in self.__dict__
@@ -271,13 +276,15 @@ class Broker:
         is_now: bool = False,
         is_confirmed: bool = False,
         is_forced: bool = False,
+        engine: str | None = None,
         progress: Progress | None = None,
     ) -> Erasure:
         """Erase a key from compacted topics and return a signed certificate of what is gone. From any event loop.
 
         It comes back once no value is left, with the time of the certificate for the tombstone's end, which follows by itself;
         with `is_now` the tombstone goes at once, before consumers that are behind have seen it. `is_forced` passes over
-        `min.compaction.lag.ms`. Raises VerbError: NotFound, NotPossible (not compacted), BadArgument, TimedOut, EraseFailed.
+        `min.compaction.lag.ms`, `engine` names the runner that compacts, as for `compact`. Raises VerbError: NotFound,
+        NotPossible (not compacted), BadArgument, TimedOut, EraseFailed.
         """
         return await self.erasures.erase(
             key,
@@ -288,6 +295,7 @@ class Broker:
             is_now=is_now,
             is_confirmed=is_confirmed,
             is_forced=is_forced,
+            engine=engine,
             progress=progress,
         )
 
@@ -306,6 +314,7 @@ class Broker:
         reason: str,
         reference: str = "",
         yes_all: bool = False,
+        undecided: str = "hold",
         timeout_ms: int | None = None,
         progress: Progress | None = None,
     ) -> Redaction:
@@ -313,6 +322,7 @@ class Broker:
 
         `where` as in `key == "customer-42"` or `value.customer.email == "ada@example.com"` (docs/redact.md). All other records
         keep their offsets. On a compacted topic older values of a matched key go, too. `yes_all`: even if every record matches.
+        `undecided`: what becomes of values that are no JSON and may be meant: `hold` certifies nothing, `remove`, or `keep`.
         Raises VerbError: NotFound, NotPossible, BadArgument, TimedOut, RedactFailed.
         """
         return await self.redactions.redact(
@@ -321,9 +331,26 @@ class Broker:
             reason=reason,
             reference=reference,
             yes_all=yes_all,
+            undecided=undecided,
             timeout_ms=timeout_ms,
             progress=progress,
         )
+
+    async def cancel(self, undertaking_id: str, *, reason: str) -> Erasure | Redaction:
+        """End an erasure or a redaction that is not over, and return its last certificate. From any event loop.
+
+        What was done stays done, and nothing more is: the certificate says `not-certified`, and that it was cancelled, with the
+        `reason`. Without a scan it comes at once, when the attempt that is under way has ended. Raises VerbError: NotFound,
+        BadArgument, NotPossible, and EraseFailed or RedactFailed if the certificate cannot be written.
+        """
+        for undertakings in self.undertakings():
+            found: Erasure | Redaction | None = await undertakings.cancel(undertaking_id, reason=reason)
+            if found is not None:
+                return found
+
+        from diamant.broker.verbs.errors import NotFound
+
+        raise NotFound("there is no such erasure or redaction that is not over: GET /v1/certificates lists them")
 
     @cached_property
     def compact_by_config(self) -> CompactByConfig:

@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from diamant.broker.http_route import Call, Param, Route
+from diamant.broker.verbs.compaction import ENGINES
 from diamant.broker.verbs.errors import BadArgument
 
 MAX_VERIFY_BYTES = 8 * 1024 * 1024
@@ -28,6 +29,7 @@ async def erase(call: Call) -> Any:
         is_now=fields["now"],
         is_confirmed=fields["confirm_groups_behind"],
         is_forced=fields["force"],
+        engine=fields["engine"],
         progress=call.progress,
     )
 
@@ -103,6 +105,7 @@ ROUTES = (
                 default=False,
             ),
             Param("force", "boolean", "Pass over min.compaction.lag.ms.", default=False),
+            Param("engine", "string", "Who is to compact, as for `POST /v1/compact`.", choices=ENGINES),
         ),
         answer="The state, when the next certificate is due, the certificate, and the public key.",
     ),
@@ -121,7 +124,7 @@ ROUTES = (
         ),
         answer="What came of the signature, the segments and the claims, and what has changed since.",
     ),
-    Route("GET", "/v1/certificates", certificates, "The certificates, unfinished erasures, and the public key."),
+    Route("GET", "/v1/certificates", certificates, "The certificates, unfinished erasures and redactions, and the public key."),
     Route("GET", "/v1/certificates/{id}", certificate, "The last certificate of an erasure."),
     Route("GET", "/v1/certificates/{id}/page", page, "The same as a page for people."),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 MODULES: dict[str, str] = {
     "/healthz": "diamant.broker.http_health",
     "/readyz": "diamant.broker.http_health",
+    "/v1/cancel": "diamant.broker.http_cancel",
     "/v1/certificates": "diamant.broker.http_erase",
     "/v1/clock": "diamant.broker.http_clock",
     "/v1/compact": "diamant.broker.http_compact",

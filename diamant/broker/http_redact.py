@@ -19,6 +19,7 @@ async def redact(call: Call) -> Any:
         reason=fields["reason"],
         reference=fields["reference"],
         yes_all=fields["yes_all"],
+        undecided=fields["undecided"],
         timeout_ms=fields["timeout_ms"],
         progress=call.progress,
     )
@@ -43,6 +44,14 @@ ROUTES = (
             Param("reason", "string", "Why; it stands in the certificate.", is_required=True),
             Param("reference", "string", "The requester's reference; it stands in the certificate.", default=""),
             Param("yes_all", "boolean", "Go on even if every record of the topic matches.", default=False),
+            Param(
+                "undecided",
+                "string",
+                "What becomes of values that are no JSON and may be meant: they stay and nothing is certified, they go, or they "
+                "stay and the certificate says so.",
+                default="hold",
+                choices=("hold", "remove", "keep"),
+            ),
             Param("timeout_ms", "integer", "How long it may take.", most=366 * 24 * 3_600_000),
         ),
         answer="The state, how many records went, the certificate, and the public key.",

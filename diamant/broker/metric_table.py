@@ -189,6 +189,15 @@ _ROWS = (
         ("outcome",),
         per_partition=False,
     ),
+    _own(
+        "redactions_total",
+        COUNTER,
+        "Redactions that ended since the start: `done` with a certificate, or `failed`; `held`: attempts without one that go on "
+        "by themselves.",
+        "redactions",
+        ("outcome",),
+        per_partition=False,
+    ),
     # Topics
     _per_topic("messagesin", "MessagesInPerSec", "Messages that producers wrote.", "messages"),
     _per_topic("bytesin", "BytesInPerSec", "Bytes of their batches, as stored.", "bytes"),

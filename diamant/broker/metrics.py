@@ -114,6 +114,8 @@ class Snapshot:
     deadlines: tuple[TopicDeadline, ...]
     erasures: tuple[int, int]
     """Done and failed."""
+    redactions: tuple[int, int, int]
+    """Done, failed and held."""
     requests: tuple[RequestFigures, ...]
     partition_errors: tuple[tuple[tuple[str, str], int], ...]
     """Of Produce and Fetch: by (API, error)."""
@@ -151,6 +153,9 @@ async def take(broker: Broker) -> Snapshot:
         cleaner=broker.cleaning.status() if broker.config.log_cleaner_enable else None,
         deadlines=tuple(await take_deadlines(broker, with_groups=True)),
         erasures=(broker.erasures.done, broker.erasures.failed) if broker.has_erasures else (0, 0),
+        redactions=(broker.redactions.done, broker.redactions.failed, broker.redactions.held)
+        if broker.has_redactions
+        else (0, 0, 0),
         requests=_request_figures(broker.server.metrics),
         partition_errors=tuple(
             ((apis.API_NAMES[key], _error_name(code)), count) for (key, code), count in sorted(counts.errors.items())
@@ -281,6 +286,8 @@ def samples(snapshot: Snapshot) -> Iterator[Sample]:
     yield from deadline_samples(snapshot.deadlines)
     for outcome, count in zip(("done", "failed"), snapshot.erasures, strict=True):
         yield "diamant_erasures_total", (outcome,), count
+    for outcome, count in zip(("done", "failed", "held"), snapshot.redactions, strict=True):
+        yield "diamant_redactions_total", (outcome,), count
     if snapshot.cleaner is not None:
         yield from _of_cleaner(snapshot.cleaner, _printable(snapshot.data_dir))
         for status in snapshot.cleaner.partitions:

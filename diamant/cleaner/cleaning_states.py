@@ -106,9 +106,18 @@ class CleaningStates:
         """Take back one pause."""
         state = self._states.get(partition)
         self._demand(state is not None and not state.is_in_progress, partition, "paused")
+        self.give_up_pause(partition)
+
+    def give_up_pause(self, partition: TopicPartition) -> None:
+        """Take back one pause whose caller does not wait for it any more: as `resume`, but a round may be under way still.
+
+        That round has been told to stop, and ends without effect.
+        """
+        state = self._states.get(partition)
+        self._demand(state is not None and state.pauses > 0, partition, "aborted or paused")
         assert state is not None
         state.pauses -= 1
-        if not state.pauses:
+        if not state.pauses and not state.is_in_progress:
             del self._states[partition]
 
     def abort(self, partition: TopicPartition) -> None:

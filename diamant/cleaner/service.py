@@ -259,11 +259,28 @@ class CleanerService:
         await future
 
     async def abort_and_pause(self, partition: TopicPartition) -> None:
-        """Stop cleaning a partition until `resume`; returns when no round is under way there."""
-        if not self.states.abort_and_pause(partition):
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._pausing.setdefault(partition, []).append(future)
+        """Stop cleaning a partition until `resume`; returns when no round is under way there.
+
+        If it does not return because the caller is cancelled, or the service stops, nothing is to be resumed.
+        """
+        if self.states.abort_and_pause(partition):
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pausing.setdefault(partition, []).append(future)
+        try:
             await future
+        except asyncio.CancelledError:
+            self._forget_pausing(partition, future)
+            self.states.give_up_pause(partition)
+            self._alarm.poke()
+            raise
+
+    def _forget_pausing(self, partition: TopicPartition, future: asyncio.Future[None]) -> None:
+        pausing = self._pausing.get(partition, [])
+        if future in pausing:
+            pausing.remove(future)
+            if not pausing:
+                del self._pausing[partition]
 
     def resume(self, partition: TopicPartition) -> None:
         """Take back one `abort_and_pause`."""

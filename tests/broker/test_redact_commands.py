@@ -95,6 +95,8 @@ def test_the_command_redacts_and_writes_certificate_and_page(broker: Broker, tmp
     pinned = ["--public-key", str(public)]
     secret = ["--secret", str(tmp_path / "certificate.key.secret")]
     data = ["--data", str(tmp_path / "data")]
+    (tmp_path / "empty").mkdir()
+    empty = ["--data", str(tmp_path / "empty")]
     for arguments, code, word in (
         ([*pinned, "--where", WHERE, *on(broker)], 0, "holds"),
         ([*pinned, *on(broker)], 0, "not given"),
@@ -102,6 +104,10 @@ def test_the_command_redacts_and_writes_certificate_and_page(broker: Broker, tmp
         ([*pinned, *data, *secret, "--where", WHERE], 0, "holds"),
         ([*pinned, *data, *secret, "--where", 'key == "x"'], 3, "not that of the certificate"),
         ([*pinned, *data, "--where", "key is x"], 2, "where: at character"),
+        ([*pinned, *data, "--where", WHERE], 3, "cannot be told"),
+        ([*pinned, *data, "--where", 'key == "x"'], 3, "no claim is confirmed"),
+        ([*pinned, *empty, *secret, "--where", WHERE], 3, "cannot be told"),
+        ([*pinned, *empty], 3, "are not there"),
     ):
         result = run(verify, str(certificate), *arguments)
         assert (result.exit_code, word in result.output) == (code, True), result.output
@@ -143,3 +149,19 @@ def test_what_is_left_is_told(broker: Broker) -> None:
     assert result.exit_code == 3, result.output
     assert "1 of them match" in result.output
     assert "goes on by itself" in result.output
+
+
+def test_undecided_records_are_told_with_what_to_do(broker: Broker) -> None:
+    """Exit code 3 and their offsets; with --undecided they are removed."""
+
+    async def append() -> None:
+        batch = build_batch([Record(0, 1000, None, b'{"email": "ada@example.com"} and more')])
+        broker.topics.log("orders", 0).append_as_leader(memoryview(batch))
+
+    broker.call(append())
+    arguments = ["orders", "--where", WHERE, "--reason", "r", *on(broker)]
+    result = run(redact, *arguments)
+    assert (result.exit_code, "ask again with" in " ".join(result.output.split())) == (3, True), result.output
+    assert "orders-0, offset 0: nobody can tell" in result.output
+    result = run(redact, *arguments, "--undecided", "remove")
+    assert (result.exit_code, "records-gone" in result.output) == (0, True), result.output

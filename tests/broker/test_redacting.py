@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import logging
@@ -29,6 +28,7 @@ from diamant.protocol.records import Header, Record, build_batch
 from diamant.storage.clock import SettableClock
 from diamant.storage.env import RealEnv
 from tests.cleaner.evidence.naive_scanner import files_with, log_files, records_in
+from tests.waiting import wait_until
 
 START_MS = 1_700_000_000_000
 EMAIL = "ada@example.com"
@@ -117,17 +117,18 @@ def damage(path: Path) -> None:
     path.write_bytes(data)
 
 
+def move(path: Path, batch: int) -> None:
+    """Change the base offset of a segment's batch: the how manyth, from 0."""
+    data, at = path.read_bytes(), 0
+    for _ in range(batch):
+        at += int.from_bytes(data[at + 8 : at + 12], "big") + 12
+    path.write_bytes(data[:at] + (1 << 40).to_bytes(8, "big") + data[at + 8 :])
+
+
 def backed_up(path: Path) -> Callable[[], object]:
     """What puts a file back as it is now."""
     data = path.read_bytes()
     return lambda: path.write_bytes(data)
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until a condition holds."""
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 # -- what goes, and what is said of it -----------------------------------------------------------------------------------
@@ -253,11 +254,50 @@ async def test_values_that_are_no_json_are_told_and_stay(broker: Broker) -> None
     odd = write(broker, b"no json: customer, email, ada@example.com")
     write(broker, b"to: ada@example.com", topic="mails")
     redaction = await redact(broker)
-    assert redaction.state == "records-gone"
+    assert (redaction.state, redaction.removed, redaction.next_due_ms) == ("not-certified", 1, None)
     found = redaction.certificate["found"][0]
     assert (found["undecided"], found["undecided_offsets"]) == (1, [odd])
+    (refused,) = redaction.certificate["not_certified"]
+    assert refused["state"] == "inconclusive"
+    assert [(one["offset"], "nobody can tell" in one["reason"]) for one in refused["problems"]] == [(odd, True)]
+    assert redaction.certificate["ended"]["what"] == "undecided-records"
+    assert "nobody can tell whether they are meant" in certificate_page(redaction.certificate)
+    assert broker.redactions.unfinished() == []
     seen = {(one["topic"], one["offset"], one["what"]) for one in redaction.certificate["elsewhere"]}
     assert seen == {("orders", odd, "same-bytes"), ("mails", 0, "same-bytes")}
+
+
+async def test_undecided_records_go_or_stay_as_is_asked(broker: Broker) -> None:
+    """Either is certified, and verified: removed ones may not come back, kept ones are listed and are no obstacle."""
+    await create(broker)
+    write(broker, ORDER, OTHER)
+    odd = write(broker, ORDER + b" and something else")
+    kept = await redact(broker, undecided="keep")
+    certificate = kept.certificate
+    assert (kept.state, kept.removed, certificate["request"]["undecided"]) == ("records-gone", 1, "keep")
+    assert [one["offsets"] for one in certificate["overrides"]] == [[odd]]
+    assert f"Offsets: {odd}." in certificate_page(certificate)
+    pinned = bytes.fromhex(certificate["signature"]["public_key"])
+    found = await broker.erasures.verify(certificate, public_key=pinned, where=WHERE)
+    assert (found.is_valid, [one["verdict"] for one in found.claims]) == (True, ["holds"])
+    gone = await redact(broker, undecided="remove")
+    assert (gone.state, gone.removed, gone.certificate["request"]["undecided"]) == ("records-gone", 1, "remove")
+    assert gone.certificate["overrides"] == []
+    assert offsets(broker) == [1]
+    assert (await broker.erasures.verify(gone.certificate, public_key=pinned, where=WHERE)).is_valid
+    with pytest.raises(BadArgument, match="expected hold, remove or keep"):
+        await redact(broker, undecided="perhaps")
+
+
+async def test_escapes_in_values_that_are_no_strict_json_hide_nothing(broker: Broker) -> None:
+    """Those with NaN go; one with bytes behind its end cannot be decided, and then nothing is certified."""
+    where = 'value.name == "Müller"'
+    await create(broker)
+    write(broker, b'{"name": "M\\u00fcller", "score": NaN}', OTHER)
+    assert ((await redact(broker, where)).state, offsets(broker)) == ("records-gone", [1])
+    write(broker, b'{"name": "M\\u00fcller"} ;')
+    assert (await redact(broker, where)).state == "not-certified"
+    assert offsets(broker) == [1, 2]
 
 
 # -- transactions ----------------------------------------------------------------------------------------------------------
@@ -276,7 +316,9 @@ async def test_what_is_above_the_last_stable_offset_is_not_called_gone(broker: B
     assert [(one["below_offset"], one["state"]) for one in certificate["claims"]] == [(2, "records-gone")]
     assert [one["state"] for one in certificate["not_certified"]] == ["not-stable-yet"]
     assert "2 of them match" in certificate["not_certified"][0]["problems"][0]["reason"]
-    assert broker.redactions.unfinished() == [{"id": redaction.id, "due_ms": redaction.next_due_ms}]
+    assert broker.redactions.unfinished() == [
+        {"id": redaction.id, "kind": "redaction", "due_ms": redaction.next_due_ms}
+    ]
 
     mark(broker, 5, is_commit=False)
     write(broker, OTHER)
@@ -529,6 +571,55 @@ async def test_a_backup_that_is_put_back_breaks_the_claim(tmp_path: Path) -> Non
     found = verify_certificate(certificate, key.public_bytes, RealEnv(), directory, **arguments)  # type: ignore[arg-type]
     assert not found.is_valid
     assert {one["verdict"] for one in found.claims} == {"broken"}
+
+
+async def test_what_may_be_of_the_topic_is_not_passed_over(broker: Broker) -> None:
+    """A compressed copy of a segment that somebody has put into the data directory, and bytes in files that are no segments."""
+    await create(broker)
+    write(broker, OTHER, ORDER)
+    fill(broker)
+    copies = data_of(broker) / "copies" / "of-orders"
+    copies.mkdir(parents=True)
+    for name, data in (
+        ("00000000000000000000.log", bytes(build_batch([Record(0, 1, b"k", ORDER)], codec=4))),
+        ("00000000000000000000.log", bytes(build_batch([Record(0, 1, b"k", ORDER.hex().encode() + ORDER)], codec=3))),
+        ("anything", b"before" + ORDER + b"after"),
+    ):
+        (copies / name).write_bytes(data)
+        assert (await redact(broker)).state == "not-certified", name
+        (copies / name).unlink()
+        write(broker, ORDER)
+    snapshot = data_of(broker) / "orders-0" / "00000000000000000000.snapshot"
+    snapshot.write_bytes(b"\0" * 9 + ORDER)
+    redaction = await redact(broker)
+    assert [one["state"] for one in redaction.certificate["not_certified"]] == ["inconclusive"]
+    assert "outside of records" in redaction.certificate["not_certified"][0]["problems"][0]["reason"]
+    snapshot.unlink()
+    assert (await redact(broker)).state == "records-gone"
+
+
+async def test_a_record_that_was_moved_out_of_the_claim_is_not_gone(broker: Broker) -> None:
+    """Base offsets are in no checksum: a changed one is damage, and of that partition nothing is claimed."""
+    await create(broker, "orders", 1, **{"internal.segment.bytes": "100000"})
+    for value in (OTHER, ORDER, OTHER):
+        write(broker, value)
+    path = Path(broker.topics.log("orders", 0).active.path)
+    put_back = backed_up(path)
+    for batch in (1, 2):
+        move(path, batch)
+        redaction = await redact(broker)
+        assert redaction.state == "not-certified"
+        assert "the batch has offsets" in redaction.certificate["not_certified"][0]["problems"][0]["reason"]
+        put_back()
+    assert (await redact(broker)).state == "records-gone"
+
+
+async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path) -> None:
+    """As for erasures: nothing was changed by then."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "diamant-redaction-abc.intent.tmp").write_bytes(b"x")
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        assert not list(data_of(broker).glob("diamant-redaction-*"))
 
 
 async def test_sabotage_is_caught(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,18 @@ def test_what_is_in_progress_cannot_be_resumed() -> None:
             make().resume(TP)
 
 
+def test_a_pause_may_be_given_up_before_the_round_has_ended() -> None:
+    """The round still ends without effect, and then the partition is free; what has no pause has none to give up."""
+    states = aborted()
+    states.give_up_pause(TP)
+    assert states.state(TP) == "aborted"
+    assert not states.done_cleaning(TP, 7)
+    assert (states.state(TP), states.checkpoint(TP)) == ("none", None)
+    for make in (CleaningStates, in_progress):
+        with pytest.raises(RuntimeError, match="expected state aborted or paused"):
+            make().give_up_pause(TP)
+
+
 def test_an_aborted_round_is_told_and_its_end_is_told() -> None:
     """`check_done` raises once it is to stop; who waits for the pause hears when it stands still."""
     states = in_progress()

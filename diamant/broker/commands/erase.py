@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 )
 @click.option("--yes", is_flag=True, help="With --now: do not ask.")
 @click.option("--force", is_flag=True, help="Pass over min.compaction.lag.ms.")
+@click.option(
+    "--engine",
+    type=click.Choice(["inline", "process", "spark"]),
+    help="Who is to compact, whatever the size: a thread of the broker, a worker process, Spark.",
+)
 @click.option("--certificate", "file", type=click.Path(dir_okay=False), help="Write the certificate to this file.")
 @click.option("--page", type=click.Path(dir_okay=False), help="Write the certificate as an HTML page to this file.")
 @asking
@@ -44,6 +49,7 @@ def erase(
     now: bool,
     yes: bool,
     force: bool,
+    engine: str | None,
     file: str | None,
     page: str | None,
     asked: Asked,
@@ -61,6 +67,7 @@ def erase(
         "reference": reference,
         "force": force,
         "timeout_ms": round(asked.timeout_s * 1000),
+        **({} if engine is None else {"engine": engine}),
     }
 
     def call(**more: Any) -> dict[str, Any]:

@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 @click.option("--reason", required=True, help="Why; it stands in the certificate.")
 @click.option("--reference", default="", help="The requester's reference; it stands in the certificate.")
 @click.option("--yes-all", is_flag=True, help="Go on even if every record of the topic matches.")
+@click.option(
+    "--undecided",
+    type=click.Choice(["hold", "remove", "keep"]),
+    default="hold",
+    show_default=True,
+    help="What becomes of values that are no JSON and may be meant: nothing is certified, they go, or they stay and the "
+    "certificate says so.",
+)
 @click.option("--certificate", "file", type=click.Path(dir_okay=False), help="Write the certificate to this file.")
 @click.option("--page", type=click.Path(dir_okay=False), help="Write the certificate as an HTML page to this file.")
 @asking
@@ -37,6 +45,7 @@ def redact(
     reason: str,
     reference: str,
     yes_all: bool,
+    undecided: str,
     file: str | None,
     page: str | None,
     asked: Asked,
@@ -51,6 +60,7 @@ def redact(
         reason=reason,
         reference=reference,
         yes_all=yes_all,
+        undecided=undecided,
         timeout_s=asked.timeout_s,
         on_progress=asked.on_progress,
         timeout_ms=round(asked.timeout_s * 1000),
@@ -89,12 +99,16 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         console.print("No record of the topic matches.")
     for one in certificate["not_certified"]:
         for problem in one["problems"]:
-            console.print(f"[red]{one['topic']}-{one['partition']}: {problem['reason']}[/red]")
+            where = f", offset {problem['offset']}" if "offset" in problem else ""
+            console.print(f"[red]{one['topic']}-{one['partition']}{where}: {problem['reason']}[/red]")
     undecided = sum(one.get("undecided", 0) for one in certificate["found"])
     if undecided:
+        rest = "as you wanted it" if certificate["request"].get("undecided") == "keep" else (
+            "and nothing can be certified where they are: look at them, then ask again with --undecided remove or keep"
+        )  # fmt: skip
         console.print(
-            f"[yellow]{undecided} records hold what was looked for, but are not JSON; they stay, and are listed in the "
-            "certificate.[/yellow]"
+            f"[yellow]{undecided} records hold what was looked for, but are not JSON; the certificate lists them. They stay, "
+            f"{rest}.[/yellow]"
         )
     if certificate["elsewhere"]:
         console.print(f"The same bytes are in {len(certificate['elsewhere'])} other records; see the certificate.")

@@ -138,8 +138,7 @@ class Compactions:
     ) -> CompactionReport:
         if until not in UNTIL:
             raise BadArgument(f"until is {until!r}, expected one of {', '.join(UNTIL)}")
-        if engine is not None and engine not in ENGINES:
-            raise BadArgument(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
+        check_engine(engine)
         if timeout_ms is not None and not 0 <= timeout_ms <= MAX_TIMEOUT_MS:
             raise BadArgument(f"the timeout is {timeout_ms} ms, expected 0 to {MAX_TIMEOUT_MS}")
         if self._stopping.is_set():
@@ -251,6 +250,12 @@ class Compactions:
             if not log.config.is_compacted:
                 raise NotPossible(not_compacted_text(name, log))
         return logs
+
+
+def check_engine(engine: str | None) -> None:
+    """Raise BadArgument for a runner that there is not."""
+    if engine is not None and engine not in ENGINES:
+        raise BadArgument(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
 
 
 def not_compacted_text(name: str, log: Log) -> str:

@@ -12,9 +12,13 @@ What happens, and what a broker that is stopped in between goes on with at its n
     closing     the intent loses the key, everything is scanned again: the certificate for `key-gone`, and the intent goes
 
 The intent is on disk before anything else happens, and each phase is written down when what it stands for is done, so a phase
-may be gone through twice and none is left out. A claim ends behind the tombstone. What was written behind it is named, and not
-erased. A partition in which something cannot be read, or in which a value is left, gets no claim. What cannot be finished goes
-on every `RETRY_MS`, what cannot be certified less and less often.
+may be gone through twice and none is left out. A claim ends behind the tombstone, or where the log ended when the key was located
+and no tombstone was needed. What was written behind it is named, and not erased. A partition in which something cannot be read,
+or in which a value is left, gets no claim. What cannot be finished goes on every `RETRY_MS`, what cannot be certified less and
+less often.
+
+A topic is the one that had the name when the erasure was asked for (`scope`). Of one that is deleted meanwhile nothing is
+claimed, and the certificate says so; with the last of them the erasure ends.
 
 One at a time; what is shared with redactions is in `undertakings`.
 No text of an error and no line of the log holds a key or a value.
@@ -27,13 +31,15 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diamant.broker.verbs.calling import on_loop
+from diamant.broker.verbs.compaction import check_engine
 from diamant.broker.verbs.erasure import NOT_CERTIFIED, EraseFailed, Erasure, claim_of
 from diamant.broker.verbs.erasure_steps import ErasureSteps
 from diamant.broker.verbs.errors import BadArgument, NotPossible
 from diamant.broker.verbs.progress import Progress
+from diamant.broker.verbs.scope import ended_topics, scope_of
 from diamant.broker.verbs.tombstones import write_tombstone
 from diamant.broker.verbs.undertakings import ID_BYTES, MAX_RETRY_DOUBLINGS, RETRY_MS
 from diamant.cleaner.evidence.certificate_files import tidy
@@ -50,15 +56,13 @@ from diamant.cleaner.evidence.intent import (
 from diamant.cleaner.evidence.locate import Located, locate_key
 from diamant.cleaner.evidence.needles import Needle, Needles
 from diamant.cleaner.evidence.record_search import Subject
-from diamant.cleaner.evidence.scan import ScanReport
+from diamant.cleaner.evidence.scan import LogEnd, ScanReport
 from diamant.cleaner.evidence.scan_report import KEY_GONE, VALUES_GONE
 from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.cleaner.evidence.verification import Verification
+from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.clock import SystemClock
 from diamant.storage.log import Log
-
-if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -67,17 +71,14 @@ __all__ = ["NOT_CERTIFIED", "EraseFailed", "Erasure", "Erasures"]
 MAX_TOPICS = 1_000
 MAX_KEY_BYTES = 64 * 1024
 TOMBSTONES_PER_TURN = 32
+TOPICS_DELETED = "topics-deleted"
+"""In a certificate, `ended.what` of an erasure of which every topic was deleted."""
 
 
 class Erasures(ErasureSteps):
     """All erasures of one broker; made with the first one, or at a start that finds one unfinished."""
 
     failure = EraseFailed
-
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(broker, loop)
-        self._located: list[Located] = []
-        """What the erasure that has the lock has found."""
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 
@@ -92,6 +93,7 @@ class Erasures(ErasureSteps):
         is_now: bool = False,
         is_confirmed: bool = False,
         is_forced: bool = False,
+        engine: str | None = None,
         progress: Progress | None = None,
     ) -> Erasure:
         """Erase a key; see `Broker.erase`."""
@@ -107,6 +109,7 @@ class Erasures(ErasureSteps):
             is_now=is_now,
             is_confirmed=is_confirmed,
             is_forced=is_forced,
+            engine=engine,
         )
         return await on_loop(self._loop, lambda: self._erase(intent, timeout_ms, progress or Progress()))
 
@@ -155,8 +158,10 @@ class Erasures(ErasureSteps):
 
     async def _erase(self, intent: Intent, timeout_ms: int | None, progress: Progress) -> Erasure:
         self._check_texts(intent.key, intent.reason, intent.reference)
+        check_engine(intent.engine)
         self._check_topics(intent.topics)
         self._check_room()
+        intent.scope = scope_of(self._topics, intent.topics)
         self._calls += 1
         try:
             signing_key = await self._usable_key()
@@ -198,12 +203,8 @@ class Erasures(ErasureSteps):
                 intent = await asyncio.to_thread(read_intent, self._env, self._directory, intent_id, key)
             except FileNotFoundError:
                 # Whoever had the lock has ended it.
-                self._due.pop(intent_id, None)
+                self._finished(intent_id)
                 return None
-            for name in intent.topics:
-                if name not in self._broker.topics.by_name:
-                    # Its partitions are set aside or gone; the scan tells what is left of them.
-                    logger.warning("erasure %s: topic %s was deleted meanwhile", intent_id, name)
             return await self._carry_out(intent, key, Progress(), is_patient=False)
 
     # -- the phases ------------------------------------------------------------------------------------------------------
@@ -211,9 +212,17 @@ class Erasures(ErasureSteps):
     async def _carry_out(self, intent: Intent, key: SigningKey, progress: Progress, *, is_patient: bool) -> Erasure:
         intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
         subject = self._subject(intent, key)
+        ended = ended_topics(self._topics, intent.topics, intent.scope)
+        for one in ended:
+            logger.warning("erasure %s: %s was deleted meanwhile, it ends there", intent.id, one["topic"])
+        if len(ended) == len(intent.topics):
+            return await self._end(intent, subject, key, progress)
+        if intent.phase == REMOVING and any(self._log(one) is not None for one in self._unclaimed(intent)):
+            # A partition that could not be opened is there again.
+            intent.phase = WRITING
         if intent.phase == WRITING:
-            await self._locate(intent, subject, key, progress)
-            await self._write_tombstones(intent, key)
+            located, ends = await self._locate(intent, subject, key, progress)
+            await self._write_tombstones(intent, key, located, ends)
         if intent.phase == REMOVING:
             await self._remove_values(intent, subject, progress, is_patient=is_patient)
             erasure = await self._certify_values(intent, subject, key, progress)
@@ -233,19 +242,27 @@ class Erasures(ErasureSteps):
         needles = Needles(key.secret)
         for fields in intent.needles:
             needles.add_needle(Needle.from_fields(fields))
-        topics = frozenset(intent.topics)
+        gone = {one["topic"] for one in ended_topics(self._topics, intent.topics, intent.scope)}
+        topics = frozenset(intent.topics) - gone
         if intent.phase == CLOSING:
             return Subject(None, topics, needles, bytes.fromhex(intent.key_digest))
         return Subject(intent.key, topics, needles)
 
     async def _save(self, intent: Intent, key: SigningKey) -> None:
-        """Put the intent on disk; it is looked at again when it is due, or in `RETRY_MS`."""
-        await asyncio.to_thread(write_intent, self._env, self._directory, intent, key)
-        self._schedule(intent.id, self._env.clock.now_ms() + RETRY_MS if intent.due_ms is None else intent.due_ms)
+        """Put the intent on disk; it is looked at again when it is due, or in `RETRY_MS`. Once begun this comes to its end."""
 
-    async def _locate(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> None:
+        async def save() -> None:
+            await asyncio.to_thread(write_intent, self._env, self._directory, intent, key)
+            self._schedule(intent.id, self._env.clock.now_ms() + RETRY_MS if intent.due_ms is None else intent.due_ms)
+
+        await self._to_its_end(save())
+
+    async def _locate(
+        self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress
+    ) -> tuple[list[Located], dict[TopicPartition, LogEnd]]:
+        """Find the key in the partitions that have no claim yet; also up to where each log was there then."""
         progress.begin("locating the key", unit="bytes")
-        ends, partitions = self._ends(), self._partitions_of(intent.topics)
+        ends, partitions = self._ends(), self._unclaimed(intent)
         located, _ = await self._in_thread(
             lambda check: locate_key(
                 self._env,
@@ -259,29 +276,37 @@ class Erasures(ErasureSteps):
             )
         )
         intent.needles = [needle.to_fields() for needle in subject.needles]
-        if not intent.found:
-            intent.found = [one.to_fields() for one in located]
-            files = sorted({name for one in located for name in one.files})
-            intent.before = await asyncio.to_thread(self._digests, files, ends)
-        self._located = located
+        # What an attempt before has found is told as it was then.
+        known = {(one["topic"], one["partition"]) for one in intent.found}
+        new = [one for one in located if (one.topic, one.partition) not in known]
+        intent.found += [one.to_fields() for one in new]
+        digested = {one["file"] for one in intent.before}
+        files = sorted({name for one in new for name in one.files} - digested)
+        intent.before += await asyncio.to_thread(self._digests, files, ends)
         await self._save(intent, key)
+        return located, ends
 
-    async def _write_tombstones(self, intent: Intent, key: SigningKey) -> None:
-        by_partition = {(one.topic, one.partition): one for one in self._located}
+    async def _write_tombstones(
+        self, intent: Intent, key: SigningKey, located: Sequence[Located], ends: Mapping[TopicPartition, LogEnd]
+    ) -> None:
+        by_partition = {(one.topic, one.partition): one for one in located}
         claims, done = [], []
-        for count, partition in enumerate(self._partitions_of(intent.topics), start=1):
-            log = self._log(partition)
-            if log is None:
+        for count, partition in enumerate(self._unclaimed(intent), start=1):
+            log, end = self._log(partition), ends.get(partition)
+            if log is None or end is None or ended_topics(self._topics, [log.topic], intent.scope):
                 continue
             one = by_partition.get(partition)
-            offset = self._write_tombstone(log, intent.key) if one is not None and one.needs_tombstone else None
-            # What lies behind the tombstone was written after it.
-            claims.append({"topic": log.topic, "partition": log.partition, "below_offset": log.log_end_offset})
+            # What lies behind the tombstone was written after it; without one, what was written since the key was located.
+            below = end.log_end_offset
             if one is not None:
+                offset = self._write_tombstone(log, intent.key) if one.needs_tombstone else None
+                below = below if offset is None else offset + 1
                 done.append(self._step(one, offset))
+            claims.append({"topic": log.topic, "partition": log.partition, "below_offset": below})
             if count % TOMBSTONES_PER_TURN == 0:
                 await asyncio.sleep(0)
-        intent.claims, intent.done = claims, done
+        intent.claims += claims
+        intent.done += done
         intent.phase = REMOVING
         await self._save(intent, key)
 
@@ -303,7 +328,7 @@ class Erasures(ErasureSteps):
             return await self._issue(intent, subject, key, report, state, None)
         if state != VALUES_GONE:
             return await self._not_certified(intent, subject, key, report)
-        horizons = [one.horizon_ms for claim in intent.claims for one in report.tombstones(*claim_of(claim))]
+        horizons = [one.horizon_ms for claim in self._claims(intent) for one in report.tombstones(*claim_of(claim))]
         known = [one for one in horizons if one is not None]
         now_ms = self._env.clock.now_ms()
         # A tombstone that no round has stamped yet gets its horizon from the next one.
@@ -336,3 +361,18 @@ class Erasures(ErasureSteps):
             # Something has come back, or cannot be read: with the key it may be got rid of, so the intent has it again.
             intent.phase = REMOVING
         return await self._not_certified(intent, subject, key, report)
+
+    # -- without having been carried out ---------------------------------------------------------------------------------
+
+    async def _end(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
+        """End it, as none of its topics is there any more; the scan tells where else the key was seen."""
+        await asyncio.to_thread(self._remove_doomed, intent.topics, [])
+        report = await self._scan(subject, progress)
+        ended = {"what": TOPICS_DELETED, "reason": "", "at_ms": self._env.clock.now_ms()}
+        return await self._issue(intent, subject, key, report, NOT_CERTIFIED, None, ended)
+
+    async def _give_up(self, intent_id: str, ended: dict[str, Any]) -> Erasure:
+        key = await self._key()
+        intent = await asyncio.to_thread(read_intent, self._env, self._directory, intent_id, key)
+        intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
+        return await self._issue(intent, self._subject(intent, key), key, ScanReport(), NOT_CERTIFIED, None, ended)

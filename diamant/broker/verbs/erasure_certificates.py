@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.verbs.erasure import NOT_CERTIFIED, Erasure, claim_ends, claim_of
 from diamant.broker.verbs.errors import BadArgument, NotFound
 from diamant.broker.verbs.progress import Progress
+from diamant.broker.verbs.scope import ended_topics, later_partitions
 from diamant.broker.verbs.undertakings import Undertakings
 from diamant.cleaner.evidence import certificate as certificates
 from diamant.cleaner.evidence.certificate_files import certificate_path, conclude, list_certificates, read_certificate
@@ -48,10 +49,18 @@ class ErasureCertificates(Undertakings):
 
     async def certificate(self, erasure_id: str) -> dict[str, Any]:
         """The last certificate of an erasure or a redaction. Raises NotFound."""
-        states = (KEY_GONE, VALUES_GONE, RECORDS_GONE, NOT_CERTIFIED)
-        found = None
-        if erasure_id.isalnum():
-            found = await asyncio.to_thread(read_certificate, self._env, self._directory, erasure_id, states)
+        if not erasure_id.isalnum():
+            raise NotFound("there is no such certificate")
+
+        def read() -> dict[str, Any] | None:
+            for states in ((NOT_CERTIFIED,), (KEY_GONE, VALUES_GONE, RECORDS_GONE, NOT_CERTIFIED)):
+                found = read_certificate(self._env, self._directory, erasure_id, states)
+                # That one was ended is its last word, whatever was certified before.
+                if found is not None and (len(states) > 1 or found.get("ended")):
+                    return found
+            return None
+
+        found = await asyncio.to_thread(read)
         if found is None:
             raise NotFound("there is no such certificate")
         return found
@@ -89,15 +98,33 @@ class ErasureCertificates(Undertakings):
 
     # -- what a scan amounts to ------------------------------------------------------------------------------------------
 
+    def _partitions_of(self, intent: Intent) -> list[TopicPartition]:
+        """Return the partitions that an erasure is about, as far as they are there still."""
+        return self._partitions(intent.topics, intent.scope)
+
+    def _unclaimed(self, intent: Intent) -> list[TopicPartition]:
+        """Return those of them of which nothing is claimed yet: all at first, later those that could not be opened."""
+        claimed = {claim_of(claim)[0] for claim in intent.claims}
+        return [one for one in self._partitions_of(intent) if one not in claimed]
+
+    def _claims(self, intent: Intent) -> list[dict[str, Any]]:
+        """Return the claims about partitions that are there still."""
+        partitions = set(self._partitions_of(intent))
+        return [claim for claim in intent.claims if claim_of(claim)[0] in partitions]
+
+    def _affected(self, intent: Intent) -> list[TopicPartition]:
+        """Return the partitions in which the key was found, as far as they are there still."""
+        found = {(one["topic"], one["partition"]) for one in intent.found}
+        return [one for one in self._partitions_of(intent) if one in found]
+
     def _states(self, intent: Intent, report: ScanReport, subject: Subject) -> list[tuple[dict[str, Any], str]]:
         digest = subject.key_digest.hex()
-        return [(claim, report.state(*claim_of(claim), digest)) for claim in intent.claims]
+        return [(claim, report.state(*claim_of(claim), digest)) for claim in self._claims(intent)]
 
     def _state(self, intent: Intent, report: ScanReport, subject: Subject) -> str:
         states = {state for _, state in self._states(intent, report, subject)}
-        missing = set(self._partitions_of(intent.topics)) - {claim_of(claim)[0] for claim in intent.claims}
         astray = [one for one in report.astray if one.digest != subject.key_digest.hex()]
-        if not states or missing or astray or not states <= {KEY_GONE, VALUES_GONE}:
+        if not states or self._unclaimed(intent) or astray or not states <= {KEY_GONE, VALUES_GONE}:
             return NOT_CERTIFIED
         return VALUES_GONE if VALUES_GONE in states or report.astray else KEY_GONE
 
@@ -105,8 +132,8 @@ class ErasureCertificates(Undertakings):
         from diamant.broker.verbs.explaining import groups_of
 
         found, ends = {}, claim_ends(intent)
-        for one in intent.found:
-            log = self._log((one["topic"], one["partition"]))
+        for partition in self._affected(intent):
+            log = self._log(partition)
             if log is None:
                 continue
             end = ends.get((log.topic, log.partition), 0)
@@ -118,9 +145,16 @@ class ErasureCertificates(Undertakings):
     # -- the certificate -------------------------------------------------------------------------------------------------
 
     async def _issue(
-        self, intent: Intent, subject: Subject, key: SigningKey, report: ScanReport, state: str, due_ms: int | None
+        self,
+        intent: Intent,
+        subject: Subject,
+        key: SigningKey,
+        report: ScanReport,
+        state: str,
+        due_ms: int | None,
+        ended: dict[str, Any] | None = None,
     ) -> Erasure:
-        """Sign what the scan has shown, and keep it. With `key-gone` the intent goes."""
+        """Sign what the scan has shown, and keep it. With `key-gone`, or if it was `ended` otherwise, the intent goes."""
         after = await asyncio.to_thread(self._digests, self._affected_files(intent), self._ends())
         path = certificate_path(self._directory, intent.id, state)
 
@@ -128,11 +162,14 @@ class ErasureCertificates(Undertakings):
             signed = certificates.sign(fields, key)
             return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
 
-        fields = self._certificate_fields(intent, subject, report, state, after, due_ms)
-        signed, text = await asyncio.to_thread(sign)
-        if state == KEY_GONE:
+        async def end() -> None:
             await asyncio.to_thread(conclude, self._env, self._directory, intent.id, path, text)
-            self._due.pop(intent.id, None)
+            self._finished(intent.id)
+
+        fields = self._certificate_fields(intent, subject, report, state, after, due_ms, ended)
+        signed, text = await asyncio.to_thread(sign)
+        if state == KEY_GONE or ended is not None:
+            await self._to_its_end(end())
         else:
             await asyncio.to_thread(self._env.write_atomically, path, text)
         if state == NOT_CERTIFIED:
@@ -146,8 +183,10 @@ class ErasureCertificates(Undertakings):
     def _affected_files(self, intent: Intent) -> list[str]:
         """Return the segments that now hold the offsets of those in which the key was, and of its tombstones."""
         found, ends = set(), claim_ends(intent)
+        affected = set(self._affected(intent))
         for one in intent.found:
-            log = self._log((one["topic"], one["partition"]))
+            partition = (one["topic"], one["partition"])
+            log = self._log(partition) if partition in affected else None
             if log is None:
                 continue
             end = ends.get((log.topic, log.partition), 0)
@@ -166,19 +205,22 @@ class ErasureCertificates(Undertakings):
         state: str,
         after: list[dict[str, Any]],
         due_ms: int | None,
+        ended: dict[str, Any] | None,
     ) -> dict[str, Any]:
         claims, refused = [], []
         for claim, found in self._states(intent, report, subject):
-            if found in (VALUES_GONE, KEY_GONE):
+            if ended is not None:
+                refused.append({**claim, "state": ended["what"], "problems": []})
+            elif found in (VALUES_GONE, KEY_GONE):
                 claims.append({**claim, "state": found})
             else:
-                problems = [one.to_fields() for one in report.problems(claim_of(claim)[0])[:10]]
-                refused.append({**claim, "state": found, "problems": problems})
-        claimed = {claim_of(claim)[0] for claim in intent.claims}
-        for topic, index in self._partitions_of(intent.topics):
-            if (topic, index) not in claimed:
-                refused.append({"topic": topic, "partition": index, "state": "not opened", "problems": []})
-        since = [one.to_fields() for claim in intent.claims for one in report.written_since(*claim_of(claim))]
+                refused.append({**claim, "state": found, "problems": report.reasons(*claim_of(claim))})
+        what = "not opened" if ended is None else ended["what"]
+        for topic, index in self._unclaimed(intent):
+            refused.append({"topic": topic, "partition": index, "state": what, "problems": []})
+        later = later_partitions(self._topics, intent.topics, intent.scope)
+        ends = [*(claim_of(claim) for claim in self._claims(intent)), *((one, 0) for one in later)]
+        since = [found.to_fields() for one in ends for found in report.written_since(*one)]
         not_covered = list(certificates.NOT_COVERED)
         if subject.key is None:
             not_covered.append(ONLY_THE_DIGEST)
@@ -201,17 +243,20 @@ class ErasureCertificates(Undertakings):
             "overrides": intent.overrides,
             "claims": claims,
             "not_certified": refused,
+            "ended": ended,
+            "topics_ended": ended_topics(self._topics, intent.topics, intent.scope),
+            "partitions_added": [{"topic": topic, "partition": index} for topic, index in later],
             "written_since": since[:MAX_LISTED],
             "lost_tombstones": self._lost_tombstones(intent, report),
             "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
-            "elsewhere_not_listed": sum(report.unlisted.values()),
+            "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),
             "segments": {
                 "before": intent.before,
                 "before_root": certificates.merkle_root(intent.before),
                 "after": after,
                 "after_root": certificates.merkle_root(after),
             },
-            "configuration": {name: self._configuration(name) for name in intent.topics},
+            "configuration": {name: self._configuration(name) for name in sorted(subject.topics)},
             "coverage": {
                 **report.coverage(subject.topics),
                 "values_searched_for": sum(1 for one in subject.needles if one.kind == "value"),
@@ -225,9 +270,10 @@ class ErasureCertificates(Undertakings):
     def _lost_tombstones(self, intent: Intent, report: ScanReport) -> list[dict[str, Any]]:
         """Return where a tombstone went before its horizon without anybody having wanted that: consumers may have missed it."""
         ends, lost = claim_ends(intent), []
+        partitions = set(self._partitions_of(intent)) if report.rows else set()
         for step in intent.done:
             partition: TopicPartition = (step["topic"], step["partition"])
-            log = self._log(partition)
+            log = self._log(partition) if partition in partitions else None
             if log is None or "tombstone_offset" not in step or "removed_before_horizon" in step:
                 continue
             is_early = self._env.clock.now_ms() < intent.requested_ms + log.config.delete_retention_ms

@@ -45,7 +45,7 @@ class ErasureSteps(ErasureCertificates):
 
         With `is_patient` somebody waits for it, and so does this while time may help.
         """
-        affected = _affected(intent)
+        affected = self._affected(intent)
         rounds, pause_s = 0, LOOK_AGAIN_S
         while True:
             progress.begin("compacting", len(affected), "partitions")
@@ -77,9 +77,14 @@ class ErasureSteps(ErasureCertificates):
 
     async def _compact(self, intent: Intent, partition: TopicPartition, until: str, progress: Progress) -> None:
         try:
-            await self._broker.compact(
-                *partition, until=until, is_forced=intent.is_forced, return_at_horizon=until != "clean"
+            report = await self._broker.compact(
+                *partition,
+                until=until,
+                is_forced=intent.is_forced,
+                return_at_horizon=until != "clean",
+                engine=intent.engine,
             )
+            _note_runners(intent, partition, report.partitions[0].runners)
         except (TimedOut, NotFound, NotPossible):
             raise
         except VerbError as error:
@@ -118,7 +123,7 @@ class ErasureSteps(ErasureCertificates):
 
     async def _remove_key(self, intent: Intent, subject: Subject, progress: Progress) -> None:
         """After the horizon, or with `is_now` before: have the tombstones go. EraseFailed, and a later time, if some are left."""
-        affected = _affected(intent)
+        affected = self._affected(intent)
         progress.begin("removing tombstones", len(affected), "partitions")
         behind = await self._groups_behind(intent) if intent.is_now else {}
         if intent.is_now:
@@ -132,7 +137,7 @@ class ErasureSteps(ErasureCertificates):
         removed = await asyncio.to_thread(self._remove_doomed, intent.topics, affected)
         self._count_removed(intent, removed)
         report = await self._look(subject, affected)
-        left = [one for claim in intent.claims for one in report.tombstones(*claim_of(claim))]
+        left = [one for claim in self._claims(intent) for one in report.tombstones(*claim_of(claim))]
         if left:
             now_ms = self._env.clock.now_ms()
             later = max((one.horizon_ms or 0 for one in left), default=0)
@@ -172,5 +177,8 @@ class ErasureSteps(ErasureCertificates):
             step["files_removed_at_once"] = step.get("files_removed_at_once", 0) + count
 
 
-def _affected(intent: Intent) -> list[TopicPartition]:
-    return [(one["topic"], one["partition"]) for one in intent.found]
+def _note_runners(intent: Intent, partition: TopicPartition, runners: Sequence[str]) -> None:
+    """Put down who has compacted a partition: each runner once, in the order in which they came."""
+    for step in intent.done:
+        if (step["topic"], step["partition"]) == partition:
+            step["runners"] = list(dict.fromkeys([*step.get("runners", ()), *runners]))

@@ -10,11 +10,13 @@ For topics where a tombstone removes nothing, and for personal data inside value
                 an active one is rolled first. From here on there is an intent, and whatever stops the broker, it goes on
     scanning    what waits to be deleted is deleted at once, and everything is read again: the certificate
 
-A redaction is about the records that were there when it was asked for. Those at or above the last stable offset belong to open
-transactions, or lie behind one: they stay, and if any of them match the answer is `not-certified`; it goes on by itself.
+A redaction is about the records that were there when it was asked for, in the topic that had the name then. Those at or above the
+last stable offset belong to open transactions, or lie behind one: they stay, and if any of them match the answer is
+`not-certified`; it goes on by itself. It ends without being certified if the topic is deleted meanwhile, or if everything matches
+and nobody has said that this is meant: at once, or when that shows in a later run and nothing was removed yet.
 
-Bounds: those of `undertakings`, `redaction_locate` and `redaction_where`. No text of an error and no line of the log holds what
-was looked for, or a key or a value.
+Bounds: those of `undertakings`, `redaction_locate` (offsets of all partitions together) and `redaction_where`. No text of an
+error and no line of the log holds what was looked for, or a key or a value.
 """
 
 from __future__ import annotations
@@ -22,15 +24,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from diamant.broker.verbs.calling import on_loop
 from diamant.broker.verbs.errors import BadArgument, NotPossible
 from diamant.broker.verbs.progress import Progress
-from diamant.broker.verbs.redaction import RedactFailed, Redaction, Work, add_found
+from diamant.broker.verbs.redaction import (
+    EVERYTHING_MATCHES,
+    RedactFailed,
+    Redaction,
+    Work,
+    add_found,
+    everything_matches,
+)
 from diamant.broker.verbs.redaction_certificates import RedactionCertificates
+from diamant.broker.verbs.scope import scope_of
 from diamant.broker.verbs.undertakings import ID_BYTES, RETRY_MS
 from diamant.cleaner.evidence.locate import take_sample
 from diamant.cleaner.evidence.needles import MAX_NEEDLES, Needle, Needles
@@ -49,10 +59,9 @@ from diamant.cleaner.redaction_intent import (
     redaction_ids,
     write_redaction,
 )
-from diamant.cleaner.redaction_locate import Located, Segment, TooManyMatches, locate_records
+from diamant.cleaner.redaction_locate import MAX_OFFSET_BYTES, Located, Segment, TooManyMatches, locate_records
 from diamant.cleaner.redaction_rewrite import RedactionPlan, SegmentRedaction, write_redacted
-from diamant.cleaner.redaction_where import Where, WhereError, parse_where
-from diamant.cleaner.runner import wait_in_spite_of_cancelling
+from diamant.cleaner.redaction_where import HOLD, Where, WhereError, parse_where
 from diamant.cleaner.segment_facts import facts_path
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
@@ -63,8 +72,6 @@ from diamant.storage.replace import Replacement
 logger = logging.getLogger(__name__)
 
 __all__ = ["RedactFailed", "Redaction", "Redactions"]
-
-T = TypeVar("T")
 
 
 class Redactions(RedactionCertificates):
@@ -82,13 +89,16 @@ class Redactions(RedactionCertificates):
         reason: str,
         reference: str = "",
         yes_all: bool = False,
+        undecided: str = HOLD,
         timeout_ms: int | None = None,
         progress: Progress | None = None,
     ) -> Redaction:
         """Remove the records that match; see `Broker.redact`."""
         return await on_loop(
             self._loop,
-            lambda: self._redact(topic, where, reason, reference, yes_all, timeout_ms, progress or Progress()),
+            lambda: self._redact(
+                topic, where, reason, reference, yes_all, undecided, timeout_ms, progress or Progress()
+            ),
         )
 
     # -- the loop thread -------------------------------------------------------------------------------------------------
@@ -100,13 +110,20 @@ class Redactions(RedactionCertificates):
         intent = read_redaction(self._env, self._directory, intent_id, key)
         return intent.due_ms, intent.phase
 
-    async def _resume(self, intent_id: str) -> Redaction:
+    async def _resume(self, intent_id: str) -> Redaction | None:
+        async with self._turn(intent_id):
+            try:
+                intent, where, key = await self._read(intent_id)
+            except FileNotFoundError:
+                # Whoever had the lock has ended it.
+                self._finished(intent_id)
+                return None
+            return await self._carry_out(intent, where, key, Progress())
+
+    async def _read(self, intent_id: str) -> tuple[RedactionIntent, Where, SigningKey]:
         key = await self._key()
         intent = await asyncio.to_thread(read_redaction, self._env, self._directory, intent_id, key)
-        if intent.topic not in self._broker.topics.by_name:
-            # Its partitions are set aside or gone; the scan tells what is left of them.
-            logger.warning("redaction %s: topic %s was deleted meanwhile", intent_id, intent.topic)
-        return await self._run(intent, parse_where(intent.where), key, Progress())
+        return intent, parse_where(intent.where, intent.undecided), key
 
     async def _redact(
         self,
@@ -115,16 +132,18 @@ class Redactions(RedactionCertificates):
         reason: str,
         reference: str,
         yes_all: bool,
+        undecided: str,
         timeout_ms: int | None,
         progress: Progress,
     ) -> Redaction:
         try:
-            where = parse_where(where_text)
+            where = parse_where(where_text, undecided)
         except WhereError as error:
             raise BadArgument(str(error)) from None
         self._check_reason(reason, reference)
         self._user_topic(topic)
         self._check_room()
+        scope = scope_of(self._topics, [topic])
         self._calls += 1
         try:
             signing_key = await self._usable_key()
@@ -137,11 +156,10 @@ class Redactions(RedactionCertificates):
                 reference=reference,
                 requested_ms=self._env.clock.now_ms(),
                 is_all_agreed=yes_all,
+                undecided=undecided,
+                scope=scope,
             )
-            for _, index in self._partitions_of([topic]):
-                log = self._log((topic, index))
-                if log is not None:
-                    intent.ends[str(index)] = log.log_end_offset
+            self._note_ends(intent)
             return await self._called(intent.id, timeout_ms, lambda: self._run(intent, where, signing_key, progress))
         finally:
             self._calls -= 1
@@ -150,19 +168,60 @@ class Redactions(RedactionCertificates):
 
     async def _run(self, intent: RedactionIntent, where: Where, key: SigningKey, progress: Progress) -> Redaction:
         async with self._turn(intent.id):
-            intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
-            intent.runs += 1
-            subject = self._subject(intent, where, key)
-            partitions = self._partitions_of([intent.topic])
-            async with self._paused(partitions):
-                works = await self._locate(intent, subject, partitions, progress)
+            return await self._carry_out(intent, where, key, progress)
+
+    async def _carry_out(self, intent: RedactionIntent, where: Where, key: SigningKey, progress: Progress) -> Redaction:
+        intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
+        intent.runs += 1
+        subject = self._subject(intent, where, key)
+        ended = self._ended(intent)
+        if ended is not None:
+            logger.warning("redaction %s: %s was deleted meanwhile, it ends there", intent.id, intent.topic)
+            return await self._end(intent, subject, key, progress, ended)
+        self._note_ends(intent)
+        partitions = self._partitions_of(intent)
+        async with self._paused(partitions):
+            works = await self._locate(intent, subject, partitions, progress)
+            ended = self._refused(intent, works)
+            if ended is None:
                 await self._begin(intent, subject, works, key)
                 await self._rewrite(works, progress)
-            removed = await asyncio.to_thread(self._remove_doomed, [intent.topic], partitions)
-            self._note_done(intent, works, removed)
-            intent.phase = REWRITTEN
+        if ended is not None:
+            return await self._conclude(intent, subject, key, ended=ended)
+        removed = await asyncio.to_thread(self._remove_doomed, [intent.topic], partitions)
+        self._note_done(intent, works, removed)
+        intent.phase = REWRITTEN
+        await self._save(intent, key)
+        return await self._certify(intent, subject, works, key, progress)
+
+    def _note_ends(self, intent: RedactionIntent) -> None:
+        """Put down where the logs end; of one that could not be opened before, where it ends when it is seen first."""
+        for _, index in self._partitions_of(intent):
+            log = self._log((intent.topic, index))
+            if log is not None:
+                intent.ends.setdefault(str(index), log.log_end_offset)
+
+    async def _save(self, intent: RedactionIntent, key: SigningKey) -> None:
+        """Put the intent on disk; it is looked at again in `RETRY_MS`. Once begun this comes to its end."""
+
+        async def save() -> None:
             await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
-            return await self._certify(intent, subject, works, key, progress)
+            self._schedule(intent.id, self._env.clock.now_ms() + RETRY_MS)
+
+        await self._to_its_end(save())
+
+    async def _end(
+        self, intent: RedactionIntent, subject: Redacted, key: SigningKey, progress: Progress, ended: dict[str, Any]
+    ) -> Redaction:
+        """End it, as its topic is not there any more; the scan tells where else the bytes were seen."""
+        await asyncio.to_thread(self._remove_doomed, [intent.topic], [])
+        subject.topics = frozenset()
+        return await self._conclude(intent, subject, key, await self._scan(subject, progress), ended=ended)
+
+    async def _give_up(self, intent_id: str, ended: dict[str, Any]) -> Redaction:
+        intent, where, key = await self._read(intent_id)
+        intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
+        return await self._conclude(intent, self._subject(intent, where, key), key, ended=ended)
 
     def _subject(self, intent: RedactionIntent, where: Where, key: SigningKey) -> Redacted:
         needles = Needles(key.secret)
@@ -205,7 +264,7 @@ class Redactions(RedactionCertificates):
             else:
                 subject.needles.left_out += 1
 
-        works = []
+        works: list[Work] = []
         for log in logs:
             index = str(log.partition)
             if intent.phase != REWRITING:
@@ -215,9 +274,11 @@ class Redactions(RedactionCertificates):
                 log.active.base_offset, log.active.path, log.active.size, tuple(log.active.txn_index.all())
             )
             closed = list(log.segments[:-1])
+            room = MAX_OFFSET_BYTES - sum(work.located.nbytes for work in works)
 
             def locate(
                 check: Callable[[], object],
+                room: int = room,
                 log: Log = log,
                 below: int = below,
                 active: Segment = active,
@@ -234,6 +295,7 @@ class Redactions(RedactionCertificates):
                     subject.where,
                     below,
                     is_compacted=log.config.is_compacted,
+                    offset_bytes=room,
                     on_value=note_value,
                     advance=progress.advance,
                     check=check,
@@ -246,30 +308,32 @@ class Redactions(RedactionCertificates):
             works.append(Work(log, located))
         return works
 
+    def _refused(self, intent: RedactionIntent, works: Sequence[Work]) -> dict[str, Any] | None:
+        """Return what ends a run in which nobody can have meant what would go; NotPossible if somebody waits for it."""
+        text = None if intent.phase == REWRITING else everything_matches(intent, works)
+        if text is None:
+            return None
+        if intent.phase == LOCATING:
+            raise NotPossible(text)
+        logger.warning("redaction %s: %s", intent.id, text)
+        return {"what": EVERYTHING_MATCHES, "reason": text, "at_ms": self._env.clock.now_ms()}
+
     async def _begin(self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], key: SigningKey) -> None:
-        """Have the intent on disk before anything is changed. NotPossible for what nobody can have meant."""
+        """Have the intent on disk before anything is changed."""
         for work in works:
             directory = names.partition_dir_name(work.log.topic, work.log.partition)
             work.files = [f"{directory}/{base:020d}{names.LOG_SUFFIX}" for base in sorted(work.located.offsets)]
-        if intent.phase == LOCATING and not intent.is_all_agreed:
-            records = sum(work.located.records for work in works)
-            if records and records == sum(work.located.removed for work in works):
-                raise NotPossible(
-                    f"all {records} records of {intent.topic} match, so nothing was changed: say yes_all (--yes-all) if that is "
-                    "what is meant"
-                )
         if intent.phase != REWRITING:
             ends = self._ends()
             known = {one["file"] for one in intent.before}
             files = [name for work in works for name in work.files if name not in known]
             intent.before += await asyncio.to_thread(self._digests, files, ends)
             for work in works:
-                add_found(intent, work)
+                await asyncio.to_thread(add_found, intent, work)
         intent.needles = [needle.to_fields() for needle in subject.needles]
         intent.left_out = subject.needles.left_out
         intent.phase = REWRITING
-        await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
-        self._schedule(intent.id, self._env.clock.now_ms() + RETRY_MS)
+        await self._save(intent, key)
 
     # -- new segments ----------------------------------------------------------------------------------------------------
 
@@ -284,17 +348,8 @@ class Redactions(RedactionCertificates):
                 work.was_rolled = True
             plan = await self._plan(work)
             for segment in plan.segments:
-                work.rewritten += await self._ended(self._replace(log, plan, segment))
+                work.rewritten += await self._to_its_end(self._replace(log, plan, segment))
                 progress.advance()
-
-    async def _ended(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for what was begun, even if the caller is cancelled: others might take up its files."""
-        task = self._loop.create_task(work)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await wait_in_spite_of_cancelling(task)
-            raise
 
     async def _replace(self, log: Log, plan: RedactionPlan, segment: SegmentRedaction) -> bool:
         """Put a segment without the records in the place of the one with them."""

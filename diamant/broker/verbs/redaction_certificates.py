@@ -10,9 +10,10 @@ from typing import Any
 
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.redaction import NOT_CERTIFIED, Redaction, Work, relative_path
+from diamant.broker.verbs.scope import ended_as, ended_topics, later_partitions
 from diamant.broker.verbs.undertakings import MAX_RETRY_DOUBLINGS, RETRY_MS, Undertakings
 from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence.certificate_files import REDACTION_PREFIX, certificate_path
+from diamant.cleaner.evidence.certificate_files import REDACTION_PREFIX, certificate_path, tidy
 from diamant.cleaner.evidence.needles import MIN_BYTES
 from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.record_search import MAX_LISTED
@@ -24,6 +25,8 @@ from diamant.cleaner.redaction_evidence import (
     NOT_STABLE,
     WHERE,
     Redacted,
+    is_only_undecided,
+    kept_undecided,
     matching_from,
     request_fields,
     state_of,
@@ -34,11 +37,19 @@ from diamant.storage.checkpoints import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+UNDECIDED_LEFT = "undecided-records"
+"""In a certificate, `ended.what` of one in the way of which are only records that nobody can decide."""
+
 
 class RedactionCertificates(Undertakings):
     """Reads scans, writes certificates."""
 
     noun = "redaction"
+
+    async def start(self) -> None:
+        """Take note of what a broker before has left unfinished, and go on with it as soon as it is due."""
+        await asyncio.to_thread(tidy, self._env, self._directory, REDACTION_PREFIX)
+        await super().start()
 
     async def _certify(
         self,
@@ -50,36 +61,100 @@ class RedactionCertificates(Undertakings):
     ) -> Redaction:
         """Scan, sign what that has shown, and keep it; then the intent goes, unless something is left."""
         report = await self._scan(subject, progress)
+        if (ended := self._ended(intent)) is not None:
+            return await self._conclude(intent, subject, key, report, ended=ended)
         claims, refused = self._claims(intent, works, report)
         texts = {one.digest.hex() for one in subject.needles if one.kind == WHERE}
         astray = [one for one in report.astray if one.digest not in texts]
         state = RECORDS_GONE if claims and not refused and not astray else NOT_CERTIFIED
-        names_after = [one["file"] for one in intent.before]
-        ends = self._ends()
-        after = await asyncio.to_thread(self._digests, names_after, ends)
-        now_ms = self._env.clock.now_ms()
         intent.due_ms = None
+        if refused and not astray and all(_is_undecided(report, one) for one in refused):
+            # Nothing changes that by itself: whoever asked has to say what is to become of them.
+            ended = {"what": UNDECIDED_LEFT, "reason": "", "at_ms": self._env.clock.now_ms()}
+            return await self._issue(intent, subject, key, report, claims, refused, state, ended)
         if state == NOT_CERTIFIED:
             intent.phase = HELD
             # Each try reads everything, so what does not get better is tried less and less often.
-            intent.due_ms = now_ms + (RETRY_MS << min(intent.retries, MAX_RETRY_DOUBLINGS))
+            intent.due_ms = self._env.clock.now_ms() + (RETRY_MS << min(intent.retries, MAX_RETRY_DOUBLINGS))
             intent.retries += 1
-        fields = self._certificate_fields(intent, subject, report, claims, refused, state, after)
-        signed = certificates.sign(fields, key)
+        return await self._issue(intent, subject, key, report, claims, refused, state)
+
+    async def _conclude(
+        self,
+        intent: RedactionIntent,
+        subject: Redacted,
+        key: SigningKey,
+        report: ScanReport | None = None,
+        *,
+        ended: dict[str, Any],
+    ) -> Redaction:
+        """End it without having certified anything: the certificate says what ended it, and the intent goes.
+
+        Without a report nothing was scanned.
+        """
+        intent.due_ms = None
+        refused = [
+            {
+                "topic": topic,
+                "partition": index,
+                "below_offset": intent.ends.get(str(index), 0),
+                "state": ended["what"],
+                "problems": [],
+            }
+            for topic, index in self._partitions_of(intent)
+        ]
+        return await self._issue(intent, subject, key, report or ScanReport(), [], refused, NOT_CERTIFIED, ended)
+
+    async def _issue(
+        self,
+        intent: RedactionIntent,
+        subject: Redacted,
+        key: SigningKey,
+        report: ScanReport,
+        claims: list[dict[str, Any]],
+        refused: list[dict[str, Any]],
+        state: str,
+        ended: dict[str, Any] | None = None,
+    ) -> Redaction:
+        """Sign and keep a certificate. The intent is written anew if it has a due time, else it goes."""
+        names_after = [one["file"] for one in intent.before] if self._ended(intent) is None else []
+        after = await asyncio.to_thread(self._digests, names_after, self._ends())
+        fields = self._certificate_fields(intent, subject, report, claims, refused, state, after, ended)
         path = certificate_path(self._directory, intent.id, state, REDACTION_PREFIX)
-        text = json.dumps(signed, indent=1, sort_keys=True).encode()
-        await asyncio.to_thread(self._env.write_atomically, path, text)
-        if intent.due_ms is None:
-            await asyncio.to_thread(remove_redaction, self._env, self._directory, intent.id)
-            self._due.pop(intent.id, None)
+
+        def sign() -> tuple[dict[str, Any], bytes]:
+            signed = certificates.sign(fields, key)
+            return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
+
+        async def keep() -> None:
+            await asyncio.to_thread(self._env.write_atomically, path, text)
+            if intent.due_ms is None:
+                await asyncio.to_thread(remove_redaction, self._env, self._directory, intent.id)
+                self._finished(intent.id)
+            else:
+                await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
+                self._schedule(intent.id, intent.due_ms)
+
+        signed, text = await asyncio.to_thread(sign)
+        await self._to_its_end(keep())
+        if state == RECORDS_GONE:
             self.done += 1
+        elif ended is None:
+            self.held += 1
         else:
-            await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
-            self._schedule(intent.id, intent.due_ms)
             self.failed += 1
         removed = sum(one["records"] for one in intent.found)
         logger.info("redaction %s: %s, %d records removed from %s", intent.id, state, removed, intent.topic)
         return Redaction(intent.id, state, removed, signed, path, key.public_pem, intent.due_ms)
+
+    def _partitions_of(self, intent: RedactionIntent) -> list[TopicPartition]:
+        """Return the partitions that a redaction is about, as far as they are there still."""
+        return self._partitions([intent.topic], intent.scope)
+
+    def _ended(self, intent: RedactionIntent) -> dict[str, Any] | None:
+        """Return, for a certificate, what ended a redaction whose topic is there no more."""
+        what = ended_as(self._topics, intent.topic, intent.scope)
+        return None if what is None else {"what": what, "reason": "", "at_ms": self._env.clock.now_ms()}
 
     def _claims(
         self, intent: RedactionIntent, works: Sequence[Work], report: ScanReport
@@ -90,14 +165,15 @@ class RedactionCertificates(Undertakings):
         for text, end in sorted(intent.ends.items(), key=lambda one: int(one[0])):
             partition = (intent.topic, int(text))
             claim = {"topic": intent.topic, "partition": int(text), "below_offset": end}
-            state = state_of(report, partition, end)
+            state = state_of(report, partition, end, intent.undecided)
             if state == RECORDS_GONE:
                 claims.append({**claim, "state": state})
                 continue
-            problems = [one.to_fields() for one in report.problems(partition)[:10]]
+            problems = report.reasons(partition, end)
             work = located.get(int(text))
             stable = end if work is None else min(end, work.log.last_stable_offset)
-            if stable < end and state_of(report, partition, stable) == RECORDS_GONE:
+            is_held = stable < end and not is_only_undecided(report, partition, end)
+            if is_held and state_of(report, partition, stable, intent.undecided) == RECORDS_GONE:
                 claims.append({**claim, "below_offset": stable, "state": RECORDS_GONE})
                 held = matching_from(report, partition, stable, end)
                 reason = f"records from offset {stable} on are of open transactions, or lie behind one; {len(held)} of them match"
@@ -109,7 +185,7 @@ class RedactionCertificates(Undertakings):
                     {"file": relative_path(work.log, one.path), "reason": one.reason} for one in work.located.problems
                 ]
             refused.append({**claim, "state": state, "problems": problems})
-        for topic, index in self._partitions_of([intent.topic]):
+        for topic, index in self._partitions_of(intent):
             if str(index) not in intent.ends and self._log((topic, index)) is None:
                 refused.append({"topic": topic, "partition": index, "state": "not opened", "problems": []})
         return claims, refused
@@ -123,8 +199,11 @@ class RedactionCertificates(Undertakings):
         refused: list[dict[str, Any]],
         state: str,
         after: list[dict[str, Any]],
+        ended: dict[str, Any] | None,
     ) -> dict[str, Any]:
-        since = [one for claim in claims for one in matching_from(report, _partition(claim), claim["below_offset"])]
+        later = later_partitions(self._topics, [intent.topic], intent.scope)
+        ends = [*((_partition(claim), claim["below_offset"]) for claim in claims), *((one, 0) for one in later)]
+        since = [found for partition, end in ends for found in matching_from(report, partition, end)]
         return {
             "type": certificates.REDACTION_TYPE,
             "version": certificates.VERSION,
@@ -140,13 +219,16 @@ class RedactionCertificates(Undertakings):
             "found": intent.found,
             "done": intent.done,
             "runs": intent.runs,
-            "overrides": [],
+            "overrides": kept_undecided(report, claims),
             "claims": claims,
             "not_certified": refused,
+            "ended": ended,
+            "topics_ended": ended_topics(self._topics, [intent.topic], intent.scope),
+            "partitions_added": [{"topic": topic, "partition": index} for topic, index in later],
             "written_since": [one.to_fields() for one in since[:MAX_LISTED]],
             "lost_tombstones": [],
             "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
-            "elsewhere_not_listed": sum(report.unlisted.values()),
+            "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),
             "segments": {
                 "before": intent.before,
                 "before_root": certificates.merkle_root(intent.before),
@@ -164,6 +246,10 @@ class RedactionCertificates(Undertakings):
             "next": None,
             "not_covered": list(NOT_COVERED),
         }
+
+
+def _is_undecided(report: ScanReport, refused: Mapping[str, Any]) -> bool:
+    return "below_offset" in refused and is_only_undecided(report, _partition(refused), refused["below_offset"])
 
 
 def _partition(claim: Mapping[str, Any]) -> TopicPartition:

@@ -4,6 +4,9 @@ Each has an intent on disk (`cleaner/evidence/intent.py`) until it is over; what
 it is due. One at a time in a broker, of either kind. Bounds: `MAX_WAITING` calls wait for their turn, and `MAX_UNFINISHED` are
 unfinished.
 
+What can never be certified goes on for ever, unless somebody cancels it (`cancel`): then its intent goes, and its last
+certificate says that nothing is certified, and why.
+
 No text of an error and no line of the log holds a key, a value or what was asked for.
 """
 
@@ -11,24 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from diamant import __version__
 from diamant.broker.topics import INTERNAL_TOPICS
+from diamant.broker.verbs.calling import on_loop
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany, VerbError
-from diamant.broker.verbs.progress import Progress
-from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence.record_search import Subject
-from diamant.cleaner.evidence.scan import LogEnd, ScanReport, scan_directory
+from diamant.broker.verbs.evidence_work import EvidenceWork
 from diamant.cleaner.evidence.signing_key import SigningKey, default_path
-from diamant.storage import names
-from diamant.storage.checkpoints import TopicPartition
-from diamant.storage.clock import SystemClock
+from diamant.cleaner.runner import wait_in_spite_of_cancelling
 from diamant.storage.errors import StorageError
-from diamant.storage.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -47,18 +44,20 @@ MAX_TEXT = 1_000
 """Letters of a reason or reference."""
 ID_BYTES = 16
 
+MAX_REMEMBERED = 1_000
+"""Ids of those that ended, or were cancelled, lately."""
+CANCELLED = "cancelled"
+"""In a certificate, `ended.what` of one that its user has cancelled."""
+
 T = TypeVar("T")
 
 
-class Stopped(Exception):
-    """Ends what a thread does for a caller that is gone."""
-
-
-class Undertakings:
+class Undertakings(EvidenceWork):
     """All of one kind in one broker; made with the first one, or at a start that finds one unfinished.
 
     A kind says what it is called (`noun`), which error an attempt that goes on later ends with (`failure`), which of its intents
-    are on disk (`_unfinished_ids`), when one is due (`_read_due_ms`), and how it goes on (`_resume`).
+    are on disk (`_unfinished_ids`), when one is due (`_read_due_ms`), how it goes on (`_resume`), and how it ends without having
+    been carried out (`_give_up`).
     """
 
     noun = "undertaking"
@@ -66,8 +65,8 @@ class Undertakings:
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, lock: asyncio.Lock | None = None) -> None:
         """`lock`: that of the other kind, so that there is one at a time."""
+        super().__init__(broker)
         self.lock = asyncio.Lock() if lock is None else lock
-        self._broker = broker
         self._loop = loop
         self._calls = 0
         self._signing_key: SigningKey | None = None
@@ -76,10 +75,15 @@ class Undertakings:
         self._under_way: set[str] = set()
         """Those that somebody is at."""
         self._resumed: set[asyncio.Task[None]] = set()
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running: dict[asyncio.Task[Any], str] = {}
+        """Attempts under way, and the id of what they are at."""
+        self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)
+        self._cancelled: deque[str] = deque(maxlen=MAX_REMEMBERED)
         self.done = 0
         self.failed = 0
         """Those that ended with, and those that ended without, a certificate; since the start."""
+        self.held = 0
+        """Attempts that ended without one, and go on by themselves; kinds that count them as failed have none here."""
         self._is_stopping = False
 
     def _unfinished_ids(self) -> list[str]:
@@ -90,6 +94,19 @@ class Undertakings:
 
     async def _resume(self, intent_id: str) -> object:
         raise NotImplementedError
+
+    async def _give_up(self, intent_id: str, ended: dict[str, Any]) -> Any:
+        """End one whose turn it is, without changing anything; FileNotFoundError if it has ended already.
+
+        `ended` is for the certificate: what ended it, the reason that was given, and when.
+        """
+        raise NotImplementedError
+
+    # -- any loop --------------------------------------------------------------------------------------------------------
+
+    async def cancel(self, intent_id: str, *, reason: str) -> Any:
+        """End one that is not over, and return what is said of it then; see `Broker.cancel`. None if there is none."""
+        return await on_loop(self._loop, lambda: self._cancel(intent_id, reason))
 
     # -- the loop thread -------------------------------------------------------------------------------------------------
 
@@ -142,7 +159,7 @@ class Undertakings:
     async def _go_on(self, due: str) -> None:
         self._due[due] = self._env.clock.now_ms() + RETRY_MS
         try:
-            await self._tracked(self._resume(due))
+            await self._tracked(due, self._resume(due))
         except (VerbError, StorageError, OSError, ValueError) as error:
             logger.warning(
                 "%s %s: not finished, tried again in %d s: %s", self.noun, due, RETRY_MS // 1000, reason_of(error)
@@ -163,19 +180,11 @@ class Undertakings:
 
     def unfinished(self) -> list[dict[str, Any]]:
         """Those that are not over."""
-        return [{"id": one, "due_ms": due_ms} for one, due_ms in sorted(self._due.items())]
+        return [{"id": one, "kind": self.noun, "due_ms": due_ms} for one, due_ms in sorted(self._due.items())]
 
     async def public_key(self) -> str:
         """The public key as PEM."""
         return (await self._key()).public_pem
-
-    @property
-    def _env(self) -> Any:
-        return self._broker.env
-
-    @property
-    def _directory(self) -> str:
-        return self._broker.config.data_dir
 
     async def _key(self) -> SigningKey:
         if self._signing_key is None:
@@ -195,13 +204,54 @@ class Undertakings:
         self._due[intent_id] = due_ms
         self._broker.scheduler.poke()
 
-    async def _tracked(self, coroutine: Any) -> Any:
+    def _finished(self, intent_id: str) -> None:
+        """Forget one whose intent is gone."""
+        self._due.pop(intent_id, None)
+        self._over.append(intent_id)
+
+    async def _tracked(self, intent_id: str, coroutine: Any) -> Any:
         task = self._loop.create_task(coroutine)
-        self._running.add(task)
+        self._running[task] = intent_id
         try:
             return await task
         finally:
-            self._running.discard(task)
+            del self._running[task]
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for what was begun, even if the caller is cancelled: what is on the disk and what is known of it stay the same,
+        and nobody else takes up its files.
+        """
+        task = self._loop.create_task(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await wait_in_spite_of_cancelling(task)
+            raise
+
+    async def _cancel(self, intent_id: str, reason: str) -> Any:
+        self._check_reason(reason, "")
+        if intent_id not in await asyncio.to_thread(self._unfinished_ids):
+            return None
+        await self._usable_key()
+        self._cancelled.append(intent_id)
+        for task, one in list(self._running.items()):
+            if one == intent_id:
+                task.cancel()
+        async with self._turn(intent_id):
+            ended = {"what": CANCELLED, "reason": reason, "at_ms": self._env.clock.now_ms()}
+            try:
+                found = await self._to_its_end(self._give_up(intent_id, ended))
+            except FileNotFoundError:
+                raise NotFound(f"{self.noun} {intent_id} has just ended: see its certificate") from None
+            except ValueError as error:
+                raise NotPossible(
+                    f"{self.noun} {intent_id} cannot be read, so nothing can be said of it ({error}): bring back the key file "
+                    "and its secret, or remove the intent from the data directory yourself"
+                ) from None
+            except (StorageError, OSError) as error:
+                raise self.failure(f"{self.noun} {intent_id} could not be cancelled: {reason_of(error)}") from None
+        logger.info("%s %s: cancelled, not certified", self.noun, intent_id)
+        return found
 
     # -- a call ----------------------------------------------------------------------------------------------------------
 
@@ -210,20 +260,35 @@ class Undertakings:
         limit_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                found: T = await self._tracked(work())
+                found: T = await self._tracked(intent_id, work())
                 return found
         except TimeoutError:
             self.failed += 1
             raise TimedOut(
-                f"{self.noun} {intent_id} was not certified within {limit_ms} ms; "
-                + ("it goes on in the broker" if intent_id in self._due else "nothing was changed")
+                f"{self.noun} {intent_id} was not certified within {limit_ms} ms; {self._what_follows(intent_id)}"
             ) from None
+        except asyncio.CancelledError:
+            if intent_id not in self._cancelled or self._is_cancelling():
+                raise
+            what = "has ended just now, see its certificate" if intent_id in self._over else "is not certified"
+            raise NotPossible(f"{self.noun} {intent_id} was cancelled meanwhile, it {what}") from None
         except (StorageError, OSError) as error:
             self.failed += 1
             raise self.failure(f"{self.noun} {intent_id} could not go on: {reason_of(error)}") from None
         except VerbError:
             self.failed += 1
             raise
+
+    def _what_follows(self, intent_id: str) -> str:
+        """Say what becomes of one that nobody waits for any more."""
+        if intent_id in self._due:
+            return "it goes on in the broker"
+        return "it has ended just now, see its certificate" if intent_id in self._over else "nothing was changed"
+
+    def _is_cancelling(self) -> bool:
+        """Tell whether it is the caller who is cancelled, and not only what it waits for."""
+        task = asyncio.current_task()
+        return self._is_stopping or (task is not None and task.cancelling() > 0)
 
     def _check_room(self) -> None:
         if self._calls >= MAX_WAITING or len(self._due) >= MAX_UNFINISHED:
@@ -243,132 +308,6 @@ class Undertakings:
         if name in INTERNAL_TOPICS:
             raise NotPossible(f"{name} is internal: its records belong to the broker")
         return topic
-
-    # -- the disk --------------------------------------------------------------------------------------------------------
-
-    def _ends(self) -> dict[TopicPartition, LogEnd]:
-        """Up to where each log is there now. In one turn of the loop."""
-        return {
-            partition: LogEnd(log.log_end_offset, log.active.base_offset, log.active.size)
-            for partition, log in self._broker.directory.logs.items()
-        }
-
-    def _partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
-        image = self._broker.topics.image.topics
-        return [(name, index) for name in topics if name in image for index in sorted(image[name].partitions)]
-
-    def _log(self, partition: TopicPartition) -> Log | None:
-        found: Log | None = self._broker.directory.logs.get(partition)
-        return found
-
-    def _remove_doomed(self, topics: Iterable[str], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Remove what waits to be deleted of some partitions, and whole partitions of these topics that wait; count files."""
-        env, removed = self._env, {}
-        wanted = set(topics)
-        for name in env.list_dir(self._directory):
-            if not name.endswith(names.DELETE_DIR_SUFFIX):
-                continue
-            try:
-                topic, _ = names.parse_partition_dir(name)
-            except ValueError:
-                continue
-            if topic in wanted:
-                env.remove_tree(f"{self._directory}/{name}")
-        for partition in partitions:
-            directory = f"{self._directory}/{names.partition_dir_name(*partition)}"
-            if not env.is_dir(directory):
-                continue
-            doomed = [name for name in env.list_dir(directory) if name.endswith(names.DELETED_SUFFIX)]
-            for name in doomed:
-                env.remove(f"{directory}/{name}", missing_ok=True)
-            removed[partition] = len(doomed)
-            env.sync_dir(directory)
-        return removed
-
-    def _digests(self, files: Sequence[str], ends: Mapping[TopicPartition, LogEnd]) -> list[dict[str, Any]]:
-        """Return file, size and SHA-256 of segments, as far as they are there."""
-        found = []
-        for name in files:
-            try:
-                size = _limit(name, ends)
-                count, digest = certificates.file_digest(self._env, f"{self._directory}/{name}", size)
-            except FileNotFoundError:
-                continue
-            found.append({"file": name, "size": count, "sha256": digest})
-        return found
-
-    async def _scan(self, subject: Subject, progress: Progress) -> ScanReport:
-        progress.begin("scanning everything", unit="bytes")
-        ends = self._ends()
-        return await self._in_thread(
-            lambda check: scan_directory(
-                self._env, self._directory, subject, ends, advance=progress.move_to, check=check
-            )
-        )
-
-    async def _in_thread(self, work: Callable[[Callable[[], object]], T]) -> T:
-        """Run `work` in a thread. It gets a function to call now and then, which raises when nobody waits for it any more."""
-        is_over = threading.Event()
-
-        def check() -> None:
-            if is_over.is_set():
-                raise Stopped("nobody waits for it any more")
-
-        try:
-            return await asyncio.to_thread(work, check)
-        except asyncio.CancelledError:
-            is_over.set()
-            raise
-
-    # -- what every certificate says -------------------------------------------------------------------------------------
-
-    def _origin(self, requested_ms: int, *, is_manual_clock: bool) -> dict[str, Any]:
-        """Who issues a certificate, and by which clock."""
-        is_manual = is_manual_clock or not isinstance(self._env.clock, SystemClock)
-        return {
-            "is_evidence": not is_manual,
-            "clock": {
-                "kind": "manual" if is_manual else "system",
-                "requested_ms": requested_ms,
-                "issued_ms": self._env.clock.now_ms(),
-                "note": "A manual clock was in use: this is not evidence." if is_manual else "",
-            },
-            "issuer": {
-                "software": f"Diamant {__version__}",
-                "cluster_id": self._broker.cluster_id,
-                "node_id": self._broker.config.node_id,
-            },
-        }
-
-    def _configuration(self, name: str) -> dict[str, Any]:
-        topic = self._broker.topics.by_name.get(name)
-        log = next(iter(topic.logs.values()), None) if topic is not None else None
-        if log is None:
-            return {}
-        config = log.config
-        return {
-            "cleanup.policy": ",".join(sorted(config.cleanup_policy)),
-            "delete.retention.ms": config.delete_retention_ms,
-            "min.compaction.lag.ms": config.min_compaction_lag_ms,
-            "max.compaction.lag.ms": config.max_compaction_lag_ms,
-            "segment.bytes": config.segment_bytes,
-            "segment.ms": config.segment_ms,
-            "file.delete.delay.ms": config.file_delete_delay_ms,
-            "diamant.cleaner.mode": self._broker.config.diamant_cleaner_mode,
-        }
-
-
-def _limit(name: str, ends: Mapping[TopicPartition, LogEnd]) -> int | None:
-    """Return how many bytes of a segment count: an active one takes appends."""
-    directory, _, file = name.rpartition("/")
-    try:
-        end = ends.get(names.parse_partition_dir(directory))
-    except ValueError:
-        return None
-    parsed = names.parse_segment_file(file)
-    if end is None or parsed is None or parsed.stage or parsed.offset != end.active_base_offset:
-        return None
-    return end.active_size
 
 
 def reason_of(error: Exception) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,13 +140,6 @@ def certificates_in(directory: Path, state: str) -> list[Path]:
 def pinned(certificate: dict[str, Any]) -> bytes:
     """The public key, as if it had been given before."""
     return bytes.fromhex(certificate["signature"]["public_key"])
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until a condition holds."""
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def check_claims(directory: Path, certificate: dict[str, Any], key: bytes) -> None:

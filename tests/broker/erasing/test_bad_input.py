@@ -31,11 +31,11 @@ from tests.broker.erasing.cases import (
     fill,
     move_to,
     pinned,
-    wait_until,
     write,
 )
 from tests.broker.http_asking import ask
 from tests.cleaner.evidence.naive_scanner import log_files, records_in, records_of_key
+from tests.waiting import wait_until
 
 
 def no_space(*_arguments: Any, **_options: Any) -> Any:

@@ -29,10 +29,10 @@ from tests.broker.erasing.cases import (
     env_at,
     erase,
     fill,
-    wait_until,
     write,
 )
 from tests.cleaner.evidence.naive_scanner import files_with, log_files, records_in, records_of_key
+from tests.waiting import wait_until
 
 # -- the two states ------------------------------------------------------------------------------------------------------
 

@@ -23,10 +23,10 @@ from tests.broker.erasing.cases import (
     data_of,
     erase,
     move_to,
-    wait_until,
     write,
 )
 from tests.cleaner.evidence.naive_scanner import records_of_key
+from tests.waiting import wait_until
 
 
 def some_pairs(rng: random.Random, keys: list[bytes], what: bytes) -> list[tuple[bytes, bytes | None]]:

@@ -40,10 +40,10 @@ from tests.broker.erasing.cases import (
     fill,
     move_to,
     pinned,
-    wait_until,
     write,
 )
 from tests.cleaner.evidence.naive_scanner import files_with, records_of_key
+from tests.waiting import wait_until
 
 
 class CopyingEnv(RealEnv):

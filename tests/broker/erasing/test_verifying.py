@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,10 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.verbs.errors import BadArgument
 from diamant.cleaner.evidence import certificate as certificates
+from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.cleaner.evidence.verification import verify_certificate
+from diamant.protocol.records import Record, build_batch
+from diamant.storage.env import RealEnv
 from tests.broker.erasing.cases import KEY, PERSON, create, data_of, erase, pinned, write
 
 
@@ -58,3 +63,56 @@ async def test_a_changed_certificate_is_refused(broker: Broker) -> None:
             certificates.parse(text[:cut])
     with pytest.raises(BadArgument):
         await broker.erasures.verify({"type": "something"})
+
+
+async def test_what_is_not_there_is_not_confirmed(broker: Broker, tmp_path: Path) -> None:
+    """Of an empty directory, and of one without the partition, nothing can be told, with the secret or without a scan."""
+    await create(broker)
+    await create(broker, "others")
+    write(broker, (KEY, PERSON))
+    write(broker, (KEY, PERSON), topic="others")
+    certificate = (await erase(broker, topics=("users", "others"))).certificate
+    secret = SigningKey.load(str(tmp_path / "keys" / "certificate.key")).secret
+    (tmp_path / "empty").mkdir()
+    for options in ({"key": KEY, "secret": secret}, {"secret": secret}, {}):
+        found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(tmp_path / "empty"), **options)  # type: ignore[arg-type]
+        assert (found.is_valid, {one["verdict"] for one in found.claims}) == (False, {"cannot be told"})
+        assert any("2 partitions that the certificate makes claims about are not there" in one for one in found.notes)
+    await broker.topics.delete(["others"])
+    broker.erasures._remove_doomed(["others"], [])
+    found = await broker.erasures.verify(certificate, public_key=pinned(certificate))
+    verdicts = {one["topic"]: (one["verdict"], one["state_now"]) for one in found.claims}
+    assert verdicts == {"users": ("holds", "values-gone"), "others": ("cannot be told", "not-there")}
+    assert not found.is_valid
+
+
+async def test_without_the_secret_no_claim_is_confirmed(broker: Broker) -> None:
+    """Any other key would be found nowhere just as well; and one that is there says nothing about the certificate."""
+    await create(broker)
+    write(broker, (KEY, PERSON), (b"customer-7", PERSON))
+    certificate = (await erase(broker)).certificate
+    for key, below in ((KEY, 0), (b"customer-8", 0), (b"customer-7", 1)):
+        found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(data_of(broker)), key=key)
+        assert (found.is_valid, {one["verdict"] for one in found.claims}) == (False, {"cannot be told"})
+        assert any(f"it is in {below} of 1 partitions" in one for one in found.notes)
+
+
+async def test_the_key_in_a_file_of_nobody_leaves_the_claim_open(broker: Broker) -> None:
+    """That the key is gone is not confirmed while its bytes lie about, or while something there cannot be read."""
+    key = b"customer-number-42"
+    await create(broker)
+    write(broker, (key, PERSON))
+    certificate = (await erase(broker, key, is_now=True)).certificate
+    assert certificate["state"] == "key-gone"
+    arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": key}
+    assert (await broker.erasures.verify(certificate, **arguments)).is_valid
+    (data_of(broker) / "notes.txt").write_bytes(b"remember " + key)
+    found = await broker.erasures.verify(certificate, **arguments)
+    assert (found.is_valid, found.claims[0]["verdict"]) == (False, "cannot be told")
+    assert "The key is in 1 files that belong to no partition" in " ".join(found.notes)
+    (data_of(broker) / "notes.txt").unlink()
+    (data_of(broker) / "copies" / "users").mkdir(parents=True)
+    copy = build_batch([Record(0, 1000, key, PERSON)], codec=4)
+    (data_of(broker) / "copies" / "users" / "00000000000000000000.log").write_bytes(copy)
+    assert (await broker.erasures.verify(certificate, **arguments)).claims[0]["verdict"] == "cannot be told"
+    assert (await erase(broker, key)).state == "not-certified"

@@ -1,0 +1,50 @@
+"""`diamant cancel`: end an erasure or a redaction that is not over, or list those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.asking import EXIT_USAGE, Asked, asking, fail
+from diamant.broker.commands.reading import time_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@click.argument("undertaking", metavar="[ID]", required=False)
+@click.option("--reason", help="Why; it stands in the certificate.")
+@asking
+def cancel(undertaking: str | None, reason: str | None, asked: Asked) -> None:
+    """End the erasure or redaction ID without finishing it; without an ID list those that are not over.
+
+    What was done stays done. The last certificate says that nothing is certified, and why. Exit codes: 0 done, 1 failed, 2 usage.
+    """
+    if undertaking is None:
+        answer = asked.admin.call("GET", "/v1/certificates")
+        unfinished = {"unfinished": answer["unfinished"]}
+        asked.show(unfinished, lambda console: _print_unfinished(console, answer["unfinished"]))
+        return
+    if reason is None:
+        fail("--reason is missing: it stands in the certificate", EXIT_USAGE)
+    found = asked.admin.cancel(undertaking, reason=reason, timeout_s=asked.timeout_s)
+    asked.show(found, lambda console: _print(console, found))
+
+
+def _print(console: Console, found: Mapping[str, Any]) -> None:
+    console.print(f"[bold]cancelled: {found['state']}[/bold], certificate {found['certificate_path']}", soft_wrap=True)
+
+
+def _print_unfinished(console: Console, unfinished: Sequence[Mapping[str, Any]]) -> None:
+    from rich.table import Table
+
+    if not unfinished:
+        console.print("Every erasure and redaction is over.")
+        return
+    table = Table("id", "kind", "goes on", box=None)
+    for one in unfinished:
+        table.add_row(one["id"], one["kind"], time_text(one["due_ms"]))
+    console.print(table)

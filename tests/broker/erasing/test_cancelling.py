@@ -1,0 +1,186 @@
+"""Calls that are given up: what is said of them is true, and a user can end what would never end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.verbs import erasing, erasure_certificates
+from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut
+from diamant.cleaner.evidence.certificate_files import conclude
+from diamant.cleaner.evidence.intent import write_intent
+from diamant.cleaner.evidence.page import certificate_page
+from tests.broker.erasing.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    RETRY_MS,
+    START_MS,
+    Producer,
+    certificates_in,
+    config,
+    create,
+    data_of,
+    env_at,
+    erase,
+    move_to,
+    pinned,
+    write,
+)
+from tests.cleaner.evidence.naive_scanner import files_with, records_of_key
+from tests.waiting import wait_until
+
+
+class Held:
+    """A function that a thread is in until the test lets it go on."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.begun.set()
+        assert self.go_on.wait(20)
+        return self._real(*arguments)
+
+
+# -- timeouts ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For so it does: whoever reads the answer, and the next start, find the same."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    held = Held(write_intent)
+    monkeypatch.setattr(erasing, "write_intent", held)
+    call = asyncio.ensure_future(erase(broker, timeout_ms=10))
+    await wait_until(held.begun.is_set)
+    await wait_until(lambda: any(task.cancelling() for task in broker.erasures._running))
+    held.go_on.set()
+    with pytest.raises(TimedOut, match="it goes on in the broker"):
+        await call
+    assert len(list(data_of(broker).glob("*.intent"))) == 1
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(lambda: certificates_in(data_of(broker), "values-gone") != [])
+    assert files_with(data_of(broker), PERSON) == []
+
+
+async def test_a_timeout_while_the_intent_goes_says_that_it_has_ended(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate is there, and nothing is tried again."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    held = Held(conclude)
+    monkeypatch.setattr(erasure_certificates, "conclude", held)
+    call = asyncio.ensure_future(erase(broker, is_now=True, timeout_ms=5_000))
+    await wait_until(held.begun.is_set)
+    for task in list(broker.erasures._running):
+        task.cancel()
+    await asyncio.sleep(0)
+    held.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert broker.erasures.unfinished() == []
+    assert len(certificates_in(data_of(broker), "key-gone")) == 1
+    erasure_id = certificates_in(data_of(broker), "key-gone")[0].name.split("-")[2].split(".")[0]
+    assert broker.erasures._what_follows(erasure_id) == "it has ended just now, see its certificate"
+
+
+# -- cancelled by its user ---------------------------------------------------------------------------------------------------
+
+
+async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broker) -> None:
+    """Its last certificate says so and claims nothing; the intent is gone, and so is what it would have done."""
+    await create(broker, partitions=2)
+    for partition in (0, 1):
+        write(broker, (KEY, PERSON), partition=partition)
+    segment = next(iter(data_of(broker).glob("users-1/*.log")))
+    damaged = bytearray(segment.read_bytes())
+    damaged[80] ^= 1
+    segment.write_bytes(damaged)
+    erasure = await erase(broker)
+    assert (erasure.state, len(broker.erasures.unfinished())) == ("not-certified", 1)
+    with pytest.raises(BadArgument, match="reason is missing"):
+        await broker.cancel(erasure.id, reason=" ")
+    ended = await broker.cancel(erasure.id, reason="the disk is replaced")
+    certificate = ended.certificate
+    assert (ended.id, ended.state, ended.next_due_ms) == (erasure.id, "not-certified", None)
+    assert certificate["ended"] == {"what": "cancelled", "reason": "the disk is replaced", "at_ms": START_MS}
+    assert certificate["claims"] == []
+    assert {one["state"] for one in certificate["not_certified"]} == {"cancelled"}
+    assert broker.erasures.unfinished() == []
+    assert list(data_of(broker).glob("*.intent")) == []
+    assert await broker.erasures.certificate(erasure.id) == certificate
+    verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    assert (verified.signature, verified.is_valid) == ("trusted", False)
+    page = certificate_page(certificate)
+    assert "It was cancelled by whoever had asked for it" in page
+    assert "Nothing was read for this certificate" in page
+    move_to(broker, START_MS + DAY_MS)
+    assert not broker.erasures.is_at_work
+    with pytest.raises(NotFound):
+        await broker.cancel(erasure.id, reason="again")
+
+
+async def test_one_that_waits_for_its_horizon_is_cancelled(broker: Broker) -> None:
+    """The tombstone stays as any other one; what was certified before stands beside the last word."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    erasure = await erase(broker)
+    await broker.cancel(erasure.id, reason="asked in vain")
+    assert len(certificates_in(data_of(broker), "values-gone")) == 1
+    assert (await broker.erasures.certificate(erasure.id))["ended"]["what"] == "cancelled"
+    assert [one.value for one in records_of_key(data_of(broker), "users", KEY)] == [None]
+    assert KEY not in b"".join(path.read_bytes() for path in data_of(broker).glob("diamant-*"))
+
+
+async def test_one_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
+    """The call ends with an error that says so, and others have their turn."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    Producer(broker, "users", 0, 5).write((KEY, PERSON))
+    call = asyncio.ensure_future(erase(broker))
+    await wait_until(lambda: broker.erasures.unfinished() != [])
+    (one,) = broker.erasures.unfinished()
+    assert one["kind"] == "erasure"
+    ended = await broker.cancel(one["id"], reason="that producer never ends")
+    assert ended.certificate["ended"]["what"] == "cancelled"
+    with pytest.raises(NotPossible, match="was cancelled meanwhile, it is not certified"):
+        await call
+    assert not broker.erasures.lock.locked()
+    assert broker.erasures.failed == 1
+
+
+async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path) -> None:
+    """After a restart, while its attempt is under way; a later start finds nothing to go on with."""
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await create(broker)
+        write(broker, (KEY, PERSON))
+        Producer(broker, "users", 0, 5).write((KEY, PERSON))
+        with pytest.raises(TimedOut):
+            await erase(broker, timeout_ms=300)
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        (one,) = broker.erasures.unfinished()
+        await broker.cancel(one["id"], reason="enough")
+        assert broker.erasures.unfinished() == []
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        assert not broker.has_erasures
+
+
+async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(tmp_path: Path) -> None:
+    """Nobody knows what it was about; the error says what to do. One that is not there is not found."""
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        with pytest.raises(NotPossible, match="erasure abc cannot be read"):
+            await broker.cancel("abc", reason="r")
+        with pytest.raises(NotFound):
+            await broker.cancel("../abc", reason="r")

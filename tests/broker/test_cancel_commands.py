@@ -1,0 +1,104 @@
+"""Cancelling erasures and redactions over HTTP, with the client and on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.admin import Admin, AdminError
+from diamant.broker import metrics
+from diamant.broker.broker import Broker
+from diamant.broker.commands.cancel import cancel
+from diamant.broker.config import BrokerConfig
+from diamant.protocol.records import Record, build_batch
+
+WHERE = 'key == "customer-42"'
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker with HTTP, in a thread of its own, and a topic of which half is in an open transaction."""
+    properties = {
+        "diamant.certificate.key.file": str(tmp_path / "certificate.key"),
+        "diamant.http.listen": "127.0.0.1:0",
+    }
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=properties)
+    with Broker(config) as running:
+        running.call(prepare(running))
+        yield running
+
+
+async def prepare(broker: Broker) -> None:
+    await broker.topics.create([broker.topics.check_new("orders", 1, 1, None, {})])
+    log = broker.topics.log("orders", 0)
+    batches: tuple[tuple[bytes, dict[str, Any]], ...] = (
+        (b"another", {}),
+        (b"customer-42", {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}),
+    )
+    for key, fields in batches:
+        log.append_as_leader(memoryview(build_batch([Record(0, 1000, key, b"a value")], **fields)))
+
+
+def run(broker: Broker, *arguments: str) -> Result:
+    return CliRunner().invoke(cancel, [*arguments, "--bootstrap-server", broker.bootstrap_servers])
+
+
+def held(broker: Broker) -> str:
+    """The id of a redaction that waits for a transaction."""
+    found = Admin(broker.bootstrap_servers).redact("orders", WHERE, reason="GDPR Art. 17")
+    assert found["state"] == "not-certified"
+    return str(found["id"])
+
+
+def test_the_client_cancels(broker: Broker) -> None:
+    """It gets the last certificate, which is the one that is kept; what is over cannot be cancelled again."""
+    admin = Admin(broker.bootstrap_servers)
+    undertaking = held(broker)
+    unfinished = admin.call("GET", "/v1/certificates")["unfinished"]
+    assert [(one["id"], one["kind"]) for one in unfinished] == [(undertaking, "redaction")]
+    found = admin.cancel(undertaking, reason="asked in vain")
+    assert (found["state"], found["next_due_ms"]) == ("not-certified", None)
+    assert found["certificate"]["ended"]["reason"] == "asked in vain"
+    assert admin.call("GET", f"/v1/certificates/{undertaking}") == found["certificate"]
+    assert admin.call("GET", "/v1/certificates")["unfinished"] == []
+    for undertaking_id, reason, code in ((undertaking, "r", "not-found"), ("", "r", "not-found")):
+        with pytest.raises(AdminError) as error:
+            admin.cancel(undertaking_id, reason=reason)
+        assert error.value.code == code
+
+
+def test_the_command_lists_and_cancels(broker: Broker) -> None:
+    """Without an id it says what is not over; with one it needs a reason."""
+    assert "Every erasure and redaction is over" in run(broker).output
+    undertaking = held(broker)
+    listed = run(broker)
+    assert (listed.exit_code, undertaking in listed.output, "redaction" in listed.output) == (0, True, True)
+    assert json.loads(run(broker, "--json").output)["unfinished"][0]["id"] == undertaking
+    refused = run(broker, undertaking)
+    assert (refused.exit_code, "--reason" in refused.output) == (2, True)
+    done = run(broker, undertaking, "--reason", "asked in vain")
+    assert (done.exit_code, "cancelled: not-certified" in done.output) == (0, True), done.output
+    again = run(broker, undertaking, "--reason", "r")
+    assert (again.exit_code, "no such erasure or redaction" in again.output) == (2, True)
+
+
+def test_redactions_are_counted_by_how_they_ended(broker: Broker) -> None:
+    """Done with a certificate, failed, or held: an attempt without one that goes on by itself."""
+
+    def counts() -> dict[str, float]:
+        async def take() -> Any:
+            return await metrics.take(broker)
+
+        samples = metrics.samples(broker.call(take()))
+        return {labels[0]: value for name, labels, value in samples if name == "diamant_redactions_total"}
+
+    assert counts() == {"done": 0, "failed": 0, "held": 0}
+    admin = Admin(broker.bootstrap_servers)
+    admin.cancel(held(broker), reason="asked in vain")
+    admin.redact("orders", 'key == "nobody"', reason="r")
+    assert counts() == {"done": 1, "failed": 1, "held": 1}
