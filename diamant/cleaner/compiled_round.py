@@ -69,7 +69,7 @@ _PAYLOAD = slice(fields.PAYLOAD_START, fields.PAYLOAD_END + 1)
 _LEGACY = 2
 """Step of the map's rows: the batch is of magic 0 or 1. Beside `map_kernels.SKIP` and `MAP`."""
 _NEVER = 2**63 - 1
-"""Greater than any offset: as a key's last offset it means that an earlier record is superseded."""
+"""Greater than any offset: as a key's last offset it means that an earlier record is superseded, as a limit none."""
 _ALWAYS = -(2**63)
 
 
@@ -552,7 +552,7 @@ class CompiledRound(_Round):
             first_offset = int(rows[fields.BASE_OFFSET, first])
             latest = self.latest.window(first_offset, int(rows[fields.LAST_OFFSET, first:end].max()))
             at = int(np.searchsorted(latest, first_offset))
-        rules = self._current_rules(segment)
+        rules = self._current_rules()
         rewrite_kernels.decide(rows, first, end, rules, self._producers, latest, at, self._counts)
         for start, stop in self._unpacked(file, chunk, first, end, rewrite_kernels.JUDGE):
             self._judge_rows(file, chunk, start, stop, latest, rules)
@@ -565,14 +565,16 @@ class CompiledRound(_Round):
             self._write_rows(chunk, start, stop, writer)
         self._count()
 
-    def _current_rules(self, segment: SegmentPlan) -> NDArray[np.int64]:
+    def _current_rules(self) -> NDArray[np.int64]:
         plan, rules = self.plan, self._rules
         rules[rewrite_kernels.IS_KAFKA] = plan.is_kafka
         rules[rewrite_kernels.MAP_END_OFFSET] = self.map_end_offset
         rules[rewrite_kernels.LOG_START_OFFSET] = _ALWAYS if plan.is_kafka else plan.log_start_offset
         rules[rewrite_kernels.ROUND_END_OFFSET] = plan.first_uncleanable_offset
-        # Before every horizon, where none may be over.
-        rules[rewrite_kernels.NOW_MS] = _ALWAYS if plan.is_frozen(segment.base_offset) else plan.now_ms
+        rules[rewrite_kernels.NOW_MS] = plan.now_ms
+        rules[rewrite_kernels.FROZEN_ABOVE] = (
+            _NEVER if plan.horizons_frozen_above is None else plan.horizons_frozen_above
+        )
         rules[rewrite_kernels.NEW_HORIZON_MS] = plan.now_ms + plan.delete_retention_ms
         rules[rewrite_kernels.IS_PROBING] = self.latest is None
         return rules

@@ -98,7 +98,9 @@ ROUND_END_OFFSET = 3
 NOW_MS = 4
 NEW_HORIZON_MS = 5
 IS_PROBING = 6
-RULES = 7
+FROZEN_ABOVE = 7
+"""Tombstones of batches that begin above do not expire (`CleanPlan.is_frozen`); 2**63 - 1 where all may."""
+RULES = 8
 
 # Counts, int64[COUNTS]: first the records removed by fate, then their bytes.
 REMOVED = 0
@@ -238,7 +240,7 @@ def judge(
         attributes = rows[ATTRIBUTES, row]
         has_horizon = attributes & DELETE_HORIZON != 0
         is_log_append_time = attributes & LOG_APPEND_TIME != 0
-        is_expired = has_horizon and rules[NOW_MS] >= base_timestamp
+        is_expired = has_horizon and rules[NOW_MS] >= base_timestamp and base_offset <= rules[FROZEN_ABOVE]
         removed[:] = 0
         kept = 0
         first_timestamp = np.int64(-1)

@@ -154,6 +154,7 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
         map_max_entries=data.draw(st.sampled_from([1, 2, 3, 1000]), "map entries"),
         map_memory_bytes=data.draw(st.sampled_from([1, 1 << 20]), "map memory"),
         io_buffer_bytes=data.draw(st.sampled_from([100, 4096]), "buffer"),
+        horizons_frozen_above=data.draw(st.sampled_from([None, None, 0, end // 2]), "frozen above"),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("diamant.cleaner.chunk_reader.READ_BYTES", data.draw(st.sampled_from([150, 1000, 1 << 16])))
@@ -177,6 +178,17 @@ def ordinary(batches: int = 40, **fields: Any) -> SegmentHistory:
         if number % 10 == 9:
             history.roll()
     return history
+
+
+def test_tombstones_are_frozen_batch_by_batch() -> None:
+    """A limit in the middle of a segment lets the tombstones of batches up to it expire, and keeps those above."""
+    history = SegmentHistory()
+    for key in (b"a", b"b", b"c"):
+        history.batch([(key, None)], delete_horizon_ms=1)
+    history.roll()
+    env, plan = history.stored(mode=PROMPT)
+    removed = check(env, replace(plan, horizons_frozen_above=1))["stats"]["removed"]
+    assert sum(removed.values()) == 2
 
 
 @pytest.mark.parametrize("mode", MODES)
