@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
@@ -30,14 +30,15 @@ from diamant.protocol.batch import (
 from diamant.protocol.control import parse_control_type
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.records import iter_records
-from diamant.storage import names
+from diamant.storage import names, time_search
 from diamant.storage.checkpoints import LeaderEpochs
 from diamant.storage.clock import bounds_now_ms
 from diamant.storage.env import Env
 from diamant.storage.leader_batch import BatchCheck, CheckedBatch, Validation
 from diamant.storage.log_config import LogConfig
 from diamant.storage.producer_state import DuplicateBatch, ProducerStateManager
-from diamant.storage.segment import FileSlice, RecordSearch, Segment, TimestampOffset
+from diamant.storage.segment import FileSlice, Segment
+from diamant.storage.time_search import TimestampOffset
 from diamant.storage.txn_index import AbortedTxn
 
 READ_COMMITTED = 1
@@ -600,24 +601,13 @@ class Log:
 
     # -- offsets by time and epoch -------------------------------------------------------------------------------
 
-    def search_timestamp(self, timestamp: int) -> Iterator[RecordSearch]:
-        """Where the first record at or after `timestamp` ms may be (UnifiedLog.fetchOffsetByTimestamp)."""
-        for segment in self.segments:
-            if segment.size and segment.largest_timestamp >= timestamp:
-                return segment.search_timestamp(timestamp, self.log_start_offset)
-        return iter(())
-
-    def search_max_timestamp(self) -> Iterator[RecordSearch]:
-        """Where the first record with the log's largest timestamp is (ListOffsets -3)."""
-        return max(self.segments, key=lambda segment: segment.max_timestamp).search_max_timestamp()
-
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """First record at or after `timestamp` ms that is not below the log start; decodes batches at once."""
-        return next(filter(None, (search.run() for search in self.search_timestamp(timestamp))), None)
+        """First record at or after `timestamp` ms that is not below the log start; may block, so not for the loop thread."""
+        return next(filter(None, (step.run() for step in time_search.at_or_after(self, timestamp))), None)
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """First record with the log's largest timestamp; decodes batches at once."""
-        return next(filter(None, (search.run() for search in self.search_max_timestamp())), None)
+        """First record with the log's largest timestamp; may block, so not for the loop thread."""
+        return next(filter(None, (step.run() for step in time_search.with_largest_timestamp(self))), None)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
         """Largest known epoch <= `leader_epoch` and where it ends (KIP-101)."""

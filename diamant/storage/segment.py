@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from diamant.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, iter_headers, parse_header
 from diamant.protocol.errors import CorruptBatch
-from diamant.protocol.records import iter_records
 from diamant.storage import names
 from diamant.storage.env import Env, File
 from diamant.storage.errors import CorruptLog
@@ -29,9 +28,6 @@ MAX_SEGMENT_BYTES = 2**31 - 1
 # What a header scan reads at a time: an index interval and a bit more, so that one read usually serves a lookup.
 SCAN_WINDOW_BYTES = 8 * 1024
 MAGIC_END = 17
-# A search in more than this is for a thread.
-LIGHT_RECORDS = 1000
-LIGHT_COMPRESSED_BYTES = 32 * 1024
 
 
 class FileSlice(NamedTuple):
@@ -44,36 +40,6 @@ class FileSlice(NamedTuple):
     def read(self) -> bytes:
         """The bytes of the range; blocks if they are not in the page cache."""
         return self.file.pread(self.size, self.position)
-
-
-class TimestampOffset(NamedTuple):
-    """A record found by time: its timestamp in ms and its offset."""
-
-    timestamp: int
-    offset: int
-
-
-class RecordSearch(NamedTuple):
-    """A batch that may hold the first record with timestamp >= `target` ms and offset >= `min_offset`."""
-
-    batch: FileSlice
-    header: BatchHeader
-    target: int
-    min_offset: int
-
-    @property
-    def is_light(self) -> bool:
-        """True if `run` takes a few milliseconds at most."""
-        return self.header.record_count <= LIGHT_RECORDS and (
-            self.header.codec == 0 or self.batch.size <= LIGHT_COMPRESSED_BYTES
-        )
-
-    def run(self) -> TimestampOffset | None:
-        """Decode the batch, in any thread; None if its header promised what no record keeps."""
-        for record in iter_records(self.batch.read()):
-            if record.timestamp >= self.target and record.offset >= self.min_offset:
-                return TimestampOffset(record.timestamp, record.offset)
-        return None
 
 
 def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -310,23 +276,6 @@ class Segment:
         for _, header in scan_headers(self.file, position, self.size):
             next_offset = header.next_offset
         return next_offset
-
-    def search_timestamp(self, target: int, min_offset: int) -> Iterator[RecordSearch]:
-        """Batches that may hold the first record with timestamp >= `target` ms and offset >= `min_offset`, in order
-        (LogSegment.findOffsetByTimestamp).
-        """
-        _, indexed_offset = self.time_index.lookup(target)
-        _, position = self.offset_index.lookup(max(indexed_offset, min_offset))
-        for at, header in scan_headers(self.file, position, self.size):
-            if header.max_timestamp >= target and header.last_offset >= min_offset:
-                yield RecordSearch(FileSlice(self.file, at, header.size), header, target, min_offset)
-
-    def search_max_timestamp(self) -> Iterator[RecordSearch]:
-        """The batch that holds the first record with the segment's maximum timestamp, if there is one."""
-        found = self.locate(self.offset_of_max_timestamp) if self.max_timestamp >= 0 else None
-        if found is not None:
-            at, header = found
-            yield RecordSearch(FileSlice(self.file, at, header.size), header, self.max_timestamp, 0)
 
     def on_inactive(self) -> None:
         """Called when the segment stops being the active one: the final time-index entry, indexes to the page cache."""

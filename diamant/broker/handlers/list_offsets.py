@@ -5,7 +5,7 @@ timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload; with
 nothing. Others find the first record at or after that time, exactly: the batch it is in is decompressed. Versions: 2
 isolation level, 4 leader epochs, 7 timestamp -3 (KIP-734), 8 -4 (KIP-405), 9 -5 (KIP-1005), 10 a timeout for tiered
 storage, 11 -6.
-Deviations: none known.
+Deviations: where the segment in which Kafka looks has no such record, the others are looked at, too (`time_search.py`).
 
 Source: KafkaApis.handleListOffsetRequest, Partition.fetchOffsetForTimestamp, UnifiedLog.fetchOffsetByTimestamp.
 """
@@ -28,7 +28,7 @@ from diamant.protocol.list_offsets import (
 )
 from diamant.protocol.schemas import decode_request
 from diamant.storage.log import READ_COMMITTED, Log
-from diamant.storage.segment import RecordSearch, TimestampOffset
+from diamant.storage.time_search import Step, TimestampOffset, at_or_after, with_largest_timestamp
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -75,16 +75,15 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
                 end = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
                 result = _without_records(log, index, timestamp, end)
                 if result is None:
-                    searches = (
-                        log.search_max_timestamp() if timestamp == MAX_TIMESTAMP else log.search_timestamp(timestamp)
-                    )
+                    is_largest = timestamp == MAX_TIMESTAMP
+                    steps = with_largest_timestamp(log) if is_largest else at_or_after(log, timestamp)
                     found = None
-                    for search in searches:
-                        if not search.is_light:
-                            rest = itertools.chain((search,), searches)
+                    for step in steps:
+                        if not step.is_light:
+                            rest = itertools.chain((step,), steps)
                             large.append(LargeSearch(results, len(results), log, index, end, rest))
                             break
-                        if (found := search.run()) is not None:
+                        if (found := step.run()) is not None:
                             break
                     result = _found(log, index, found, end)
                 results.append(result)
@@ -102,16 +101,16 @@ class LargeSearch(NamedTuple):
     log: Log
     partition: int
     end: int
-    searches: Iterator[RecordSearch]
+    steps: Iterator[Step]
 
 
 async def _answer_later(version: int, topics: list[ListOffsetsTopicResult], large: list[LargeSearch]) -> bytes:
     loop = asyncio.get_running_loop()
-    for results, position, log, index, end, searches in large:
+    for results, position, log, index, end, steps in large:
         try:
             found = None
-            for search in searches:
-                if (found := await loop.run_in_executor(None, search.run)) is not None:
+            for step in steps:
+                if (found := await loop.run_in_executor(None, step.run)) is not None:
                     break
             results[position] = _found(log, index, found, end)
         except REQUEST_ERRORS as error:
