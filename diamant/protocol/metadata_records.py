@@ -58,12 +58,10 @@ from diamant.protocol.metadata_types import (
 
 FRAME_VERSION = 1
 
-DEFAULT_METADATA_VERSION = 25
-"""metadata.version of the directories we format: 4.0-IV3, which every Kafka 4 opens."""
 MIN_METADATA_VERSION = 7
 """3.3-IV3, the floor of Kafka 4."""
 MAX_METADATA_VERSION = 30
-"""4.3-IV0, what Kafka 4.3 formats with."""
+"""4.3-IV0, what Kafka 4.3 formats with, and so do we."""
 
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
@@ -434,7 +432,7 @@ def record_version(record: MetadataRecord, metadata_version: int) -> int:
 
 
 def encode_record(
-    record: MetadataRecord, *, metadata_version: int = DEFAULT_METADATA_VERSION, version: int | None = None
+    record: MetadataRecord, *, metadata_version: int = MAX_METADATA_VERSION, version: int | None = None
 ) -> bytes:
     """Return the value of `record`, frame included, in the version that `metadata_version` asks for, or in `version`.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from diamant.protocol.metadata_records import (
-    DEFAULT_METADATA_VERSION,
     MAX_METADATA_VERSION,
     MIN_METADATA_VERSION,
     FeatureRange,
@@ -37,11 +36,16 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
 not served, but a log that allows them is read and carried on."""
 
 BOOTSTRAP_FEATURES: Mapping[str, int] = {
-    METADATA_VERSION: DEFAULT_METADATA_VERSION,
+    METADATA_VERSION: MAX_METADATA_VERSION,
+    ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
     "group.version": 1,
+    "share.version": 1,
+    "streams.version": 1,
     TRANSACTION_VERSION: 2,
 }
-"""What a new directory is formatted with: every Kafka 4 opens it."""
+"""What a new directory is formatted with: what `kafka-storage format` of Kafka 4.3 writes. A Kafka before 4.3 does not open it.
+Share and streams groups are for the Kafka that does; here they are not served.
+"""
 
 _ALWAYS_REGISTERED = (METADATA_VERSION, "group.version", TRANSACTION_VERSION, "kraft.version")
 

@@ -48,7 +48,7 @@ async def test_api_versions_lists_what_is_served(wire: WireClient, version: int)
     assert found[0] == (0, 13)
     if version >= 3:
         assert [(feature.name, feature.max_version_level) for feature in response.finalized_features] == [
-            ("metadata.version", 25),
+            ("metadata.version", 30),
             ("group.version", 1),
             ("transaction.version", 2),
         ]
@@ -341,6 +341,7 @@ async def test_alter_configs_replaces_the_set(wire: WireClient) -> None:
 async def test_eligible_leader_replicas_keep_the_minimum_for_the_cluster(wire: WireClient, broker: Broker) -> None:
     """In a directory with that feature min.insync.replicas is not set for one broker nor removed for all; else it is."""
     name = "min.insync.replicas"
+    broker.metadata.append([FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=0)])
     assert (await alter(wire, BROKER, "", (name, SET, "1"))).error_code == ErrorCode.NONE
     assert (await alter(wire, BROKER, "1", (name, SET, "1"))).error_code == ErrorCode.NONE
     assert (await alter(wire, BROKER, "1", (name, DELETE, None))).error_code == ErrorCode.NONE
@@ -363,8 +364,11 @@ async def test_broker_configurations_change_topics_that_do_not_set_them(wire: Wi
     assert (await alter(wire, BROKER, "1", ("log.retention.ms", SET, "2222"))).error_code == ErrorCode.NONE
     assert broker.topics.log("t", 0).config.retention_ms == 2222
     assert broker.topics.log("own", 0).config.retention_ms == 7
-    (entry,) = (await describe(wire, BROKER, "", None)).configs
-    assert (entry.name, entry.value, entry.config_source) == ("log.retention.ms", "1111", 3)
+    entries = [
+        (entry.name, entry.value, entry.config_source) for entry in (await describe(wire, BROKER, "", None)).configs
+    ]
+    # The minimum is there from the beginning, as in Kafka's directories with eligible leader replicas.
+    assert sorted(entries) == [("log.retention.ms", "1111", 3), ("min.insync.replicas", "1", 3)]
     assert (await alter(wire, BROKER, "1", ("node.id", SET, "5"))).error_code == ErrorCode.INVALID_REQUEST
 
 

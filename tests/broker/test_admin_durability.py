@@ -17,6 +17,8 @@ from diamant.broker.config import BrokerConfig
 from diamant.broker.topics import INTERNAL_TOPICS
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.metadata_records import QuotaEntity
+from diamant.storage.env import RealEnv
+from diamant.storage.metadata_format import format_directory
 from tests.broker.admin_cases import (
     ALTER_QUOTAS,
     ALTER_SCRAM,
@@ -179,16 +181,24 @@ async def test_an_entity_named_twice_is_left_alone(broker: Broker, wire: WireCli
     assert broker.metadata.image.quotas == {}
 
 
-async def test_finalized_features_are_told_with_a_higher_epoch(wire: WireClient) -> None:
-    """Java clients take new features over only if their epoch has grown."""
+async def test_finalized_features_are_told_with_a_higher_epoch(tmp_path: Path) -> None:
+    """A directory that Kafka 4.0 has made can be raised to our level. Java clients take new features over only if their epoch has
+    grown.
+    """
+    format_directory(RealEnv(), str(tmp_path), features={"metadata.version": 25, "group.version": 1})
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await raise_metadata_version(wire)
 
+
+async def raise_metadata_version(wire: WireClient) -> None:
     async def features() -> tuple[int, dict[str, int]]:
         answer = await wire.call(API_VERSIONS, 4, {"client_software_name": "t", "client_software_version": "1"})
         levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
         return answer.finalized_features_epoch, levels
 
     before_epoch, before = await features()
-    assert before["metadata.version"] < 30
+    assert before["metadata.version"] == 25
     assert (await update_feature(wire, "metadata.version", 30, UPGRADE)).error_code == ErrorCode.NONE
     after_epoch, after = await features()
     assert after["metadata.version"] == 30

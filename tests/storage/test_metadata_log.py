@@ -47,6 +47,7 @@ from diamant.storage.metadata_replay import load_metadata
 from diamant.storage.metadata_snapshot import Snapshot, SnapshotId, decode_snapshot, encode_snapshot, list_snapshots
 from diamant.storage.quorum_state import QuorumState, read_quorum_state, write_quorum_state
 from diamant.storage.uuid_text import METADATA_TOPIC_ID, random_id, uuid_from_text
+from tests.storage.test_metadata_snapshot import without_times
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata-kafka-4.3.1"
 DATA = "/data"
@@ -140,6 +141,15 @@ def leader_change(base_offset: int = 0, epoch: int = 1, voters: tuple[int, ...] 
 
 
 FEATURE_25 = FeatureLevelRecord(name="metadata.version", feature_level=25)
+KAFKAS_FEATURES = {
+    "metadata.version": 30,
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "share.version": 1,
+    "streams.version": 1,
+    "transaction.version": 2,
+}
+"""What `kafka-storage format` of 4.3.1 finalizes."""
 
 
 def make_static_log(env: MemoryEnv, *batches: bytes) -> None:
@@ -157,13 +167,11 @@ def test_a_new_directory_is_formatted(memory: MemoryEnv) -> None:
     log = open_log(memory)
     assert (log.epoch, log.cluster_id, log.node_id) == (1, read_meta_properties(memory, DATA).cluster_id, 1)  # type: ignore[union-attr]
     assert memory.list_dir(DATA) == ["__cluster_metadata-0", "bootstrap.checkpoint", "meta.properties"]
-    assert log.image.features == {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
+    assert log.image.features == KAFKAS_FEATURES
     broker = log.image.brokers[1]
     assert (broker.broker_epoch, broker.fenced, broker.end_points) == (log.broker_epoch, False, (ENDPOINT,))
     assert broker.log_dirs == (log.directory_id,)
-    assert {found.name for found in broker.features} == {
-        "metadata.version", "group.version", "transaction.version", "kraft.version",
-    }  # fmt: skip
+    assert {found.name for found in broker.features} == {*KAFKAS_FEATURES, "kraft.version"}
     assert read_quorum_state(memory, METADATA) == QuorumState(1, 1)
     assert read_partition_metadata(memory, METADATA) == METADATA_TOPIC_ID
     voters = decode_snapshot("0-0", memory.read_bytes(f"{METADATA}/00000000000000000000-0000000000.checkpoint")).voters
@@ -172,15 +180,37 @@ def test_a_new_directory_is_formatted(memory: MemoryEnv) -> None:
     log.close()
 
 
+def test_bootstrap_checkpoint_is_kafkas(memory: MemoryEnv) -> None:
+    """A new directory begins with the features of one that `kafka-storage format` of 4.3.1 has made: but for the times of its
+    batches the file is the same, byte by byte.
+    """
+    format_directory(memory, DATA)
+    kafkas = (GOLDEN / "bootstrap.checkpoint").read_bytes()
+    assert without_times(memory.read_bytes(f"{DATA}/bootstrap.checkpoint")) == without_times(kafkas)
+
+
+def test_a_new_log_begins_with_the_features_in_one_transaction(memory: MemoryEnv) -> None:
+    """After the quorum's records come the features and, as ELR is on, the cluster's minimum of in-sync replicas: as Kafka's."""
+    open_log(memory).close()
+    ours = memory.read_bytes(FIRST_SEGMENT)
+    kafkas = (GOLDEN / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
+    ours_records, kafkas_records = (
+        [data[position + 61 : position + header.size] for position, header in iter_headers(data)][1]
+        for data in (ours, kafkas)
+    )
+    assert ours_records == kafkas_records
+    assert b"min.insync.replicas" in ours_records
+
+
 def test_the_first_batches_are_kafkas(memory: MemoryEnv) -> None:
     """First the quorum (leader, kraft.version, voters), then the features, the registration and the unfencing."""
     open_log(memory).close()
     headers = [header for _, header in iter_headers(memory.read_bytes(FIRST_SEGMENT))]
     assert [(header.base_offset, header.record_count, header.is_control) for header in headers] == [
-        (0, 3, True), (3, 5, False), (8, 1, False), (9, 1, False), (10, 1, False),
+        (0, 3, True), (3, 9, False), (12, 1, False), (13, 1, False), (14, 1, False),
     ]  # fmt: skip
     loaded = load_metadata(memory, METADATA)
-    assert loaded.image.brokers[1].broker_epoch == 8
+    assert loaded.image.brokers[1].broker_epoch == 12
     assert loaded.image.brokers[1].fenced
     assert loaded.epochs == [(1, 0)]
 
@@ -207,7 +237,7 @@ def test_every_start_is_a_new_epoch(memory: MemoryEnv) -> None:
     again = open_log(memory)
     assert (again.epoch, again.directory_id) == (2, log.directory_id)
     assert again.image.topics == image.topics
-    assert again.image.configs == {(2, "foo"): {"cleanup.policy": "compact"}}
+    assert again.image.configs[2, "foo"] == {"cleanup.policy": "compact"}
     assert again.broker_epoch > log.broker_epoch
     again.close()
     assert [epoch for epoch, _ in load_metadata(memory, METADATA).epochs] == [1, 2]
@@ -290,7 +320,7 @@ def test_too_much_for_one_batch_is_refused(memory: MemoryEnv) -> None:
     assert caught.value.code == ErrorCode.POLICY_VIOLATION
     with pytest.raises(KafkaError, match="at most 8388608"):
         log.append([config("foo", "x", "v" * (9 * 1024 * 1024))])
-    assert log.image.configs == {}
+    assert (2, "foo") not in log.image.configs
     with pytest.raises(ValueError, match="at least one record"):
         log.append([])
     log.close()
@@ -515,7 +545,7 @@ def test_an_aborted_first_start_is_made_good(memory: MemoryEnv) -> None:
     """A node that stopped while it wrote its first features writes them again."""
     make_static_log(memory, leader_change(), batch([BeginTransactionRecord(name="Bootstrap records"), FEATURE_25], 1))
     log = open_log(memory)
-    assert log.image.metadata_version == 25
+    assert log.image.features == KAFKAS_FEATURES
     log.close()
 
 
