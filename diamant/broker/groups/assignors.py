@@ -17,6 +17,7 @@ Source: RangeAssignor, UniformHomogeneousAssignmentBuilder, UniformHeterogeneous
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -205,6 +206,10 @@ class _UniformHeterogeneous:
         self._sizes = [0] * len(self._member_ids)
         self._subscribers = _subscribers(members, self._member_ids, is_homogeneous=False)
         self._owners = {topic_id: [NOBODY] * partition_counts[topic_id] for topic_id in self._subscribers}
+        self._queues: dict[int, _LoadQueue] = {}  # by the identity of a list of subscribers, as in the next one
+        self._balanced_at: dict[int, int] = {}
+        """After how many moves the loads of some subscribers were found to differ by one at most."""
+        self._move_count = 0
 
     def build(self) -> dict[str, _Owned]:
         if not self._subscribers:
@@ -213,17 +218,30 @@ class _UniformHeterogeneous:
         for topic_id in self._ordered(
             [topic_id for topic_id, owners in self._owners.items() if NOBODY in owners],
         ):
-            ladder = _Ladder(self._subscribers[topic_id], self._sizes)
-            for partition, owner in enumerate(self._owners[topic_id]):
-                if owner == NOBODY:
-                    self._give(topic_id, partition, ladder.next_least_loaded())
+            waiting = [partition for partition, owner in enumerate(self._owners[topic_id]) if owner == NOBODY]
+            takers = self._queue_of(topic_id).least_loaded(len(waiting))
+            for partition, index in zip(waiting, takers, strict=True):
+                self._give(topic_id, partition, index)
         self._balance(self._ordered([topic_id for topic_id, some in self._subscribers.items() if len(some) > 1]))
         return dict(zip(self._member_ids, self._owned, strict=True))
 
+    def _queue_of(self, topic_id: UUID) -> _LoadQueue:
+        """The subscribers of a topic by load; topics with the same subscribers share a queue."""
+        subscribers = self._subscribers[topic_id]
+        queue = self._queues.get(id(subscribers))
+        if queue is None:
+            queue = self._queues[id(subscribers)] = _LoadQueue(subscribers, self._sizes)
+        return queue
+
     def _keep_what_is_subscribed(self) -> None:
+        sets: dict[int, set[UUID]] = {}  # by the identity of a list: many members share one
         for index, member_id in enumerate(self._member_ids):
             spec = self._members[member_id]
-            subscribed = set(spec.topic_ids)
+            if not spec.assignment:
+                continue
+            subscribed = sets.get(id(spec.topic_ids))
+            if subscribed is None:
+                subscribed = sets[id(spec.topic_ids)] = set(spec.topic_ids)
             for topic_id, partitions in spec.assignment.items():
                 if topic_id not in subscribed:
                     continue
@@ -263,8 +281,12 @@ class _UniformHeterogeneous:
 
     def _balance_topic(self, topic_id: UUID) -> int:
         """Move partitions of a topic from its most to its least loaded subscribers; how many were moved."""
-        ladder = _Ladder(self._subscribers[topic_id], self._sizes)
+        subscribers = self._subscribers[topic_id]
+        if self._balanced_at.get(id(subscribers)) == self._move_count:
+            return 0
+        ladder = _Ladder(subscribers, self._sizes)
         if ladder.imbalance <= 1:
+            self._balanced_at[id(subscribers)] = self._move_count
             return 0
         left: dict[int, list[int]] = {}  # what each may still give, the next one last
         for partition, owner in enumerate(self._owners[topic_id]):
@@ -283,7 +305,41 @@ class _UniformHeterogeneous:
                 break
             self._give(topic_id, partition, taker)
             moved += 1
+        self._move_count += moved
         return moved
+
+
+class _LoadQueue:
+    """Subscribers by load, who are given partitions of one topic after the other.
+
+    As if they were sorted for each topic by load: those at the lowest level are given one partition each, then the level rises
+    and takes in those who were there already. Loads may grow by others' gifts in between, but never shrink.
+    """
+
+    def __init__(self, subscribers: Sequence[int], sizes: list[int]) -> None:
+        self._sizes = sizes
+        self._heap = [(sizes[index], index) for index in subscribers]
+        heapify(self._heap)
+
+    def least_loaded(self, count: int) -> list[int]:
+        """Who is to get `count` partitions of a topic, in order."""
+        heap, sizes = self._heap, self._sizes
+        given: list[tuple[int, int, int]] = []  # load now, load before this topic, subscriber
+        takers = []
+        for _ in range(count):
+            while heap and heap[0][0] != sizes[heap[0][1]]:
+                index = heap[0][1]
+                heapreplace(heap, (sizes[index], index))
+            if heap and (not given or (heap[0][0], heap[0][0], heap[0][1]) < given[0]):
+                load, index = heappop(heap)
+                heappush(given, (load + 1, load, index))
+            else:
+                load, before, index = given[0]
+                heapreplace(given, (load + 1, before, index))
+            takers.append(index)
+        for load, _, index in given:
+            heappush(heap, (load, index))
+        return takers
 
 
 class _Ladder:
@@ -296,7 +352,8 @@ class _Ladder:
 
     def __init__(self, subscribers: Sequence[int], sizes: list[int]) -> None:
         self._sizes = sizes
-        self._sorted = sorted(subscribers, key=lambda index: (sizes[index], index))
+        # Subscribers are in ascending order, and sorting is stable: of the same load the first comes first.
+        self._sorted = sorted(subscribers, key=sizes.__getitem__)
         least, most = sizes[self._sorted[0]], sizes[self._sorted[-1]]
         self.imbalance = most - least
         self._low_end = 0

@@ -7,6 +7,9 @@
       +-------------------+   +-----------------------------------+----------------------------+
          nobody is left          join with news, a member leaves or fails, a sync is missing
 
+When a phase ends the leader is answered last. It is the one to end the next phase, and in a cooperative rebalance also the one
+to end this generation, by joining again within a millisecond: the head start is for the others' requests to be there by then.
+
 Pure: no event loop, no sockets, no clock. Every event is a method that returns the effects in the order in which they are to be
 carried out (`classic_events`). A `Write` is the last effect of its list: whoever carries it out appends the record and calls
 `written` with the outcome, before any other event; what the record says counts from then on. Times are passed in: `now_ms` is
@@ -591,7 +594,7 @@ class ClassicGroup:
         self._remember_subscriptions()
         self._transition(GroupState.COMPLETING_REBALANCE, turn)
         joined_members = self._joined_members()
-        for member in self.members.values():
+        for member in self._roster.leader_last():
             members = joined_members if member.member_id == self.leader_id else ()
             self._answer_member_join(member, self._joined(member.member_id, members), turn)
             turn.effects.append(SetTimer(TimerKind.SESSION, member.member_id, member.session_timeout_ms))
@@ -644,7 +647,7 @@ class ClassicGroup:
                 self._drop_assignments(error, turn)
                 self._rebalance_or_complete(limits, turn)
                 return
-            for member in self.members.values():
+            for member in self._roster.leader_last():
                 member.assignment = assignments[member.member_id]
                 if member.sync_waiter is not None:
                     self._answer_member_sync(member, self._assigned(member), turn)

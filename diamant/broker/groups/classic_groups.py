@@ -117,10 +117,10 @@ class ClassicGroups:
             if classic is None:
                 classic = ClassicGroup(group_id, self._now_ms())
                 self._coordinator.become(group, classic=classic)
-            self._run(classic, classic.join(request, waiter, self._limits(), self._now_ms()))
+            answered = self._run(classic, classic.join(request, waiter, self._limits(), self._now_ms()))
         except REQUEST_ERRORS as error:
             return encode(JoinAnswer(_answer_code(error), request.member_id))
-        return _result(waiter.future)
+        return _result(waiter.future, answered)
 
     def sync(
         self, group_id: str, request: SyncRequest, encode: Callable[[SyncAnswer], bytes]
@@ -134,10 +134,10 @@ class ClassicGroups:
                 return encode(self._coordinator.consumer.classic_sync(group, request))
             if group is None or group.classic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no classic group {group_id}")
-            self._run(group.classic, group.classic.sync(request, waiter, self._limits(), self._now_ms()))
+            answered = self._run(group.classic, group.classic.sync(request, waiter, self._limits(), self._now_ms()))
         except REQUEST_ERRORS as error:
             return encode(SyncAnswer(_answer_code(error)))
-        return _result(waiter.future)
+        return _result(waiter.future, answered)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
         """Heartbeat: the code to answer. Costs the same in every group."""
@@ -246,8 +246,9 @@ class ClassicGroups:
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
-    def _run(self, classic: ClassicGroup, effects: Iterable[Effect]) -> None:
-        """Carry out what an event has led to."""
+    def _run(self, classic: ClassicGroup, effects: Iterable[Effect]) -> int:
+        """Carry out what an event has led to; how many requests were answered."""
+        answered = 0
         for effect in effects:
             if isinstance(effect, SetTimer):
                 key = (classic.group_id, effect.kind, effect.member_id)
@@ -256,12 +257,15 @@ class ClassicGroups:
                 self.timers.cancel((classic.group_id, effect.kind, effect.member_id))
             elif isinstance(effect, AnswerSync):
                 self._answer_sync(classic.group_id, effect)
+                answered += 1
             elif isinstance(effect, AnswerJoin):
                 assert isinstance(effect.waiter, Waiter)
                 effect.waiter.answer(effect.answer)
+                answered += 1
             else:
                 error = self._write(classic.group_id, effect.value)
-                self._run(classic, classic.written(error, self._now_ms()))
+                answered += self._run(classic, classic.written(error, self._now_ms()))
+        return answered
 
     def _answer_sync(self, group_id: str, effect: AnswerSync) -> None:
         """An assignment is given to nobody before it is as durable as `flush.messages` demands: a follower's request waits for
@@ -306,8 +310,9 @@ class ClassicGroups:
         return self._broker.env.clock.now_ms()
 
 
-def _result(future: asyncio.Future[bytes]) -> bytes | asyncio.Future[bytes]:
-    return future.result() if future.done() else future
+def _result(future: asyncio.Future[bytes], answered: int) -> bytes | asyncio.Future[bytes]:
+    """The answer to a request. If others were answered with it, it takes its turn among them: as a future, as theirs are."""
+    return future.result() if future.done() and answered == 1 else future
 
 
 def _answer_code(error: BaseException) -> ErrorCode:

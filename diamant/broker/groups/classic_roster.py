@@ -69,6 +69,11 @@ class ClassicRoster:
             for member in self.members.values()
         )
 
+    def leader_last(self) -> list[ClassicMember]:
+        """The members, the leader after all others."""
+        members = [member for member in self.members.values() if member.member_id != self.leader_id]
+        return [*members, *(member for member in self.members.values() if member.member_id == self.leader_id)]
+
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def add(self, member: ClassicMember, protocol_type: str, waiter: object | None = None) -> None:

@@ -13,13 +13,11 @@ Source: GroupMetadataManager of Kafka 4.3 (consumerGroupHeartbeat, consumerGroup
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
-from uuid import UUID
 
-from diamant.broker.coordinators.internal_topic import string_hash
-from diamant.broker.groups.assignors import NOTHING, Assignment, MemberSpec, assign
+from diamant.broker.groups.assignors import NOTHING, Assignment
 from diamant.broker.groups.consumer_group import (
     ConsumerGroup,
     GroupRecord,
@@ -38,9 +36,9 @@ from diamant.broker.groups.consumer_member import (
     MemberState,
     with_epoch,
 )
-from diamant.broker.groups.java_order import copied_capacity, in_java_order
 from diamant.broker.groups.metadata_hash import metadata_hash
 from diamant.broker.groups.reconciliation import Owned, next_step
+from diamant.broker.groups.target_assignment import TargetTask, subscribed_names, target_task
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.group_records import (
     ClassicMemberMetadata,
@@ -90,7 +88,7 @@ class Moment(NamedTuple):
     """When and in which circumstances a decision is made.
 
     `has_metadata_changed`: the topics may be others than when the group last looked. `may_assign`: the last target
-    assignment is old enough for another one.
+    assignment is old enough for another one, and none is being computed.
     """
 
     now_ms: int
@@ -135,6 +133,8 @@ class GroupChange:
         self.records: list[GroupRecord] = []
         self.timers: list[SetTimer | CancelTimer] = []
         self.has_computed_target = False
+        self.heavy_task: TargetTask | None = None
+        """A target assignment to be computed in a thread, and given to `take_targets` of a later change."""
         self.has_checked_metadata = False
         """Whether the group now knows the topics as they are."""
         self.group_epoch = group.group_epoch
@@ -333,7 +333,9 @@ class GroupChange:
     def _update_target(
         self, before: ConsumerGroupMember, after: ConsumerGroupMember, is_homogeneous: bool
     ) -> tuple[int, Assignment]:
-        """The assignment epoch, and what the member is to have at it; computed anew if it is behind the group epoch."""
+        """The assignment epoch, and what the member is to have at it; computed anew if it is behind the group epoch, here or,
+        if that takes long, by whoever takes `heavy_task`.
+        """
         group = self.group
         if group.assignment_epoch >= self.group_epoch or not self._moment.may_assign:
             return group.assignment_epoch, group.target_of(after)
@@ -344,48 +346,38 @@ class GroupChange:
             if member_id != group.static_members.get(after.instance_id or "") or member_id == after.member_id
         }
         members[after.member_id] = after
-        targets = assign(
-            assignor,
-            self._specs(members),
-            {topic_id: len(topic.partitions) for topic_id, topic in self._image.topics_by_id.items()},
-            is_homogeneous,
-        )
+        task = target_task(group, members, self._image, self.group_epoch, assignor, is_homogeneous)
+        if not task.is_light:
+            self.heavy_task = task
+            return group.assignment_epoch, group.target_of(after)
+        targets = task.run()
         for member_id, target in targets.items():
-            if group.target.get(member_id) != target:
-                self.records.append(target_record(group.group_id, member_id, target))
-        self.records.append(
-            (
-                ConsumerGroupTargetAssignmentMetadataKey(group.group_id),
-                ConsumerGroupTargetAssignmentMetadataValue(self.group_epoch, max(self._moment.now_ms, 0)),
-            )
-        )
-        self.has_computed_target = True
+            self._write_target(member_id, target)
+        self.finish_targets(task)
         return self.group_epoch, targets[after.member_id]
 
-    def _specs(self, members: Mapping[str, ConsumerGroupMember]) -> dict[str, MemberSpec]:
-        """What the assignor is to know. Members with the same subscription share a list: ordering one takes a while."""
-        ordered: dict[tuple[frozenset[str], str | None], tuple[list[UUID], int]] = {}
-        specs = {}
-        for member_id, member in members.items():
-            subscription = member.subscribed_topic_names, member.subscribed_topic_regex
-            found = ordered.get(subscription)
-            if found is None:
-                found = ordered[subscription] = self._ordered_topics(self._subscribed_names(member))
-            group = self.group
-            target = group.target_of(member) if member.instance_id else group.target.get(member_id, NOTHING)
-            specs[member_id] = MemberSpec(found[0], target, member.instance_id, found[1])
-        return specs
+    def take_targets(self, targets: Mapping[str, Assignment], task: TargetTask) -> None:
+        """Take in some of what a heavy task has come to, `finish_targets` after the last. Members that have left since are passed
+        over; a static one that was replaced hands over to its successor.
 
-    def _ordered_topics(self, names: Collection[str]) -> tuple[list[UUID], int]:
-        """The ids of those topics that exist, in the order of Kafka's set of names; how many names there are."""
-        topics = self._image.topics
-        in_order = in_java_order(sorted(names), string_hash, copied_capacity(len(names)))
-        return [topics[name].topic_id for name in in_order if name in topics], len(names)
+        As long as that is under way the assignment epoch is behind the group epoch; after a crash it is all done again.
+        """
+        group = self.group
+        for member_id, target in targets.items():
+            instance_id = task.members[member_id].instance_id
+            owner = member_id if instance_id is None else group.static_members.get(instance_id, member_id)
+            if owner in group.members:
+                self._write_target(owner, target)
 
-    def _subscribed_names(self, member: ConsumerGroupMember) -> frozenset[str]:
-        """The topics of a member; an expression that is not resolved yet matches nothing."""
-        found = self.group.resolved.get(member.subscribed_topic_regex or "")
-        return member.subscribed_topic_names if found is None else member.subscribed_topic_names | found.topics
+    def finish_targets(self, task: TargetTask) -> None:
+        """The target assignment is that of the task's group epoch."""
+        value = ConsumerGroupTargetAssignmentMetadataValue(task.group_epoch, max(self._moment.now_ms, 0))
+        self.records.append((ConsumerGroupTargetAssignmentMetadataKey(self.group.group_id), value))
+        self.has_computed_target = True
+
+    def _write_target(self, member_id: str, target: Assignment) -> None:
+        if self.group.target.get(member_id) != target:
+            self.records.append(target_record(self.group.group_id, member_id, target))
 
     def reconcile(
         self,
@@ -403,7 +395,9 @@ class GroupChange:
             member,
             epoch,
             target,
-            subscribed_topic_ids={topics[name].topic_id for name in self._subscribed_names(member) if name in topics},
+            subscribed_topic_ids={
+                topics[name].topic_id for name in subscribed_names(self.group, member) if name in topics
+            },
             has_subscription_changed=has_subscription_changed,
             owned=owned,
             current_epoch_of=self.group.current_epoch_of,

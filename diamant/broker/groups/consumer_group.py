@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from diamant.broker.groups.assignors import NOTHING, Assignment
 from diamant.broker.groups.consumer_member import (
@@ -106,6 +107,7 @@ class ConsumerGroup:
         self.has_partition_metadata = False
         """Whether there is a record that only Kafka before 4.1 wanted; it is erased with the next change."""
         self.is_dead = False
+        self._name_sets: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()  # by their hashes
         self._holders: dict[UUID, dict[int, int]] = {}  # member epoch of whoever holds a partition
 
     # -- what others ask -----------------------------------------------------------------------------------------------
@@ -320,7 +322,16 @@ class ConsumerGroup:
         if value is None:
             self._replace(before, None)
             return
-        self._replace(before, (before or ConsumerGroupMember(member_id=key.member_id)).with_metadata(value))
+        after = (before or ConsumerGroupMember(member_id=key.member_id)).with_metadata(value)
+        self._replace(before, after.changed(subscribed_topic_names=self._shared(after.subscribed_topic_names)))
+
+    def _shared(self, names: frozenset[str]) -> frozenset[str]:
+        """The same set for all members that name the same topics: to compare two of 10,000 names takes a while."""
+        found = self._name_sets.get(hash(names))
+        if found == names:
+            return found
+        self._name_sets[hash(names)] = names
+        return names
 
     def _current_assignment(self, key: ConsumerGroupCurrentMemberAssignmentKey, value: Any) -> None:
         before = self.members.get(key.member_id)

@@ -7,11 +7,15 @@ Classic members of a consumer group (`conversion.py`) are served by the methods 
 groups' service takes and gives. They share the group's state; a JoinGroup is their heartbeat with news, a SyncGroup only fetches
 what the join has settled. Nothing of theirs waits.
 
+The target assignment of a large group is computed in a thread (`target_assignment.py`); nobody waits for it, its members get
+theirs a heartbeat later.
+
 Changes of topics are noticed with the next heartbeat in the group: `Topics.generation` says that there was one.
 
 Deviation: regular expressions are resolved again PATTERN_INTERVAL_S after the last time at the earliest, Kafka waits 10 s.
 
-Bound: the groups' members, up to four timers each; one resolution of regular expressions at a time for each group.
+Bound: the groups' members, up to four timers each; for each group one resolution of regular expressions and one target
+assignment at a time.
 
 Source: GroupMetadataManager, GroupCoordinatorService of Kafka 4.3.
 """
@@ -65,6 +69,7 @@ from diamant.broker.groups.consumer_member import (
 )
 from diamant.broker.groups.group import Group
 from diamant.broker.groups.metadata_hash import metadata_hash
+from diamant.broker.groups.target_assignment import TargetTask
 from diamant.broker.groups.timers import Timers
 from diamant.broker.groups.topic_patterns import check_pattern, matching_topics
 from diamant.protocol.consumer_protocol import parse_subscription, protocol_version
@@ -95,15 +100,29 @@ RETRY_MS = 1_000
 class _Live:
     """What is known of a group beside its records: only what makes it quicker or lazier."""
 
-    __slots__ = ("assigned_at_s", "resolved_at_s", "resolved_generation", "resolving", "topics_generation")
+    __slots__ = (
+        "assigned_at_s",
+        "assigning",
+        "resolved_at_s",
+        "resolved_generation",
+        "resolving",
+        "topics_generation",
+    )
 
     def __init__(self) -> None:
         self.topics_generation = -1
         """`Topics.generation` when the group last looked at its topics."""
         self.assigned_at_s = -math.inf
+        self.assigning: asyncio.Task[None] | None = None
         self.resolved_at_s = -math.inf
         self.resolved_generation = -1
         self.resolving: asyncio.Task[None] | None = None
+
+    def cancel(self) -> None:
+        """Stop what is under way for the group; what a thread is at goes on, for nobody."""
+        for task in (self.assigning, self.resolving):
+            if task is not None:
+                task.cancel()
 
 
 class ConsumerGroups:
@@ -474,22 +493,21 @@ class ConsumerGroups:
             self._start_session(consumer.group_id, member)
 
     def release(self, consumer: ConsumerGroup) -> None:
-        """A group does not have these members any more (`GroupCoordinator.become`): timers stop, and so does the resolution of
-        regular expressions, which would make it the group again.
+        """A group does not have these members any more (`GroupCoordinator.become`): timers stop, and so does what is computed in
+        threads, which would make it the group again.
         """
         for member_id in consumer.members:
             for kind in TimerKind:
                 self.timers.cancel((consumer.group_id, kind, member_id))
         live = self._live.pop(consumer, None)
-        if live is not None and live.resolving is not None:
-            live.resolving.cancel()
+        if live is not None:
+            live.cancel()
 
     def stop(self) -> None:
         """Stop timers and resolutions: the broker stops, or all groups are gone. It may be used again."""
         self.timers.close()
         for live in self._live.values():
-            if live.resolving is not None:
-                live.resolving.cancel()
+            live.cancel()
         self._live.clear()
 
     # -- decisions -----------------------------------------------------------------------------------------------------
@@ -516,7 +534,8 @@ class ConsumerGroups:
         moment = Moment(
             now_ms=self._broker.env.clock.now_ms(),
             has_metadata_changed=self._has_metadata_changed(group, live),
-            may_assign=live is None or (self._loop.time() - live.assigned_at_s) * 1000 >= interval_ms,
+            may_assign=live is None
+            or (live.assigning is None and (self._loop.time() - live.assigned_at_s) * 1000 >= interval_ms),
         )
         return GroupChange(
             group, self._image, GroupSettings(self._default_assignor, config.group_consumer_max_size), moment
@@ -546,6 +565,8 @@ class ConsumerGroups:
             live.assigned_at_s = self._loop.time()
         if change.has_checked_metadata:
             live.topics_generation = self._broker.topics.generation
+        if change.heavy_task is not None:
+            live.assigning = self._loop.create_task(self._assign(group, live, change.heavy_task))
         for timer in change.timers:
             self._set_timer(group_id, timer)
 
@@ -653,6 +674,26 @@ class ConsumerGroups:
         """A group's own configuration, within what the broker allows now (`GroupConfig.evaluate`), or the broker's."""
         text = self._image.configs.get((GROUP_RESOURCE, group_id), {}).get(name)
         return default if text is None else max(lowest, min(int(text), highest))
+
+    # -- target assignments that take long -----------------------------------------------------------------------------
+
+    async def _assign(self, group: ConsumerGroup, live: _Live, task: TargetTask) -> None:
+        """Compute a target assignment in a thread. Members get theirs with their next heartbeats; if the group has changed
+        meanwhile, the next heartbeat has it computed again.
+        """
+        try:
+            for part in await asyncio.to_thread(task.run_in_parts):
+                change = self._change(group)
+                change.take_targets(part, task)
+                self._commit(change)
+                await asyncio.sleep(0)
+            change = self._change(group)
+            change.finish_targets(task)
+            self._commit(change)
+        except REQUEST_ERRORS as error:
+            logger.warning("group %s: the target assignment could not be written: %s", group.group_id, error)
+        finally:
+            live.assigning = None
 
     # -- regular expressions -------------------------------------------------------------------------------------------
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from diamant.broker.groups.assignors import Assignment
 from diamant.broker.groups.consumer_changes import GroupChange, GroupSettings, MemberRequest, Moment
 from diamant.broker.groups.consumer_group import ConsumerGroup, GroupRecord
 from diamant.broker.groups.consumer_member import ConsumerGroupMember
+from diamant.broker.groups.target_assignment import TargetTask
 from diamant.broker.groups.topic_patterns import check_pattern
 from diamant.protocol.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from diamant.storage.metadata_image import MetadataImage
@@ -88,6 +90,9 @@ class MemoryGroup:
         self.records: list[GroupRecord] = []
         self.topics = topics
         self.last_change: GroupChange | None = None
+        self.task: TargetTask | None = None
+        """The heavy task that is under way: what a thread has computed is taken in by `assign_some`."""
+        self._parts: list[dict[str, Assignment]] = []
         self._settings = settings
 
     def change(self, *, may_assign: bool = True) -> GroupChange:
@@ -95,7 +100,7 @@ class MemoryGroup:
             self.group,
             self.topics.image,
             self._settings,
-            Moment(1_000, has_metadata_changed=True, may_assign=may_assign),
+            Moment(1_000, has_metadata_changed=True, may_assign=may_assign and self.task is None),
         )
 
     def heartbeat(self, sent: MemberRequest, *, may_assign: bool = True) -> ConsumerGroupMember:
@@ -115,6 +120,21 @@ class MemoryGroup:
         self.records += change.records
         for key, value in change.records:
             self.group.apply(key, value)
+        if change.heavy_task is not None:
+            self.task = change.heavy_task
+            self._parts = self.task.run_in_parts()
+
+    def assign_some(self) -> None:
+        """Take in a part of what a heavy task has come to; after the last one the task is over."""
+        if self.task is None:
+            return
+        change = self.change()
+        if self._parts:
+            change.take_targets(self._parts.pop(0), self.task)
+        else:
+            change.finish_targets(self.task)
+            self.task = None
+        self.commit(change)
 
 
 def replayed(records: Sequence[GroupRecord], *, is_compacted: bool) -> ConsumerGroup:

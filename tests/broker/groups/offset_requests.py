@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -24,13 +24,6 @@ class Member(NamedTuple):
     group_id: str
     member_id: str
     generation: int
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until a condition holds."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 async def wait_until_loaded(broker: Broker) -> None:

@@ -16,6 +16,7 @@ from diamant.broker.groups.classic_group import ClassicGroup, GroupState
 from diamant.protocol.consumer_protocol import Subscription, encode_subscription
 from tests.broker.groups.classic_broker import group_broker
 from tests.broker.wire import WireClient
+from tests.waiting import wait_until
 
 __all__ = ["group_broker"]
 
@@ -78,12 +79,6 @@ def partitions_of(consumer: Any) -> set[int]:
     return {partition.partition for partition in consumer.assignment()}
 
 
-async def wait_until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def wait_for_texts(consumer: Any, count: int) -> list[str]:
     texts = []
     async with asyncio.timeout(TIMEOUT_S):
@@ -121,6 +116,7 @@ async def test_aiokafka_shares_and_takes_over(diamant_broker: Broker, diamant_to
     assert state[0] is GroupState.EMPTY
 
 
+@pytest.mark.slow
 async def test_aiokafka_members_vanish(group_broker: Broker, diamant_topic: str) -> None:
     """A member that is not heard of again once its join is parked is out after its session, and the other has everything."""
     broker = group_broker
@@ -250,6 +246,7 @@ def test_confluent_kafka_shares_and_takes_over(diamant_broker: Broker, diamant_t
     assert state[0] is GroupState.EMPTY
 
 
+@pytest.mark.slow
 def test_confluent_kafka_static_members_restart(diamant_broker: Broker, diamant_topic: str) -> None:
     """Static members that go and come back within their session get what they had, without a rebalance."""
     broker = diamant_broker

@@ -76,6 +76,18 @@ def test_nobody_new_nothing_to_wait_for() -> None:
     assert machine.group.state is GroupState.COMPLETING_REBALANCE
 
 
+def test_the_leader_is_answered_last() -> None:
+    """When the join phase ends, and when the leader has synced: the others' next requests get a head start."""
+    machine = Machine()
+    leader, *others = machine.form(3)
+    machine.answers.clear()
+    tickets = [start_rebalance(machine, leader), *map(machine.join, others)]
+    assert list(machine.answers) == [*tickets[1:], tickets[0]]
+    machine.answers.clear()
+    tickets = [machine.sync(member_id) for member_id in [*others, leader]]
+    assert list(machine.answers) == tickets
+
+
 def test_the_delay_is_for_empty_groups_only() -> None:
     """A group with members rebalances as soon as all have joined."""
     machine = Machine(delay_ms=3000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from tests.broker.groups.classic_cases import HEARTBEAT, JOIN, SYNC, wait_for_coordinator
 from tests.broker.wire import WireClient
+from tests.waiting import wait_until
 
 SESSION_MS = 10_000
 
@@ -91,12 +92,6 @@ async def direct(tmp_path: Path) -> AsyncIterator[Direct]:
     async with Broker(config(tmp_path)) as broker:
         await wait_for_coordinator(broker.bootstrap_servers)
         yield Direct(broker)
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 # ---- restarts --------------------------------------------------------------------------------------------------------
@@ -274,6 +269,28 @@ async def test_an_answer_that_cannot_be_encoded(direct: Direct) -> None:
         await bad
 
 
+async def test_who_ends_a_phase_is_answered_after_the_others(direct: Direct) -> None:
+    """The leader's request that ends a phase gets its answer in the same turn of the loop as the others' that waited, and after
+    them: answered at once, its next request could come before theirs and end the generation.
+    """
+    direct.join("g", "one", join_request(fresh_id="one"))
+    await wait_until(lambda: "one" in direct.joins)
+    direct.sync("g", "one", 1)
+    direct.joins.clear()
+    direct.syncs.clear()
+    waiting = direct.join("g", "two", join_request(fresh_id="two"))
+    ending = direct.join("g", "one", join_request("one"))
+    assert list(direct.joins) == ["two", "one"]
+    assert isinstance(waiting, asyncio.Future)
+    assert isinstance(ending, asyncio.Future)
+    waiting = direct.sync("g", "two", 2)
+    ending = direct.sync("g", "one", 2)
+    assert list(direct.syncs) == ["two", "one"]
+    assert isinstance(waiting, asyncio.Future)
+    assert isinstance(ending, asyncio.Future)
+    assert [await waiting, await ending] == [b"answered", b"answered"]
+
+
 async def test_a_client_that_goes_while_it_waits(direct: Direct) -> None:
     """Its future is cancelled; the rebalance goes on with it as a member."""
     gone = direct.join("g", "a", join_request(fresh_id="a"))
@@ -304,6 +321,7 @@ async def test_while_loading(direct: Direct, monkeypatch: pytest.MonkeyPatch) ->
 # ---- large ones ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_group_of_a_thousand(direct: Direct) -> None:
     """A thousand members join, get their assignments, send heartbeats and leave; each has one timer."""
     member_ids = [f"m{number}" for number in range(1000)]
@@ -324,6 +342,7 @@ async def test_a_group_of_a_thousand(direct: Direct) -> None:
     assert len(direct.groups.timers) == 0
 
 
+@pytest.mark.slow
 async def test_many_groups(direct: Direct) -> None:
     """Groups by the thousand, each with its own member."""
     group_ids = [f"g{number}" for number in range(1000)]

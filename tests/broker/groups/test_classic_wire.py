@@ -19,6 +19,7 @@ async def test_story(group_broker: Broker, name: str) -> None:
     await CaseRun(group_broker.bootstrap_servers, is_kafka=False).run(CASES[name])
 
 
+@pytest.mark.slow
 async def test_stories_at_once(group_broker: Broker) -> None:
     """Groups do not touch each other: many stories at the same time, on one broker."""
     names = [name for name in CASES if "megabyte" not in name]

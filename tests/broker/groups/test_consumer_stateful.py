@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from diamant.broker.groups import target_assignment
 from diamant.broker.groups.consumer_group import ConsumerGroupState
 from diamant.protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.consumer_cases import MemoryGroup, Topics, replayed, request, state_of
@@ -193,5 +195,32 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             assert state_of(replayed(self.memory.records, is_compacted=is_compacted)) == state_of(group)
 
 
+class LargeGroupMachine(ConsumerGroupMachine):
+    """The same, but target assignments are computed in a thread and taken in a member at a time, whatever happens meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(target_assignment, "LIGHT_WEIGHT", -1)
+        self.patch.setattr(target_assignment, "PARTITIONS_PER_PART", 1)
+
+    @rule()
+    def assign_some(self) -> None:
+        self.memory.assign_some()
+
+    @rule()
+    def assign_all(self) -> None:
+        while self.memory.task is not None:
+            self.memory.assign_some()
+
+    def teardown(self) -> None:
+        """When all is computed where it is asked for, all arrive."""
+        self.assign_all()
+        self.patch.undo()
+        super().teardown()
+
+
 TestConsumerGroup = ConsumerGroupMachine.TestCase
+TestLargeConsumerGroup = LargeGroupMachine.TestCase
+TestLargeConsumerGroup.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)
 TestConsumerGroup.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

@@ -27,10 +27,10 @@ from tests.broker.groups.offset_requests import (
     join,
     leave,
     list_groups,
-    wait_until,
     wait_until_loaded,
 )
 from tests.broker.wire import DELETE_TOPICS, WireClient
+from tests.waiting import wait_until
 
 NONE = ErrorCode.NONE
 

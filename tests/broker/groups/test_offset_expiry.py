@@ -30,10 +30,10 @@ from tests.broker.groups.offset_requests import (
     join,
     leave,
     list_groups,
-    wait_until,
     wait_until_loaded,
 )
 from tests.broker.wire import WireClient
+from tests.waiting import wait_until
 
 DAY_MS = 24 * 3600 * 1000
 RETENTION_MS = 7 * DAY_MS

@@ -30,11 +30,11 @@ from tests.broker.groups.offset_requests import (
     find_coordinator,
     join,
     list_groups,
-    wait_until,
     wait_until_loaded,
 )
 from tests.broker.groups.offsets_log import commit_record
 from tests.broker.wire import CREATE_PARTITIONS, WireClient
+from tests.waiting import wait_until
 
 MakeBroker = Callable[..., Broker]
 NONE = ErrorCode.NONE
@@ -271,6 +271,7 @@ async def test_the_time_of_a_commit_is_the_clocks(make_broker: MakeBroker, clock
         assert stored[0][15:23] == clock.now_ms().to_bytes(8, "big")
 
 
+@pytest.mark.slow
 async def test_loading_imports_nothing_heavy(make_broker: MakeBroker, tmp_path: Path) -> None:
     """A broker with offsets is as small as one without: no numpy, no numba."""
     async with started(make_broker) as (_, client):
