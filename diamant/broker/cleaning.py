@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.runner import Runner
     from diamant.cleaner.service import CleanerService
     from diamant.cleaner.service_settings import ServiceSettings
+    from diamant.cleaner.spark.spark_turns import SparkTurns
     from diamant.cleaner.status import CleanerStatus
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class Cleaning:
         self._broker = broker
         self._service: CleanerService | None = None
         self._loading: asyncio.Task[CleanerService] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         broker.topics.on_created = broker.topics.on_deletion = self._forget
         broker.topics.on_config_changed = self._config_changed
 
@@ -54,6 +56,9 @@ class Cleaning:
         is_needed = any(log.config.is_compacted for log in self._broker.directory.logs.values())
         if is_needed or self._broker.env.exists(checkpoint):
             await self.service()
+        if self._broker.config.diamant_cleaner_spark_staging and isinstance(self._broker.env, RealEnv):
+            # Values of topics that are long deleted may lie there, if an earlier run was killed.
+            self._sweeping = asyncio.create_task(asyncio.to_thread(_sweep_staging, self._broker))
 
     async def service(self) -> CleanerService:
         """The cleaner, started."""
@@ -89,6 +94,8 @@ class Cleaning:
             await asyncio.wait({self._loading})
         if self._service is not None:
             await self._service.stop()
+        if self._sweeping is not None:
+            await asyncio.wait({self._sweeping})
 
     def status(self) -> CleanerStatus:
         """What it tells about itself; nothing yet if it is not loaded."""
@@ -193,21 +200,32 @@ def _spark_runners(broker: Broker) -> Callable[[Runner], Runner] | None:
     """How to make runners on Spark, given who takes over what they fail at; None as for processes."""
     if not isinstance(broker.env, RealEnv):
         return None
+    turns: SparkTurns | None = None
 
     def make(local: Runner) -> Runner:
         from diamant.cleaner.spark.settings import SparkSettings
         from diamant.cleaner.spark.spark_runner import SparkRunner
+        from diamant.cleaner.spark.spark_turns import SparkTurns
 
+        nonlocal turns
         config = broker.config
         settings = SparkSettings(
             master=config.diamant_cleaner_spark_master,
             staging=config.diamant_cleaner_spark_staging,
             min_bytes=config.diamant_cleaner_spark_min_bytes,
             conf=config.spark_conf,
+            executor_timeout_ms=config.diamant_cleaner_spark_executor_timeout_ms,
         )
-        return SparkRunner(broker.env, settings, local)
+        turns = turns or SparkTurns(settings)
+        return SparkRunner(broker.env, settings, local, turns=turns)
 
     return make
+
+
+def _sweep_staging(broker: Broker) -> None:
+    from diamant.cleaner.spark.staging_sweep import sweep_in_background
+
+    sweep_in_background(broker.env, broker.directory.path, broker.config.diamant_cleaner_spark_staging)
 
 
 def check_cleaner_change(config: BrokerConfig, changes: Mapping[str, str | None]) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from diamant.broker.config_key import (
     DOUBLE_MAX,
+    HIDDEN,
     INT_MAX,
     LONG_MAX,
     ConfigError,
@@ -338,6 +339,14 @@ _KEYS = (
         any_of(PROMPT, KAFKA),
     ),
     ConfigKey(
+        "diamant.cleaner.spark.executor.timeout.ms",
+        _LONG,
+        120_000,
+        "How long a job on Spark waits for executors, at its begin and whenever it has lost all of them, before it is ended and "
+        "a local runner takes over.",
+        at_least(1000),
+    ),
+    ConfigKey(
         "diamant.cleaner.spark.master",
         _STRING,
         "local[*]",
@@ -354,11 +363,11 @@ _KEYS = (
     ),
     ConfigKey(
         "diamant.cleaner.spark.staging",
-        _STRING,
+        ConfigType.PASSWORD,
         "",
         "Where executors leave what they have cleaned, until it is verified and swapped in: a directory that they share with "
         "the broker (`file:`), or an object store (`s3:`), to which segments are then copied as well. Empty: beside the "
-        "segments.",
+        "segments. A URI may hold credentials, so it is not shown.",
     ),
     ConfigKey(
         "diamant.erasure.deadline.ms",
@@ -521,6 +530,7 @@ class BrokerConfig:
     metadata_log_max_snapshot_interval_ms: int
     diamant_produce_validation: str
     diamant_cleaner_mode: str
+    diamant_cleaner_spark_executor_timeout_ms: int
     diamant_cleaner_spark_master: str
     diamant_cleaner_spark_min_bytes: int
     diamant_cleaner_spark_staging: str
@@ -628,7 +638,10 @@ class BrokerConfig:
 
     def __repr__(self) -> str:
         static = self._layers[ConfigSource.STATIC_BROKER_CONFIG]
-        return f"BrokerConfig({', '.join(f'{name}={value}' for name, value in sorted(static.items()))})"
+        shown = (
+            f"{name}={HIDDEN if BROKER_CONFIGS[name].is_sensitive else value}" for name, value in sorted(static.items())
+        )
+        return f"BrokerConfig({', '.join(shown)})"
 
     @property
     def num_recovery_threads(self) -> int:
@@ -645,9 +658,9 @@ class BrokerConfig:
         found = []
         for source, layer in self._layers.items():
             if name in layer:
-                found.append(ConfigSynonym(name, format_value(key.parse(layer[name])), source))
+                found.append(ConfigSynonym(name, key.shown(key.parse(layer[name])), source))
         if key.default is not None:
-            found.append(ConfigSynonym(name, format_value(key.default), ConfigSource.DEFAULT_CONFIG))
+            found.append(ConfigSynonym(name, key.shown(key.default), ConfigSource.DEFAULT_CONFIG))
         return found
 
     def describe(self) -> list[DescribedConfig]:
@@ -664,11 +677,11 @@ class BrokerConfig:
             described.append(
                 DescribedConfig(
                     name=key.name,
-                    value=format_value(self._values[key.name]),
+                    value=key.shown(self._values[key.name]),
                     source=source,
                     type=key.type,
                     is_read_only=not key.is_dynamic,
-                    is_sensitive=False,
+                    is_sensitive=key.is_sensitive,
                     synonyms=synonyms,
                     documentation=key.documentation,
                 )

@@ -23,6 +23,10 @@ LONG_MAX = (1 << 63) - 1
 DOUBLE_MAX = 1.7976931348623157e308
 
 
+HIDDEN = "[hidden]"
+"""In place of a sensitive value in texts, as in Kafka (``Password.HIDDEN``)."""
+
+
 class ConfigType(IntEnum):
     """Types by the number that DescribeConfigs gives them (``ConfigEntry.ConfigType``, KIP-569)."""
 
@@ -127,6 +131,15 @@ class ConfigKey:
         if self.validator is not None:
             return self.validator.allowed
         return "true, false" if self.type is ConfigType.BOOLEAN else "any"
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether its value is shown to nobody: a password, or what may hold one."""
+        return self.type is ConfigType.PASSWORD
+
+    def shown(self, value: Value) -> str | None:
+        """A value as DescribeConfigs shows it; None for a sensitive one."""
+        return None if self.is_sensitive else format_value(value)
 
     def parse(self, text: str) -> Value:
         """Read a value; raises ConfigError with Kafka's wording for what it does not allow."""

@@ -138,7 +138,7 @@ def spark_engine_of(settings: SparkSettings) -> Engine:
             on_output(output)
 
         async def work() -> CleanResult:
-            runner = SparkRunner(env, settings)
+            runner = SparkRunner(env, settings, niceness=0)
             try:
                 return await runner.run(plan, on_output=swap)
             finally:

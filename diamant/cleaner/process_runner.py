@@ -10,16 +10,10 @@ Everything here runs on the loop thread, apart from the removal of files.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import json
 import logging
-import os
-import signal
-import sys
-from collections import deque
 from contextlib import suppress
-from pathlib import Path
 
+from diamant.cleaner.child_process import ChildProcess, bootstrap, swap_to_the_end
 from diamant.cleaner.plan import KAFKA_MAP_ENTRY_BYTES, CleanPlan
 from diamant.cleaner.result import (
     CheckDone,
@@ -56,14 +50,7 @@ MANY_SEGMENTS = 100
 POLL_S = 0.1
 """How often `check_done` is asked."""
 
-_KEPT_STDERR_LINES = 20
-_MAX_STDERR_LINE = 1000
-
-# The interpreter is told to look where this process found the package, and never in the working directory first.
-_BOOTSTRAP = (
-    "import sys; place = sys.argv.pop(1); place in sys.path or sys.path.insert(0, place); "
-    "from diamant.cleaner.worker import main; sys.exit(main())"
-)
+_BOOTSTRAP = bootstrap("diamant.cleaner.worker")
 
 
 def memory_limit_bytes(plan: CleanPlan, overhead_bytes: int = MEMORY_OVERHEAD_BYTES) -> int:
@@ -161,7 +148,7 @@ class ProcessRunner:
                         self.progress_bytes = message["bytes"]
                     case "output":
                         output = output_from_fields(message["output"])
-                        await _to_the_end(on_output, output)
+                        await swap_to_the_end(on_output, output)
                         outputs.append(output)
                     case "result":
                         is_over = True
@@ -260,130 +247,72 @@ class ProcessRunner:
                 await worker.stop()
 
 
-async def _to_the_end(on_output: SwapOutput, output: OutputSegment) -> None:
-    """Call `on_output`; what it has begun it ends, even if the round is cancelled meanwhile."""
-
-    async def swap() -> None:
-        await on_output(output)
-
-    task = asyncio.get_running_loop().create_task(swap())
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await wait_in_spite_of_cancelling(task)
-        raise
-
-
 class _WorkerProcess:
     """A worker that runs, or did."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._process = process
-        self._stdin = process.stdin
-        self._stdout = process.stdout
-        self._said: deque[str] = deque(maxlen=_KEPT_STDERR_LINES)
-        loop = asyncio.get_running_loop()
-        self._stderr_reader = loop.create_task(self._read_stderr(process.stderr))
-        self._line: asyncio.Task[bytes] | None = None
+    def __init__(self, child: ChildProcess) -> None:
+        self._child = child
         self._is_at_end = False
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._child.pid
 
     @property
     def is_dead(self) -> bool:
-        return self._is_at_end or self._process.returncode is not None
+        return self._is_at_end or self._child.has_ended
 
     def send(self, message: Message) -> None:
         """Queue a message; the worker reads all the time. One that is dead hears nothing, as `receive` will tell."""
-        if not self._stdin.is_closing():
-            self._stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        self._child.send(message)
 
     async def receive(self, timeout_s: float | None = None) -> Message | None:
         """Return the next message, None at the worker's end; TimeoutError if none comes in time."""
-        if self._line is None:
-            self._line = asyncio.get_running_loop().create_task(self._stdout.readline())
-        done, _ = await asyncio.wait({self._line}, timeout=timeout_s)
-        if not done:
-            raise TimeoutError
-        line = self._line.result()
-        self._line = None
-        if not line.endswith(b"\n"):
+        message = await self._child.receive(timeout_s)
+        if message is None:
             self._is_at_end = True
-            return None
-        message: Message = json.loads(line)
         return message
 
     async def death(self) -> str:
         """Wait for the end of a worker whose messages have ended, and return what it died of."""
         await self.kill()
-        code = self._process.returncode
-        how = f"exited with status {code}"
-        if code is not None and code < 0:
-            how = f"was killed by signal {-code} ({signal.strsignal(-code)})"
-        said = "".join(f"\n{line}" for line in self._said)
-        return f"the cleaner's worker {self.pid} {how}{said}"
+        return self._child.obituary()
 
     async def stop(self) -> None:
         """Have the worker exit, by force if it does not."""
-        self._stdin.close()
+        self._child.end_input()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT_S)
+            await self._child.wait(STOP_TIMEOUT_S)
         await self.kill()
 
     async def kill(self) -> None:
         """Kill the worker, if it still runs, and wait until it is gone and all it said is read."""
         self._is_at_end = True
         # A worker that is at its end anyway may say how by itself.
-        if self._process.returncode is None and not self._stdout.at_eof():
-            with suppress(ProcessLookupError):
-                self._process.kill()
+        if not self._child.is_silent:
+            self._child.kill()
         try:
-            await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT_S)
+            await self._child.wait(STOP_TIMEOUT_S)
         except TimeoutError:
-            with suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
-        await self._stderr_reader
-        if self._line is not None:
-            await asyncio.wait({self._line})
-            self._line = None
-        self._stdin.close()
-
-    async def _read_stderr(self, stream: asyncio.StreamReader) -> None:
-        while True:
-            try:
-                line = await stream.readline()
-            except ValueError:
-                continue  # a line longer than the stream's limit; what was read of it is gone
-            if not line:
-                return
-            text = line.decode(errors="replace").rstrip()[:_MAX_STDERR_LINE]
-            self._said.append(text)
-            logger.warning("worker %d: %s", self.pid, text)
+            self._child.kill()
+            await self._child.wait()
+        await self._child.read_rest()
 
 
 async def _start_worker(niceness: int) -> _WorkerProcess:
-    spec = importlib.util.find_spec("diamant")
-    assert spec is not None
-    assert spec.origin is not None
-    place = str(Path(spec.origin).parent.parent)
     try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-c", _BOOTSTRAP, place, "--parent", str(os.getpid()), "--nice", str(niceness),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=MAX_LINE_BYTES,
-            start_new_session=True,
-        )  # fmt: skip
+        child = await ChildProcess.start(
+            _BOOTSTRAP,
+            "--nice",
+            str(niceness),
+            what="the cleaner's worker",
+            name="worker",
+            level=logging.WARNING,
+            max_line_bytes=MAX_LINE_BYTES,
+        )
     except OSError as error:
         raise RunnerFailed(f"the cleaner's worker cannot be started: {error}") from error
-    worker = _WorkerProcess(process)
+    worker = _WorkerProcess(child)
     try:
         ready = await worker.receive(START_TIMEOUT_S)
     except BaseException as error:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from tests.cleaner.test_runner import (
     plan_of,
     segment_files,
 )
+from tests.waiting import wait_until
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system has no such call")
 WAIT_S = 10.0
@@ -68,13 +69,6 @@ def slow_plan(log: Log, bytes_per_second: float = 200_000.0) -> CleanPlan:
     """A round that takes about 0.3 s per output, and little time before the first."""
     plan = plan_of(log, io_max_bytes_per_second=bytes_per_second)
     return replace(plan, first_dirty_offset=plan.segments[-1].base_offset)
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until `condition` holds."""
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def is_running(pid: int) -> bool:
@@ -163,6 +157,7 @@ async def test_a_worker_killed_together_with_its_broker_leaves_garbage_that_a_st
     assert not leftovers(loaded)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("slow")
 async def test_a_round_can_be_told_to_stop(log: Log, runner: ProcessRunner) -> None:
     """`check_done` ends the round in the worker, which is kept: the next round has the same one."""
@@ -198,6 +193,7 @@ async def test_cancelling_ends_the_round_and_keeps_the_worker(log: Log, runner: 
     await runner.run(plan_of(log), on_output=Swapper(log))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("slow")
 async def test_a_worker_that_does_not_hear_is_killed(log: Log) -> None:
     """A stopped process cannot end its round: after the timeout it is killed, and the next round has another one."""
@@ -231,6 +227,7 @@ async def test_an_output_that_cannot_be_swapped_ends_the_round(log: Log, runner:
     assert not leftovers(log)
 
 
+@pytest.mark.slow
 @LINUX
 async def test_a_round_over_its_memory_limit_says_so(log: Log) -> None:
     """A batch that decompresses to more than the worker may take: the round fails, worker and broker go on."""
@@ -286,6 +283,7 @@ async def test_rounds_wait_for_their_turn(log: Log, runner: ProcessRunner, tmp_p
     assert segment_files(log) == segment_files(other)
 
 
+@pytest.mark.slow
 async def test_an_idle_worker_goes_and_a_new_one_comes(log: Log) -> None:
     """Without work a worker exits by itself after the idle time; the next round starts another."""
     runner = ProcessRunner(log.env, idle_s=0.0)
@@ -316,6 +314,7 @@ async def test_closing_aborts_rounds(log: Log) -> None:
         await runner.run(plan, on_output=Swapper(log))
 
 
+@pytest.mark.slow
 @LINUX
 async def test_a_worker_gives_way(log: Log, runner: ProcessRunner) -> None:
     """Low priority for the processor and the disk, a process group of its own."""

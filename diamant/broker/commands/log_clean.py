@@ -19,12 +19,20 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from diamant.broker.commands.reading import counted
+from diamant.broker.commands.spark_options import conf_option, master_option, parse_conf, staging_option
 from diamant.broker.commands.topic_settings import CLEANUP_POLICY, names_set, read_topic_configs, with_topic_configs
 from diamant.broker.config import BROKER_CONFIGS, BrokerConfig
 from diamant.broker.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.broker.topic_config import TOPIC_CONFIGS, log_config
 from diamant.cleaner.modes import MODES, PROMPT
-from diamant.cleaner.offline import ENGINES, OfflineReport, clean_partition, preview_partition
+from diamant.cleaner.offline import (
+    ENGINES,
+    Engine,
+    OfflineReport,
+    clean_partition,
+    preview_partition,
+    spark_engine_of,
+)
 from diamant.cleaner.plan import KAFKA_MAP_ENTRY_BYTES, CleanerSettings, kafka_map_entries
 from diamant.storage import names
 from diamant.storage.clock import SettableClock, SystemClock
@@ -82,6 +90,9 @@ class Settings(NamedTuple):
     show_default=True,
     help="What does the work: plain Python, compiled code, or a worker process with either, as in a broker.",
 )
+@master_option
+@conf_option
+@staging_option
 @click.option("--first-dirty", type=click.IntRange(min=0), metavar="OFFSET", help="Counts in place of the checkpoint.")
 @click.option("--force", is_flag=True, help="Clean also if the log is not due, as long as anything is cleanable.")
 @click.option("--retention", is_flag=True, help="Afterwards remove whole segments as cleanup.policy=delete demands.")
@@ -94,6 +105,9 @@ def clean(
     settings: Sequence[str],
     mode: str,
     engine: str,
+    master: str,
+    spark_settings: Sequence[str],
+    staging: str,
     first_dirty: int | None,
     force: bool,
     retention: bool,
@@ -135,7 +149,7 @@ def clean(
             is_forced=force,
             with_retention=retention,
             is_clean=not unclean,
-            engine=ENGINES[engine],
+            engine=_engine(engine, master, spark_settings, staging),
         )
 
     try:
@@ -156,6 +170,14 @@ def clean(
         click.echo(json.dumps(report.to_fields()))
     else:
         click.echo(describe(report, is_dry_run=dry_run, is_compacted=parsed.config.is_compacted))
+
+
+def _engine(name: str, master: str, spark_settings: Sequence[str], staging: str) -> Engine:
+    if name != "spark":
+        return ENGINES[name]
+    from diamant.cleaner.spark.settings import SparkSettings
+
+    return spark_engine_of(SparkSettings(master, staging, conf=parse_conf(spark_settings)))
 
 
 def _all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[str]) -> list[str]:

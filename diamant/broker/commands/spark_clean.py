@@ -13,7 +13,8 @@ import click
 
 from diamant.broker.commands.log_clean import describe, parse_settings
 from diamant.broker.commands.reading import counted, one_line_errors
-from diamant.broker.commands.spark_running import conf_option, master_option, running
+from diamant.broker.commands.spark_options import conf_option, master_option, staging_option
+from diamant.broker.commands.spark_running import running
 from diamant.broker.commands.topic_settings import CLEANUP_POLICY, names_set, read_topic_configs, with_topic_configs
 from diamant.broker.config_key import ConfigError
 from diamant.cleaner.modes import MODES, PROMPT
@@ -32,9 +33,7 @@ if TYPE_CHECKING:
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @master_option
 @conf_option
-@click.option(
-    "--staging", default="", metavar="URI", help="Where executors leave outputs. Default: beside the segments."
-)
+@staging_option
 @click.option("--now", "now_ms", type=int, metavar="MS", help="The time that counts, in ms since 1970. Default: now.")
 @click.option(
     "--mode",
@@ -58,7 +57,7 @@ def clean(
     directory: str,
     *,
     master: str,
-    settings: Sequence[str],
+    spark_settings: Sequence[str],
     staging: str,
     now_ms: int | None,
     mode: str,
@@ -83,7 +82,7 @@ def clean(
     outcomes: list[PartitionOutcome] = []
     with one_line_errors(), _locked(env, directory):
         known = _Settings(env, directory, topics, overrides, mode)
-        with running("clean", master, settings) as session:
+        with running("clean", master, spark_settings) as session:
             from diamant.cleaner.spark.directory_clean import clean_directory, partitions_by_size
             from diamant.cleaner.spark.session_engine import session_engine
 

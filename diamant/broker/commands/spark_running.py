@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from diamant.broker.commands.reading import bytes_json, one_line_errors
+from diamant.broker.commands.spark_options import conf_option, master_option, parse_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,24 +41,13 @@ def spark_options(command: F) -> F:
     return command
 
 
-master_option = click.option(
-    "--master",
-    default="local[*]",
-    show_default=True,
-    help="Where Spark runs: local[N], spark://HOST:PORT, or what else Spark knows.",
-)
-conf_option = click.option(
-    "--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A configuration of Spark; may be repeated."
-)
-
-
 @contextmanager
 def running(name: str, master: str, settings: Sequence[str]) -> Iterator[SparkSession]:
     """Run a session, with progress on a terminal. What goes wrong in Spark becomes one line and exit code 1."""
-    conf = parse_settings(settings)
+    conf = parse_conf(settings)
     with one_line_errors():
         from diamant.cleaner.spark.errors import SparkError
-        from diamant.cleaner.spark.session import first_line, spark_session
+        from diamant.cleaner.spark.session import reason_of, spark_session
 
         with spark_session(master, f"diamant spark {name}", conf) as session:
             from py4j.protocol import Py4JError
@@ -67,18 +57,7 @@ def running(name: str, master: str, settings: Sequence[str]) -> Iterator[SparkSe
                 with _progress(session):
                     yield session
             except (Py4JError, PySparkException) as error:
-                raise SparkError(first_line(error)) from error
-
-
-def parse_settings(settings: Sequence[str]) -> dict[str, str]:
-    """Return what --conf options say. A usage error for one without a name or an equals sign."""
-    conf = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or not name.strip():
-            raise click.BadParameter(f"{setting!r}: expected NAME=VALUE", param_hint="--conf")
-        conf[name.strip()] = value
-    return conf
+                raise SparkError(reason_of(session.sparkContext, error)) from error
 
 
 def give(result: DataFrame, *, as_json: bool, parquet: str | None, show: Callable[[Iterator[Any]], object]) -> None:

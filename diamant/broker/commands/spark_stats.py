@@ -34,12 +34,12 @@ def stats(
     *,
     topics: Sequence[str],
     master: str,
-    settings: Sequence[str],
+    spark_settings: Sequence[str],
     as_json: bool,
     parquet: str | None,
 ) -> None:
     """Count what is in the partitions below PATH..., as `diamant log stats` does."""
-    with running("stats", master, settings) as session:
+    with running("stats", master, spark_settings) as session:
         from diamant.cleaner.spark.stats_job import read_stats
 
         give(read_stats(session, paths, topics), as_json=as_json, parquet=parquet, show=_show)

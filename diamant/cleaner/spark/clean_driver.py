@@ -7,7 +7,8 @@ It has the session, and so the JVM, carries out one plan (`clean_job`), and says
     {"type": "error", "kind": "...", ...}                          the other end
 
 It ends when its standard input does, and at once (SIGKILL) when the broker does; the JVM sees the driver's end at its own
-standard input. The job's file holds the configuration of Spark, which may name secrets: it has mode 0600 and does not stay.
+standard input. Like a worker of the cleaner it gives way to others, and so do the JVM and the Python workers of `local[*]`. The
+job's file holds the configuration of Spark, which may name secrets: it has mode 0600, and goes as soon as it was read.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Any
 from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.spark.errors import SparkError
 from diamant.cleaner.spark.locations import Location
-from diamant.cleaner.spark.manifest import Manifest, fields_of
-from diamant.cleaner.worker import PROGRESS_INTERVAL_S, die_with
+from diamant.cleaner.spark.manifest import fields_of
+from diamant.cleaner.worker import PROGRESS_INTERVAL_S, die_with, step_back
 from diamant.cleaner.worker_messages import Message
 from diamant.storage.errors import StorageError
 
@@ -34,58 +35,77 @@ class Driver:
 
     def __init__(self, job_file: str, send: Any) -> None:
         self._fields: dict[str, Any] = json.loads(Path(job_file).read_text(encoding="utf-8"))
+        Path(job_file).unlink()
         self._send = send
         self._is_over = threading.Event()
+        """The end was told: nothing is to follow."""
+        self._lock = threading.Lock()
 
     def run(self) -> None:
         """Run it and send how it ended."""
-        try:
-            message: Message = {"type": "manifest", "manifest": self._clean().to_fields()}
-        except Exception as error:
-            message = {"type": "error", **fields_of(_plain(error))}
-        finally:
-            self._is_over.set()
-        self._send(message)
-
-    def _clean(self) -> Manifest:
         # Beside the other imports it would be loaded by whoever only wants to know how a driver is started.
-        from diamant.cleaner.spark.clean_job import CleanJob
         from diamant.cleaner.spark.session import spark_session
 
         fields = self._fields
         plan = CleanPlan.from_json(fields["plan"])
-        with spark_session(fields["master"], f"diamant clean {plan.topic}-{plan.partition}", fields["conf"]) as session:
-            job = CleanJob(
-                session.sparkContext, plan, source=Location(*fields["source"]), target=Location(*fields["target"])
-            )
+        try:
+            with spark_session(
+                fields["master"],
+                f"diamant clean {plan.topic}-{plan.partition}",
+                fields["conf"],
+                executor_timeout_ms=fields["executor_timeout_ms"],
+            ) as session:
+                self._send({"type": "progress", "step": "planning", "bytes": 0})
+                # Told before the session is stopped: where the cluster is gone that may take long.
+                self._tell_end(self._outcome(session.sparkContext, plan))
+        except Exception as error:
+            self._tell_end({"type": "error", **fields_of(_plain(None, error))})
+
+    def _outcome(self, context: Any, plan: CleanPlan) -> Message:
+        from diamant.cleaner.spark.clean_job import CleanJob
+
+        fields = self._fields
+        try:
+            job = CleanJob(context, plan, source=Location(*fields["source"]), target=Location(*fields["target"]))
             threading.Thread(target=self._tell_progress, args=(job.progress,), daemon=True).start()
-            return job.run()
+            return {"type": "manifest", "manifest": job.run().to_fields()}
+        except Exception as error:
+            return {"type": "error", **fields_of(_plain(context, error))}
+
+    def _tell_end(self, message: Message) -> None:
+        with self._lock:
+            if not self._is_over.is_set():
+                self._is_over.set()
+                self._send(message)
 
     def _tell_progress(self, progress: Any) -> None:
         told: tuple[str, int] | None = None
         while not self._is_over.wait(PROGRESS_INTERVAL_S):
             now = (progress.step, progress.bytes)
-            if now != told:
-                self._send({"type": "progress", "step": now[0], "bytes": now[1]})
-                told = now
+            with self._lock:
+                if now != told and not self._is_over.is_set():
+                    self._send({"type": "progress", "step": now[0], "bytes": now[1]})
+                    told = now
 
 
-def _plain(error: Exception) -> Exception:
+def _plain(context: Any, error: Exception) -> Exception:
     """Return an error that makes sense without Spark's own."""
     if isinstance(error, StorageError | OSError | MemoryError):
         return error
-    from diamant.cleaner.spark.session import first_line
+    from diamant.cleaner.spark.session import reason_of
 
-    return SparkError(f"the job on Spark failed: {first_line(error)}")
+    return SparkError(f"the job on Spark failed: {reason_of(context, error)}")
 
 
 def main() -> int:
     """Be a driver."""
     parser = argparse.ArgumentParser(prog="diamant.cleaner.spark.clean_driver", description=__doc__.partition("\n")[0])
     parser.add_argument("--parent", type=int, required=True, help="process id of whoever wants the job done")
+    parser.add_argument("--nice", type=int, default=10, help="how much to give way (default: 10)")
     parser.add_argument("job", help="file with the job")
     arguments = parser.parse_args()
     die_with(arguments.parent)
+    step_back(arguments.nice)
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         # What a library or the JVM prints must not come between the messages.
         os.dup2(2, 1)

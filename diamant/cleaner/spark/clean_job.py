@@ -11,8 +11,9 @@ same shuffle. What a task has done is told by the attempt that Spark takes the a
 In mode kafka a round ends where Kafka's map is full. Whether it is, the map's figures tell; where, is then found by one task that
 reads the dirty range as the local engines do, with a map that is never larger than Kafka's, and the map is made once more.
 
-Memory: of the driver the manifest, the plan, and 24 bytes for each begin and end of a transaction (`transaction_walk`): nothing
-that grows with records or keys. Of tasks: see `key_tuples`, `survivors`, `compiled_round`.
+Memory: of the driver the manifest (some 500 bytes for each output), the plan, and 24 bytes for each producer of each part and a
+few times that for each aborted transaction (`transaction_walk`): nothing that grows with records, keys or committed transactions.
+Of tasks: see `key_tuples`, `survivors`, `compiled_round`.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ class Progress:
 
 
 class CleanJob:
-    """One round. `source` is where executors find the segments, `target` an empty place of the job's own for the outputs."""
+    """One round. `source` is where executors find the segments, `target` a place of the job's own for the outputs.
+
+    That is made, if the directory above it is there: FileNotFoundError if not.
+    """
 
     def __init__(
         self,
@@ -91,6 +95,7 @@ class CleanJob:
         self._plan = plan
         self._env = RealEnv() if env is None else env
         self._name = f"{plan.topic}-{plan.partition}"
+        target.make_directory()
         first = first_dirty_segment(plan)
         reading = _Round(self._env, plan, never_done, no_throttle)
         self._dirty_position = 0

@@ -18,13 +18,15 @@ import fnmatch
 import os
 import posixpath
 import re
+import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from diamant.cleaner.spark.errors import SparkError
+from diamant.cleaner.spark.errors import SparkError, SparkUnavailable
 
 if TYPE_CHECKING:
     from diamant.storage.env import Buffer
@@ -61,10 +63,13 @@ class Location:
         """Return the location that a user named. SparkError for a scheme that is not supported."""
         if not _SCHEME.match(text):
             return cls(os.path.abspath(text))
-        parts = urlsplit(text)
+        try:
+            parts = urlsplit(text)
+        except ValueError as error:
+            raise SparkError(f"a URI that begins with {text.partition(':')[0]}: cannot be read: {error}") from None
         if parts.scheme == "file":
             if parts.netloc not in ("", "localhost"):
-                raise SparkError(f"{text}: expected file:///path, a file URI has no host")
+                raise SparkError(f"{cls._redacted(text)}: expected file:///path, a file URI has no host")
             # Not parts.path: a question mark or a hash in a file name is no query.
             _, _, rest = text.partition(":")
             return cls(os.path.abspath("/" + rest.removeprefix("//localhost").lstrip("/")))
@@ -170,19 +175,30 @@ class Location:
 
     def write_bytes(self, data: Buffer) -> None:
         """Write a file, over one that may be there; directories above it are made."""
-        filesystem = self._fs()
-        filesystem.create_dir(posixpath.dirname(self.path), recursive=True)
-        with filesystem.open_output_stream(self.path) as stream:
+        if self.is_local:
+            os.makedirs(posixpath.dirname(self.path), exist_ok=True)
+        with self.open_output() as stream:
             stream.write(data)
 
+    def make_directory(self) -> None:
+        """Make this directory, if it is not there, in one that is: FileNotFoundError without. In s3 there are none to be made."""
+        if self.is_local:
+            with suppress(FileExistsError):
+                os.mkdir(self.path)
+
     def open_output(self) -> Any:
-        """Open a file to be written from its begin to its end (pyarrow.NativeFile); directories above it are made."""
-        filesystem = self._fs()
-        filesystem.create_dir(posixpath.dirname(self.path), recursive=True)
-        return filesystem.open_output_stream(self.path)
+        """Open a file to be written from its begin to its end (`write` and `close`), in a directory that is there."""
+        return open(self.path, "wb") if self.is_local else self._fs().open_output_stream(self.path)
 
     def remove(self) -> None:
         """Remove a file, or a directory with all that is in it; nothing happens if it is not there."""
+        if self.is_local:
+            if os.path.isdir(self.path) and not os.path.islink(self.path):
+                shutil.rmtree(self.path)
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(self.path)
+            return
         found = self.find()
         if found is None:
             return
@@ -256,14 +272,28 @@ class _LocalFile(LocationFile):
 
 @lru_cache(maxsize=64)
 def _open_filesystem(uri: str) -> Any:
-    from pyarrow import fs
-
+    try:
+        from pyarrow import fs
+    except ImportError:
+        raise SparkUnavailable("pyarrow is not installed: pip install 'diamant-broker[spark]'") from None
     if uri == LOCAL:
         return fs.LocalFileSystem()
     try:
         return fs.FileSystem.from_uri(uri)[0]
     except (ValueError, NotImplementedError) as error:
-        raise SparkError(f"{Location._redacted(uri)} cannot be opened: {error}") from None
+        raise SparkError(f"{Location._redacted(uri)} cannot be opened: {_without_secrets(str(error), uri)}") from None
+
+
+def _without_secrets(text: str, uri: str) -> str:
+    """Return what somebody says of a URI without its user, password and options."""
+    text = text.replace(uri, Location._redacted(uri))
+    parts = urlsplit(uri)
+    user_info = parts.netloc.rpartition("@")[0]
+    user, _, password = user_info.partition(":")
+    for secret in (user_info, parts.query, password, unquote(password), user, unquote(user)):
+        if secret:
+            text = text.replace(secret, "[hidden]")
+    return text
 
 
 def _local_entry(entry: os.DirEntry[str]) -> Entry | None:

@@ -103,6 +103,8 @@ def fields_of(error: BaseException) -> ErrorFields:
         return {"kind": "changed", "reason": str(error)}
     if isinstance(error, SparkError):
         return {"kind": "spark", "reason": str(error)}
+    if isinstance(error, MemoryError):
+        return {"kind": "spark", "reason": f"a process of the job has no memory left: {error}"}
     return error_fields(error, 0)
 
 

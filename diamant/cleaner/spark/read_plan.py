@@ -7,6 +7,9 @@ a batch begin. What filters and isolation rule out by file names and indexes is 
     offset                by the names of segments, and within one by its offset index
     timestamp from        by the time index, whose entries say up to where everything is older
     log start, stable     by the names of segments
+
+An index that is damaged fails the query; in mode PERMISSIVE it becomes a row, and what it would have spared is read. A header
+that is none is left to the task that comes to it.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from diamant.cleaner.spark.segment_indexes import read_offset_index, read_time_i
 from diamant.cleaner.spark.source_options import SourceOptions
 from diamant.cleaner.spark.stable_offset import NOTHING_KNOWN, Decided, read_decided
 from diamant.storage import names
+from diamant.storage.errors import CorruptLog
 
 _LISTING_THREADS = 8
 _MIN_INDEXED_BYTES = 64 * 1024
@@ -63,6 +67,8 @@ class ReadTask:
     """int64[n, ABORTED_FIELDS]: those that can have records in the ranges."""
     open: NDArray[np.int64]
     """int64[n, 2]: producer id and first offset of each open transaction; empty unless outcomes are told."""
+    damage: tuple[tuple[str, int], ...] = ()
+    """Mode PERMISSIVE: what is wrong with indexes and at which byte, to be told by this task."""
 
     @property
     def size(self) -> int:
@@ -86,8 +92,11 @@ def plan_partition(
     if not log.segments:
         return []
     decided = NOTHING_KNOWN
+    damage: list[CorruptLog] = []
     if options.is_committed or with_outcomes:
-        log, decided = read_decided(log, trust_indexes=options.trust_indexes)
+        log, decided = read_decided(
+            log, trust_indexes=options.trust_indexes, damage=damage if options.is_permissive else None
+        )
     stable_offset = decided.stable_offset if options.is_committed else None
     if not options.include_below_log_start:
         bounds = replace(bounds, min_offset=max(bounds.min_offset, log.log_start_offset))
@@ -98,8 +107,12 @@ def plan_partition(
         part
         for segment in log.segments
         if segment.base_offset <= end_offset
-        for part in _ranges(log, segment, reading, options)
+        for part in _readable_ranges(log, segment, reading, options, damage)
     ]
+    if not ranges:
+        # Somebody has to tell: a task that reads nothing.
+        last = log.segments[-1]
+        ranges = [Range(last.location, 0, 0, last.size, last.is_last)] if damage else []
     if not ranges:
         return []
     groups = [tuple(ranges)] if options.latest_per_key else [(part,) for part in ranges]
@@ -112,9 +125,23 @@ def plan_partition(
             stable_offset,
             _aborted_in(decided, log, group),
             decided.open,
+            () if number else tuple((str(error), error.position) for error in damage),
         )
-        for group in groups
+        for number, group in enumerate(groups)
     ]
+
+
+def _readable_ranges(
+    log: PartitionLog, segment: Segment, bounds: Bounds, options: SourceOptions, damage: list[CorruptLog]
+) -> list[Range]:
+    """Return `_ranges`; in mode PERMISSIVE without indexes if these are damaged, which is added to `damage`."""
+    try:
+        return _ranges(log, segment, bounds, options)
+    except CorruptLog as error:
+        if not options.is_permissive:
+            raise
+        damage.append(error)
+        return _ranges(log, segment, bounds, replace(options, trust_indexes=False))
 
 
 def _aborted_in(decided: Decided, log: PartitionLog, group: Sequence[Range]) -> NDArray[np.int64]:

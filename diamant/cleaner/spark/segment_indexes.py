@@ -76,8 +76,12 @@ def read_time_index(location: Location, base_offset: int) -> NDArray[np.int64]:
 
 
 def read_aborted(location: Location) -> NDArray[np.int64]:
-    """Return int64[n, ABORTED_FIELDS], a row for each aborted transaction. FileNotFoundError if there is no index."""
+    """Return int64[n, ABORTED_FIELDS], a row for each aborted transaction. CorruptLog, FileNotFoundError if there is no index."""
     entries = np.frombuffer(_whole(location, _TXN_ENTRY.itemsize), _TXN_ENTRY)
+    if (entries["version"] != 0).any() or (entries["first"] > entries["last"]).any():
+        raise CorruptLog(
+            str(location), 0, f"expected entries of version 0 whose first offset is not above the last{_WITHOUT}"
+        )
     found = np.empty((len(entries), ABORTED_FIELDS), np.int64)
     for index, name in enumerate(("producer_id", "first", "last")):
         found[:, index] = entries[name]

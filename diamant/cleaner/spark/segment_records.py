@@ -22,7 +22,7 @@ from diamant.cleaner import record_kernels as fields
 from diamant.cleaner.chunk_reader import ChunkReader, Rows
 from diamant.cleaner.spark import column_kernels as kernels
 from diamant.cleaner.spark.arrow_columns import ArrowColumns, Chunk, Room
-from diamant.cleaner.spark.bounds import LEAST, Bounds
+from diamant.cleaner.spark.bounds import GREATEST, LEAST, Bounds
 from diamant.cleaner.spark.errors import SegmentChanged
 from diamant.cleaner.spark.locations import LocationFile
 from diamant.cleaner.transaction_outcomes import Outcome
@@ -90,7 +90,12 @@ def read_task(
                 yield from RangeReader(task, part, options, counters).arrow_batches(columns, latest.window)
         return
     for part in task.ranges:
-        yield from RangeReader(task, part, options, counters).arrow_batches(columns)
+        if task.damage:
+            arrow = ArrowColumns(columns, task.topic, task.partition, part.location)
+            for reason, position in task.damage:
+                yield arrow.corrupt(reason, position)
+        if part.end > part.start:
+            yield from RangeReader(task, part, options, counters).arrow_batches(columns)
 
 
 def open_range(part: Range) -> LocationFile:
@@ -128,6 +133,11 @@ class RangeReader:
         self._bounds = bounds_array(replace(bounds, max_offset=self._end_offset))
         self._needles = [needle for needle in (bounds.key, options.containing.encode()) if needle]
         self._is_at_end = False
+        self._aborted = _by_producer(task.aborted)
+        self._open: dict[int, int] = {}
+        """Producer id to the first offset of its open transaction."""
+        for producer_id, first_offset in task.open.tolist():
+            self._open[producer_id] = min(first_offset, self._open.get(producer_id, GREATEST))
         self._refused: list[CorruptLog] = []
         """Of mode PERMISSIVE: not told yet."""
 
@@ -250,18 +260,21 @@ class RangeReader:
     def _tell_outcomes(self, table: NDArray[np.int64], is_data: NDArray[np.bool_]) -> None:
         """Set KEPT of each row to its `Outcome`."""
         table[fields.KEPT] = Outcome.COMMITTED
-        aborted, still_open = self._task.aborted, self._task.open
-        if not len(aborted) and not len(still_open):
+        if not self._aborted and not self._open:
             return
         is_transactional = table[fields.ATTRIBUTES] & fields.TRANSACTIONAL != 0
-        for row in np.flatnonzero(is_data & is_transactional).tolist():
-            offset = table[fields.BASE_OFFSET, row]
-            producer_id = table[fields.PRODUCER_ID, row]
-            of_producer = aborted[aborted[:, 0] == producer_id]
-            if ((of_producer[:, 1] <= offset) & (offset < of_producer[:, 2])).any():
-                table[fields.KEPT, row] = Outcome.ABORTED
-            elif ((still_open[:, 0] == producer_id) & (still_open[:, 1] <= offset)).any():
-                table[fields.KEPT, row] = Outcome.OPEN
+        rows = np.flatnonzero(is_data & is_transactional)
+        offsets, producer_ids = table[fields.BASE_OFFSET, rows], table[fields.PRODUCER_ID, rows]
+        for producer_id in np.unique(producer_ids).tolist():
+            mine = producer_ids == producer_id
+            at = offsets[mine]
+            kept = np.full(len(at), Outcome.COMMITTED, np.int64)
+            kept[at >= self._open.get(producer_id, GREATEST)] = Outcome.OPEN
+            if producer_id in self._aborted:
+                firsts, ends = self._aborted[producer_id]
+                place = np.searchsorted(firsts, at, side="right") - 1
+                kept[(place >= 0) & (at < ends[place])] = Outcome.ABORTED
+            table[fields.KEPT, rows[mine]] = kept
 
     def _is_torn_end(self, file: LocationFile, position: int) -> bool:
         """Whether the bytes from `position` on are a batch that is still being written, or was cut off by a crash."""
@@ -405,6 +418,18 @@ def bounds_array(bounds: Bounds) -> NDArray[np.int64]:
     found[kernels.MAX_OFFSET] = bounds.max_offset
     found[kernels.MIN_TIMESTAMP] = bounds.min_timestamp_ms
     found[kernels.MAX_TIMESTAMP_BOUND] = bounds.max_timestamp_ms
+    return found
+
+
+def _by_producer(aborted: NDArray[np.int64]) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return, by producer id, first offsets of aborted transactions, ascending, and where what began up to there has ended."""
+    found = {}
+    ordered = aborted[np.lexsort((aborted[:, 1], aborted[:, 0]))]
+    producer_ids, starts = np.unique(ordered[:, 0], return_index=True)
+    ends = [*starts.tolist(), len(ordered)][1:]
+    for producer_id, start, end in zip(producer_ids.tolist(), starts.tolist(), ends, strict=True):
+        # One may be there twice, from an index and from the marker itself.
+        found[producer_id] = (ordered[start:end, 1], np.maximum.accumulate(ordered[start:end, 2]))
     return found
 
 

@@ -7,7 +7,12 @@
 
 The driver's JVM is started on the Java that `java.py` finds, and executors run the driver's own Python unless `PYSPARK_PYTHON`
 or `spark.pyspark.python` says otherwise. The code goes to executors as a zip (code_archive.py), whether the package is
-installed or a checkout. Every wait is bounded: for the master, for executors, for their first answer.
+installed or a checkout. Every wait is bounded: for the master, for executors, for their first answer, and for others when all
+are lost (executor_watch.py).
+
+What is configured goes to the JVM in a file of mode 0600, which is gone as soon as it was read: arguments of a process can be
+read by every user of the machine. Only what the JVM is started with stands there: `spark.driver.memory`,
+`spark.driver.extraJavaOptions` and the like, the master and the application's name.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import shlex
 import shutil
 import socket
 import sys
@@ -28,8 +34,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from diamant.cleaner.kernel_cache import cache_directory
 from diamant.cleaner.spark.code_archive import write_code_archive
 from diamant.cleaner.spark.errors import SparkError, SparkUnavailable
+from diamant.cleaner.spark.executor_watch import ExecutorWatch
 from diamant.cleaner.spark.java import JavaNotFound, find_java
+from diamant.cleaner.spark.settings import EXECUTOR_TIMEOUT_MS, is_local
 from diamant.cleaner.spark.versions import Versions, refuse_difference, report_versions
+from diamant.storage.meta_properties import format_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +50,6 @@ T = TypeVar("T")
 DEFAULT_MASTER = "local[*]"
 CONNECT_TIMEOUT_MS = 10_000
 """For a TCP connection to a standalone master, before a JVM is started for it."""
-EXECUTOR_TIMEOUT_MS = 120_000
-"""Until executors have answered for the first time: they may have to be started first."""
 MIN_PYSPARK = (4, 1)
 """The first with filters that are pushed into Python data sources."""
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -86,7 +93,8 @@ def spark_session(
     """Start a session on `master` (default `local[*]`), prepare it, and stop it at the end.
 
     A session that the process already has is used, and left running: then `conf` is not looked at, and another `master` is
-    refused. SparkUnavailable if PySpark or Java is missing, the master does not answer, or executors run other software.
+    refused. SparkUnavailable if PySpark or Java is missing, the master does not answer, or executors run other software; and
+    out of the session's jobs, if there is no executor for `executor_timeout_ms` (`reason_of` tells).
     """
     pyspark = _import_pyspark()
     active = pyspark.SparkContext._active_spark_context
@@ -103,7 +111,8 @@ def spark_session(
         session = _start(pyspark, master, app_name, conf or {}, Path(directory))
         try:
             prepare_session(session, executor_timeout_ms=executor_timeout_ms)
-            yield session
+            with _watched(session, master, executor_timeout_ms):
+                yield session
         finally:
             session.stop()
 
@@ -156,6 +165,29 @@ def within(session: SparkSession, timeout_ms: int, what: str, job: Callable[[], 
     return result
 
 
+@contextmanager
+def _watched(session: SparkSession, master: str, timeout_ms: int) -> Iterator[None]:
+    """End the jobs of a session that has lost its executors, and say so in place of what Spark makes of it."""
+    if is_local(master):
+        yield
+        return
+    context = session.sparkContext
+    with ExecutorWatch(context, timeout_ms) as watch:
+        context._diamant_watch = watch  # type: ignore[attr-defined]
+        try:
+            yield
+        except Exception as error:
+            if watch.reason is None or isinstance(error, SparkUnavailable):
+                raise
+            raise SparkUnavailable(watch.reason) from error
+
+
+def reason_of(context: Any, error: BaseException) -> str:
+    """Say in one line why a job of `context` failed with `error`."""
+    watch: ExecutorWatch | None = getattr(context, "_diamant_watch", None)
+    return first_line(error) if watch is None or watch.reason is None else watch.reason
+
+
 # -- starting --------------------------------------------------------------------------------------------------------------
 
 
@@ -199,22 +231,34 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
         java = find_java()
     except JavaNotFound as error:
         raise SparkUnavailable(str(error)) from None
-    is_local = master.startswith("local")
+    is_alone = is_local(master)
     logging = directory / "log4j2.properties"
     logging.write_text(_LOGGING)
     settings = {
         **_DEFAULTS,
-        **(_LOCAL_DEFAULTS if is_local else {}),
+        **(_LOCAL_DEFAULTS if is_alone else {}),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         **conf,
     }
     # Before those that were chosen, which win.
-    java_options = [f"-Dlog4j2.configurationFile={logging.as_uri()}", conf.get("spark.driver.extraJavaOptions", "")]
+    java_options = [
+        f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        f'"-Djava.io.tmpdir={tempfile.gettempdir()}"',
+        conf.get("spark.driver.extraJavaOptions", ""),
+    ]
     settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, java_options))
-    environment = {"JAVA_HOME": java.home, "PYTHONSAFEPATH": "1"}
+    properties = directory / "spark.properties"
+    properties.touch(0o600)
+    properties.write_text(format_properties(settings), encoding="latin-1")
+    submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    environment = {
+        "JAVA_HOME": java.home,
+        "PYTHONSAFEPATH": "1",
+        "PYSPARK_SUBMIT_ARGS": f"--load-spark-defaults --properties-file {shlex.quote(str(properties))} {submitted}",
+    }
     if "spark.pyspark.python" not in settings:
         environment["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
-    if is_local:
+    if is_alone:
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         # Workers import the code from a zip, beside which nothing can be kept: let them use what was compiled before.
         kernels = cache_directory()
@@ -222,12 +266,11 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
             environment["NUMBA_CACHE_DIR"] = str(kernels.parent)
     with _environment(environment):
         try:
-            builder = pyspark.sql.SparkSession.builder.master(master).appName(app_name)
-            for name, value in settings.items():
-                builder = builder.config(name, value)
-            session: SparkSession = builder.getOrCreate()
+            session: SparkSession = pyspark.sql.SparkSession.builder.master(master).appName(app_name).getOrCreate()
         except Exception as error:  # Py4J's, PySpark's and Java's own
             raise SparkUnavailable(f"Spark did not start on {master}: {first_line(error)}") from error
+        finally:
+            properties.unlink()
     return session
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.result import CleanResult, OnOutput, never_done
+from diamant.cleaner.runner import remove_cleaned_files
 from diamant.cleaner.spark.clean_job import CleanJob, Progress
 from diamant.cleaner.spark.errors import SparkError
-from diamant.cleaner.spark.session import first_line
-from diamant.cleaner.spark.staged_outputs import take_over
+from diamant.cleaner.spark.session import reason_of
+from diamant.cleaner.spark.staged_outputs import check_manifest, take_over
 from diamant.cleaner.spark.staging import new_place, remove_leftovers, remove_place, source_for
+from diamant.cleaner.throttle import Throttle
 from diamant.storage.env import Env
 from diamant.storage.errors import StorageError
 
@@ -25,21 +27,28 @@ def session_engine(
     """
 
     def engine(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
-        place = new_place(plan, staging)
+        place = new_place(env, plan, staging)
+        throttle = Throttle(plan.io_max_bytes_per_second)
+        is_done = False
         try:
-            remove_leftovers(plan, place)
-            source = source_for(env, plan, place, never_done)
+            remove_leftovers(env, plan, place)
+            source = source_for(env, plan, place, never_done, throttle)
             job = CleanJob(context, plan, source=source, target=place, env=env)
             on_progress(job.progress)
             manifest = job.run()
+            check_manifest(plan, manifest)
             for staged in manifest.outputs:
-                on_output(take_over(env, plan, staged, place, never_done))
+                on_output(take_over(env, plan, staged, place, never_done, throttle))
+            is_done = True
             return manifest.result()
         except (StorageError, OSError):
             raise
         except Exception as error:
-            raise SparkError(f"{plan.topic}-{plan.partition}: the job on Spark failed: {first_line(error)}") from error
+            reason = reason_of(context, error)
+            raise SparkError(f"{plan.topic}-{plan.partition}: the job on Spark failed: {reason}") from error
         finally:
             remove_place(place)
+            if not is_done:
+                remove_cleaned_files(env, plan)
 
     return engine

@@ -16,6 +16,9 @@ CORE_BYTES_PER_S = 60e6
 PROCESS_BYTES_PER_S = 190e6
 """What the process runner gets through."""
 
+EXECUTOR_TIMEOUT_MS = 120_000
+"""How long a job waits for executors: until they have answered for the first time, and whenever all of them are lost."""
+
 _LOCAL = re.compile(r"local(?:\[([0-9]+|\*)(?:\s*,\s*[0-9]+)?\])?$")
 
 
@@ -29,7 +32,18 @@ class SparkSettings:
     min_bytes: int = 64 * 1024**3
     """Plans below this are never sent to Spark on their own account; -1: none is."""
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Passed on to Spark."""
+    """Passed on to Spark. May hold secrets."""
+    executor_timeout_ms: int = EXECUTOR_TIMEOUT_MS
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the driver does all the work itself, on this machine."""
+        return is_local(self.master)
+
+
+def is_local(master: str) -> bool:
+    """Tell whether a session on `master` has no executors but its driver."""
+    return _LOCAL.match(master) is not None
 
 
 def cores(settings: SparkSettings) -> int | None:

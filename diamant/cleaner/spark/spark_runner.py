@@ -6,80 +6,97 @@ The staging place is a directory of the job's own: beside the segments, or below
 not a file system that executors share with the broker (s3:), the segments are copied there first. However a round ends, its
 directory is removed; what a broker that was killed has left goes with the next round at the partition, or the next start.
 
-A job that fails for a reason that is not the log's (no Java, no master, executors lost, a full staging place) is not tried again
-for a while, `REST_FIRST_S` at first and twice as long each time, and the round goes to the local runner at once, if nothing was
-swapped in yet and the disk has room for its spill file.
+A job that fails for a reason that is not the log's is not tried again for a while (`spark_turns`), and the round goes to the
+local runner at once, if nothing was swapped in yet and the disk has room for its spill file. The log's own are corrupt batches,
+outputs that overflow, and segments that are not what they were any more, as the broker itself sees them. Everything else is
+Spark's or the place's: no Java, no master, executors lost, a staging place that is full or cannot be reached, a disk that
+executors do not see. If it is the broker's disk after all, the local runner will tell.
 
-Everything here runs on the loop thread, but what blocks for the disk. The driver cannot harm the log: it writes to its place
-only.
+Waits are bounded: a driver that does not begin, or has no executor (`executor_watch`), is ended.
+
+Everything here runs on the loop thread, but what blocks for the disk. The driver cannot harm the log: it writes to its place, and
+to directories of its own (`driver_scratch`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
-import signal
-import sys
-import tempfile
+import threading
 import time
-from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
+from typing import ParamSpec, TypeVar
 
+from diamant.cleaner.child_process import ChildProcess, bootstrap, swap_to_the_end
 from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.process_runner import _BOOTSTRAP, _to_the_end
-from diamant.cleaner.result import CheckDone, CleaningAborted, CleanResult, OutputSegment, never_done
+from diamant.cleaner.process_runner import NICENESS
+from diamant.cleaner.result import CheckDone, CleaningAborted, CleanResult, OutputOverflow, OutputSegment, never_done
 from diamant.cleaner.runner import Runner, SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
 from diamant.cleaner.runner_errors import RunnerFailed
-from diamant.cleaner.spark.errors import SegmentChanged, SparkError
+from diamant.cleaner.spark.driver_scratch import DriverScratch
+from diamant.cleaner.spark.errors import SegmentChanged, SparkError, SparkUnavailable
 from diamant.cleaner.spark.locations import Location
 from diamant.cleaner.spark.manifest import NAME, Manifest, error_of
 from diamant.cleaner.spark.settings import SparkSettings, is_worth_it
-from diamant.cleaner.spark.staged_outputs import take_over
+from diamant.cleaner.spark.spark_turns import POLL_S, SparkTurns
+from diamant.cleaner.spark.staged_outputs import check_manifest, take_over
 from diamant.cleaner.spark.staging import new_place, remove_leftovers, remove_place, source_for
+from diamant.cleaner.throttle import Throttle
 from diamant.cleaner.worker_messages import Message
+from diamant.storage import names
 from diamant.storage.env import Env
+from diamant.storage.errors import CorruptLog
 
 logger = logging.getLogger(__name__)
 
-REST_FIRST_S = 60.0
-"""Spark is left alone for so long after a job that failed; twice as long after each further one in a row."""
-REST_MAX_S = 3600.0
+P = ParamSpec("P")
+T = TypeVar("T")
+
+START_TIMEOUT_S = 90.0
+"""How long a driver has to tell that its job begins, beside the time that it may wait for executors: to start a JVM and a
+session, and for Spark to give up a master that does not answer (60 s)."""
 STOP_TIMEOUT_S = 5.0
 """How long a driver that has told everything has to end by itself."""
-POLL_S = 0.1
-"""How often `check_done` is asked."""
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Longest message: a manifest names every output's files and sources, some 500 bytes each."""
 SPILL_BYTES_PER_BYTE = 0.5
 """What a local round may need on disk for each byte of the log beside its outputs: 32 bytes per record of 64."""
 
-_KEPT_STDERR_LINES = 20
-_MAX_STDERR_LINE = 1000
-_DRIVER_BOOTSTRAP = _BOOTSTRAP.replace("diamant.cleaner.worker", "diamant.cleaner.spark.clean_driver")
+_DRIVER_BOOTSTRAP = bootstrap("diamant.cleaner.spark.clean_driver")
 
 
 class SparkRunner:
-    """See the module. `local` takes over what fails; without it the failure is the round's."""
+    """See the module. `local` takes over what fails; without it the failure is the round's.
+
+    `turns` is shared by all runners of a broker. One job at a time, and one driver, with some 200 MB beside its JVM's heap.
+    """
 
     name = NAME
 
-    def __init__(self, env: Env, settings: SparkSettings, local: Runner | None = None) -> None:
+    def __init__(
+        self,
+        env: Env,
+        settings: SparkSettings,
+        local: Runner | None = None,
+        *,
+        turns: SparkTurns | None = None,
+        niceness: int = NICENESS,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
         self.settings = settings
         self.progress_bytes = 0
         """How much tasks of the job under way have read and written."""
         self.progress_step = ""
         """What the job under way is at; empty without one."""
-        self.last_failure: str | None = None
-        """Why the last job failed that did not succeed."""
         self._env = env
         self._local = local
+        self._turns = SparkTurns(settings) if turns is None else turns
+        self._niceness = niceness
+        self._start_timeout_s = start_timeout_s + settings.executor_timeout_ms / 1000
         self._turn = asyncio.Lock()
-        self._failures = 0
-        self._rests_until_s = 0.0
         self._driver: _DriverProcess | None = None
         self._is_closed = False
 
@@ -91,11 +108,21 @@ class SparkRunner:
     @property
     def rests_for_s(self) -> float:
         """How long Spark is left alone from now on, after jobs that failed."""
-        return max(0.0, self._rests_until_s - time.monotonic())
+        return self._turns.rests_for_s
+
+    @property
+    def last_failure(self) -> str | None:
+        """Why the last job failed that did not succeed."""
+        return self._turns.last_failure
 
     def takes(self, plan: CleanPlan) -> bool:
-        """Tell whether a plan that nobody has chosen a runner for is for this one."""
-        return not self.rests_for_s and is_worth_it(plan, self.settings) and find_spec("pyspark") is not None
+        """Tell whether a plan that nobody has chosen a runner for is for this one: not while another has the machine."""
+        return (
+            not self.rests_for_s
+            and self._turns.is_free
+            and is_worth_it(plan, self.settings)
+            and find_spec("pyspark") is not None
+        )
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
         """Carry out `plan`; see the module and `runner`."""
@@ -108,7 +135,8 @@ class SparkRunner:
                 swapped += 1
 
             try:
-                result = await self._run(plan, swap, check_done)
+                async with self._turns.driver(self._checked(check_done)):
+                    result = await self._run(plan, swap, check_done)
             except RunnerFailed as failure:
                 if isinstance(failure, SegmentChanged):
                     raise
@@ -116,8 +144,7 @@ class SparkRunner:
                 if self._local is None or swapped or not await asyncio.to_thread(self._has_room, plan):
                     raise
             else:
-                self._failures = 0
-                self.last_failure = None
+                self._turns.succeeded()
                 return result
         # Outside of the turn: a local round may take long, and other partitions need not wait for it.
         return await self._local.run(plan, on_output=on_output, check_done=check_done)
@@ -133,25 +160,56 @@ class SparkRunner:
     async def _run(self, plan: CleanPlan, on_output: SwapOutput, check_done: CheckDone) -> CleanResult:
         check_done()
         self.progress_bytes, self.progress_step = 0, "starting"
-        place = new_place(plan, self.settings.staging)
+        place: Location | None = None
+        is_swapping = False
+        threads = _Threads(self._checked(check_done))
         try:
-            await asyncio.to_thread(remove_leftovers, plan, place)
-            source = await asyncio.to_thread(source_for, self._env, plan, place, self._checked(check_done))
-            manifest = await self._run_driver(plan, source, place, check_done)
+            place = await threads.run(new_place, self._env, plan, self.settings.staging)
+            await threads.run(remove_leftovers, self._env, plan, place)
+            throttle = Throttle(plan.io_max_bytes_per_second)
+            source = await threads.run(source_for, self._env, plan, place, threads.check, throttle)
+            manifest = await self._run_driver(plan, source, place, threads)
             self.progress_step = "verifying"
+            await threads.run(check_manifest, plan, manifest)
             for staged in manifest.outputs:
-                output = await asyncio.to_thread(take_over, self._env, plan, staged, place, self._checked(check_done))
+                output = await threads.run(take_over, self._env, plan, staged, place, threads.check, throttle)
                 check_done()
-                await _to_the_end(on_output, output)
+                is_swapping = True
+                await swap_to_the_end(on_output, output)
+                is_swapping = False
             return manifest.result()
-        except BaseException:
+        except BaseException as error:
             sweep = asyncio.get_running_loop().run_in_executor(None, remove_cleaned_files, self._env, plan)
             await wait_in_spite_of_cancelling(sweep)
-            raise
+            if is_swapping or not isinstance(error, Exception):
+                raise
+            failure = await self._failure(plan, error)
+            if failure is error:
+                raise
+            raise failure from error
         finally:
             self.progress_step = ""
-            removal = asyncio.get_running_loop().run_in_executor(None, remove_place, place)
-            await wait_in_spite_of_cancelling(removal)
+            if place is not None:
+                removal = asyncio.get_running_loop().run_in_executor(None, remove_place, place)
+                await wait_in_spite_of_cancelling(removal)
+
+    async def _failure(self, plan: CleanPlan, error: Exception) -> Exception:
+        """Return an error that says whose fault it was: the log's own as it is, SparkError for everything else."""
+        if isinstance(error, CleaningAborted | CorruptLog | OutputOverflow):
+            return error
+        is_of_files = isinstance(error, OSError | SegmentChanged)
+        if isinstance(error, RunnerFailed) and not is_of_files:
+            return error
+        what = f"{plan.topic}-{plan.partition}"
+        if not is_of_files:
+            return SparkError(f"{what}: the job on Spark failed: {type(error).__name__}: {error}")
+        if not await asyncio.to_thread(_is_as_planned, self._env, plan):
+            return error
+        where = self.settings.master if not self.settings.is_local else "this machine"
+        return SparkError(
+            f"{what}: {error}. The segments are in place, as far as the broker can see: can it and executors on {where} reach "
+            "and write the staging place, and do they see the same files there and in the data directory?"
+        )
 
     def _checked(self, check_done: CheckDone) -> CheckDone:
         def check() -> None:
@@ -161,51 +219,61 @@ class SparkRunner:
 
         return check
 
-    async def _run_driver(self, plan: CleanPlan, source: Location, place: Location, check_done: CheckDone) -> Manifest:
-        what = f"{plan.topic}-{plan.partition}"
+    async def _run_driver(self, plan: CleanPlan, source: Location, place: Location, threads: _Threads) -> Manifest:
         settings = self.settings
-        with tempfile.TemporaryDirectory(prefix="diamant-driver-") as directory:
-            text = await asyncio.to_thread(plan.to_json)
+        scratch = DriverScratch(settings.conf)
+        try:
+            await threads.run(scratch.make)
             fields = {
-                "plan": text,
+                "plan": await threads.run(plan.to_json),
                 "master": settings.master,
-                "conf": dict(settings.conf),
+                "conf": scratch.conf,
+                "executor_timeout_ms": settings.executor_timeout_ms,
                 "source": [source.path, source.filesystem],
                 "target": [place.path, place.filesystem],
             }
-            job = f"{directory}/job.json"
-            await asyncio.to_thread(_write_privately, job, json.dumps(fields))
-            driver = self._driver = await _start_driver(job)
+            await threads.run(scratch.write_job, fields)
+            driver = self._driver = await _start_driver(scratch, self._niceness)
             try:
-                while True:
-                    message = await self._next(driver, check_done)
-                    if message is None:
-                        raise SparkError(f"{what}: {await driver.death()}")
-                    match message["type"]:
-                        case "progress":
-                            self.progress_step, self.progress_bytes = message["step"], message["bytes"]
-                        case "manifest":
-                            return Manifest.from_fields(message["manifest"])
-                        case "error":
-                            raise error_of(message, what)
-                        case _:
-                            raise SparkError(f"{what}: unexpected message of the driver: {message['type']}")
+                return await self._listen(driver, plan, threads.check)
             finally:
                 self._driver = None
                 ending = asyncio.get_running_loop().create_task(driver.end())
                 await wait_in_spite_of_cancelling(ending)
+        finally:
+            removal = asyncio.get_running_loop().run_in_executor(None, scratch.remove)
+            await wait_in_spite_of_cancelling(removal)
 
-    async def _next(self, driver: _DriverProcess, check_done: CheckDone) -> Message | None:
+    async def _listen(self, driver: _DriverProcess, plan: CleanPlan, check: CheckDone) -> Manifest:
+        """Return the manifest that the driver tells, or raise what it tells."""
+        what = f"{plan.topic}-{plan.partition}"
+        deadline_s: float | None = time.monotonic() + self._start_timeout_s
         while True:
-            self._checked(check_done)()
-            with suppress(TimeoutError):
-                return await driver.receive(POLL_S)
+            check()
+            if deadline_s is not None and time.monotonic() > deadline_s:
+                raise SparkUnavailable(
+                    f"{what}: no job began on {self.settings.master} within {self._start_timeout_s:g} s: does the master give "
+                    "executors?"
+                )
+            try:
+                message = await driver.receive(POLL_S)
+            except TimeoutError:
+                continue
+            deadline_s = None  # from now on the driver itself looks at its executors
+            if message is None:
+                raise SparkError(f"{what}: {await driver.death()}")
+            match message["type"]:
+                case "progress":
+                    self.progress_step, self.progress_bytes = message["step"], message["bytes"]
+                case "manifest":
+                    return Manifest.from_fields(message["manifest"])
+                case "error":
+                    raise error_of(message, what)
+                case _:
+                    raise SparkError(f"{what}: unexpected message of the driver: {message['type']}")
 
     def _rest(self, plan: CleanPlan, failure: RunnerFailed) -> None:
-        self._failures += 1
-        rest_s = min(REST_MAX_S, REST_FIRST_S * 2 ** (self._failures - 1))
-        self._rests_until_s = time.monotonic() + rest_s
-        self.last_failure = str(failure)
+        rest_s = self._turns.failed(str(failure))
         logger.warning(
             "%s-%d: Spark on %s failed, it is not tried again for %d s: %s",
             plan.topic,
@@ -222,101 +290,92 @@ class SparkRunner:
         return free > size * SPILL_BYTES_PER_BYTE + plan.segment_bytes
 
 
-def _write_privately(path: str, text: str) -> None:
-    Path(path).touch(0o600)
-    Path(path).write_text(text, encoding="utf-8")
+class _Threads:
+    """What a round does in threads: when it is cancelled, what has begun there ends before anything is tidied up."""
+
+    def __init__(self, check_done: CheckDone) -> None:
+        self._check_done = check_done
+        self._is_over = threading.Event()
+
+    def check(self) -> None:
+        """Raise CleaningAborted if the round is to end. Any thread."""
+        if self._is_over.is_set():
+            raise CleaningAborted("the round was cancelled")
+        self._check_done()
+
+    async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Return what `call` returns, in a thread."""
+        work = asyncio.get_running_loop().run_in_executor(None, partial(call, *arguments, **named))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._is_over.set()
+            await wait_in_spite_of_cancelling(work)
+            raise
 
 
 class _DriverProcess:
     """A driver that runs, or did."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._process = process
-        self._stdin = process.stdin
-        self._stdout = process.stdout
-        self._said: deque[str] = deque(maxlen=_KEPT_STDERR_LINES)
-        self._stderr_reader = asyncio.get_running_loop().create_task(self._read_stderr(process.stderr))
-        self._line: asyncio.Task[bytes] | None = None
+    def __init__(self, child: ChildProcess) -> None:
+        self._child = child
         self._has_ended = False
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._child.pid
 
     async def receive(self, timeout_s: float) -> Message | None:
         """Return the next message, None at the driver's end; TimeoutError if none comes in time."""
-        if self._line is None:
-            self._line = asyncio.get_running_loop().create_task(self._stdout.readline())
-        done, _ = await asyncio.wait({self._line}, timeout=timeout_s)
-        if not done:
-            raise TimeoutError
-        line = self._line.result()
-        self._line = None
-        if not line.endswith(b"\n"):
-            return None
-        message: Message = json.loads(line)
-        self._has_ended = message["type"] in ("manifest", "error")
+        message = await self._child.receive(timeout_s)
+        self._has_ended = message is not None and message["type"] in ("manifest", "error")
         return message
 
     async def death(self) -> str:
         """Wait for the end of a driver whose messages have ended, and return what it died of."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT_S)
-        await self._wait()
-        code = self._process.returncode
-        how = f"exited with status {code}"
-        if code is not None and code < 0:
-            how = f"was killed by signal {-code} ({signal.strsignal(-code)})"
-        said = "".join(f"\n{line}" for line in self._said)
-        return f"the Spark driver {self.pid} {how}{said}"
+            await self._child.wait(STOP_TIMEOUT_S)
+        await self._kill()
+        return self._child.obituary()
 
     async def end(self) -> None:
         """Have the driver end, by force if it was not about to, and wait until it and its JVM are gone."""
         if self._has_ended:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT_S)
-        await self._wait()
+                await self._child.wait(STOP_TIMEOUT_S)
+        await self._kill()
 
-    async def _wait(self) -> None:
+    async def _kill(self) -> None:
         # The JVM is in the driver's session, and would see its end a moment later.
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        await self._process.wait()
-        await asyncio.wait({self._stderr_reader}, timeout=STOP_TIMEOUT_S)
-        self._stderr_reader.cancel()
-        if self._line is not None:
-            await asyncio.wait({self._line}, timeout=STOP_TIMEOUT_S)
-            self._line.cancel()
-            self._line = None
-        self._stdin.close()
-
-    async def _read_stderr(self, stream: asyncio.StreamReader) -> None:
-        while True:
-            try:
-                line = await stream.readline()
-            except ValueError:
-                continue  # longer than the stream's limit
-            if not line:
-                return
-            text = line.decode(errors="replace").rstrip()[:_MAX_STDERR_LINE]
-            self._said.append(text)
-            logger.info("driver %d: %s", self.pid, text)
+        self._child.kill(with_children=True)
+        await self._child.wait()
+        await self._child.read_rest(STOP_TIMEOUT_S)
 
 
-async def _start_driver(job: str) -> _DriverProcess:
-    place = str(Path(__file__).parents[3])
+async def _start_driver(scratch: DriverScratch, niceness: int) -> _DriverProcess:
     try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-c", _DRIVER_BOOTSTRAP, place, "--parent", str(os.getpid()), job,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=MAX_LINE_BYTES,
-            start_new_session=True,
-        )  # fmt: skip
+        child = await ChildProcess.start(
+            _DRIVER_BOOTSTRAP,
+            "--nice",
+            str(niceness),
+            scratch.job,
+            what="the Spark driver",
+            name="driver",
+            level=logging.INFO,
+            max_line_bytes=MAX_LINE_BYTES,
+            environment=scratch.environment,
+        )
     except OSError as error:
         raise SparkError(f"the Spark driver cannot be started: {error}") from error
-    return _DriverProcess(process)
+    return _DriverProcess(child)
+
+
+def _is_as_planned(env: Env, plan: CleanPlan) -> bool:
+    """Tell whether the segments of a plan are still what they were when it was made. Blocks."""
+    try:
+        return all(
+            env.file_size(names.log_file(plan.directory, segment.base_offset)) == segment.size
+            for segment in plan.segments
+        )
+    except OSError:
+        return False

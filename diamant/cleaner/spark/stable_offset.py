@@ -59,15 +59,21 @@ NOTHING_KNOWN = Decided(None, np.empty((0, ABORTED_FIELDS), np.int64), np.empty(
 """Of a log whose transactions do not matter."""
 
 
-def read_decided(log: PartitionLog, *, trust_indexes: bool = True) -> tuple[PartitionLog, Decided]:
+def read_decided(
+    log: PartitionLog, *, trust_indexes: bool = True, damage: list[CorruptLog] | None = None
+) -> tuple[PartitionLog, Decided]:
     """Return what is decided of a log, and the log as it was listed then. OSError, CorruptLog, SegmentChanged.
+
+    With a list for `damage` nothing corrupt fails: an index of aborted transactions that is, is added to it, and headers tell in
+    place of indexes; behind a header that is none, the rest of its segment tells nothing, and a transaction whose marker lies
+    there counts as open.
 
     Indexes and segments must be of the same time: a cleaner that replaces both takes the aborted transactions out of the one
     whose records it took out of the other.
     """
     for _ in range(_ATTEMPTS):
         try:
-            decided = _read(log, trust_indexes)
+            decided = _read(log, trust_indexes, damage)
             again = list_again(log)
             if again.has_segments_of(log):
                 return log, decided
@@ -77,7 +83,7 @@ def read_decided(log: PartitionLog, *, trust_indexes: bool = True) -> tuple[Part
     raise SegmentChanged(f"{log.directory} went on changing while the query was planned: run it again")
 
 
-def _read(log: PartitionLog, trust_indexes: bool) -> Decided:
+def _read(log: PartitionLog, trust_indexes: bool, damage: list[CorruptLog] | None) -> Decided:
     open_since: dict[int, int] = {}
     start_offset = 0
     aborted = []
@@ -86,9 +92,15 @@ def _read(log: PartitionLog, trust_indexes: bool) -> Decided:
         for segment in log.segments:
             location = segment.index(names.TXN_INDEX_SUFFIX)
             if log.has(location):
-                aborted.append(read_aborted(location))
+                try:
+                    aborted.append(read_aborted(location))
+                except CorruptLog as error:
+                    if damage is None:
+                        raise
+                    damage.append(error)
+                    return _read(log, False, damage)
     scanned: list[tuple[int, int, int]] = []
-    for header, control in _headers_from(log, start_offset):
+    for header, control in _headers_from(log, start_offset, is_permissive=damage is not None):
         producer_id = header.producer_id
         if not header.is_transactional or producer_id < 0 or header.base_offset < start_offset:
             continue
@@ -118,7 +130,9 @@ def _newest_snapshot(log: PartitionLog, open_since: dict[int, int]) -> int:
     return 0
 
 
-def _headers_from(log: PartitionLog, start_offset: int) -> Iterator[tuple[BatchHeader, ControlType | None]]:
+def _headers_from(
+    log: PartitionLog, start_offset: int, *, is_permissive: bool
+) -> Iterator[tuple[BatchHeader, ControlType | None]]:
     """Yield the headers of magic 2 from the segment on that holds `start_offset`, each with the type of its marker."""
     for segment in log.segments:
         if segment.end_offset is not None and segment.end_offset <= start_offset:
@@ -126,7 +140,11 @@ def _headers_from(log: PartitionLog, start_offset: int) -> Iterator[tuple[BatchH
         with segment.location.open() as file:
             size = min(segment.size, file.size())
             position = _position_before(log, segment, start_offset)
-            yield from _headers(file, position, size, is_last=segment.is_last)
+            try:
+                yield from _headers(file, position, size, is_last=segment.is_last)
+            except CorruptLog:
+                if not is_permissive:
+                    raise
 
 
 def _position_before(log: PartitionLog, segment: Segment, offset: int) -> int:

@@ -1,8 +1,10 @@
 """Takes over the outputs of a job on Spark: looks at every file, and puts it beside the segments as `.cleaned`, durable.
 
-Nothing is believed of what another machine has written. Each file must have the size and the CRC-32C that the manifest names,
-and a log's batches must follow each other without gap, ascending in offset within what its sources cover, with as many records
-as the task counted. Where the staging place is on the partition's own file system a file is moved, else copied.
+Nothing is believed of what another machine has written. What the manifest says must fit the plan: all that was to be rewritten is
+in one output and no more, in order, up to where the round can have ended. Each file must have the size and the CRC-32C that it
+names, and a log's batches must follow each other without gap, ascending in offset within what its sources cover, with as many
+records as the task counted. Where the staging place is on the partition's own file system a file is moved, else copied, no faster
+than rounds may read and write.
 
 Blocks for the disk. Memory: `CHUNK_BYTES`.
 """
@@ -11,15 +13,17 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from diamant.cleaner.plan import CleanPlan
+from diamant.cleaner.plan import CleanPlan, group_segments, segments_to_clean
 from diamant.cleaner.result import CheckDone, OutputSegment
 from diamant.cleaner.spark.errors import SparkError
-from diamant.cleaner.spark.manifest import StagedOutput
+from diamant.cleaner.spark.manifest import Manifest, StagedOutput
 from diamant.cleaner.spark.task_files import StagedFile
+from diamant.cleaner.throttle import Throttle
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segment import scan_headers
@@ -35,7 +39,57 @@ class StagedFileWrong(SparkError):
     """A file at the staging place is not what the job says it is."""
 
 
-def take_over(env: Env, plan: CleanPlan, staged: StagedOutput, place: Location, check_done: CheckDone) -> OutputSegment:
+def check_manifest(plan: CleanPlan, manifest: Manifest) -> None:
+    """Compare what a job says it has done with what the plan asked for. StagedFileWrong.
+
+    Before anything is swapped in: an output too few, or one that names sources of another, would take records along.
+    """
+    what = f"{plan.topic}-{plan.partition}: the job"
+    end_offset = plan.segments[-1].next_base_offset if plan.segments else plan.first_dirty_offset
+    if plan.first_dirty_offset >= plan.first_uncleanable_offset:
+        least = end_offset = plan.first_dirty_offset
+    else:
+        # In mode kafka a round ends where the map is full.
+        least = plan.first_dirty_offset if plan.is_kafka else end_offset
+    if not least <= manifest.end_offset <= end_offset:
+        raise StagedFileWrong(f"{what} says that it ended at {manifest.end_offset}, expected {least} to {end_offset}")
+    groups = group_segments(plan, segments_to_clean(plan, manifest.end_offset))
+    group_of = {segment.base_offset: number for number, group in enumerate(groups) for segment in group}
+    modified_ms = {segment.base_offset: segment.modified_ms for segment in plan.segments}
+    covered = [base for staged in manifest.outputs for base in staged.output.source_base_offsets]
+    if covered != list(group_of):
+        got, expected = next(pair for pair in zip_longest(covered, group_of) if pair[0] != pair[1])
+        raise StagedFileWrong(
+            f"{what} has outputs for {len(covered)} segments, expected {len(group_of)}; the first that differs: {got} in place "
+            f"of {expected}"
+        )
+    for staged in manifest.outputs:
+        output = staged.output
+        sources = output.source_base_offsets
+        if not sources or len({group_of[base] for base in sources}) > 1:
+            raise StagedFileWrong(f"{what} has made one output of {list(sources)}, which do not belong together")
+        if output.base_offset != sources[0] or output.modified_ms != modified_ms[sources[-1]]:
+            raise StagedFileWrong(
+                f"{what} calls the output of {list(sources)} {output.base_offset}, or dates it wrongly"
+            )
+    written = sum(staged.records for staged in manifest.outputs)
+    if (
+        min((staged.records for staged in manifest.outputs), default=0) < 0
+        or manifest.stats.messages_written != written
+    ):
+        raise StagedFileWrong(
+            f"{what} counts {written} records in its outputs, and {manifest.stats.messages_written} in all"
+        )
+
+
+def take_over(
+    env: Env,
+    plan: CleanPlan,
+    staged: StagedOutput,
+    place: Location,
+    check_done: CheckDone,
+    throttle: Throttle | None = None,
+) -> OutputSegment:
     """Put the files of an output beside the segments, and return it. `place` is the job's own at the staging place.
 
     StagedFileWrong if a file is not as told; OSError of the disk. What was put there until then goes with the round
@@ -55,7 +109,7 @@ def take_over(env: Env, plan: CleanPlan, staged: StagedOutput, place: Location, 
     for name in expected:
         path = f"{plan.directory}/{name}"
         env.remove(path, missing_ok=True)
-        _bring(env, directory.child(name), path, staged.files[name], check_done)
+        _bring(env, directory.child(name), path, staged.files[name], check_done, throttle or Throttle())
     _check_batches(env, plan, staged, f"{plan.directory}/{expected[0]}")
     for name in expected:
         path = f"{plan.directory}/{name}"
@@ -72,7 +126,9 @@ def _names_of(output: OutputSegment) -> list[str]:
     return [file("", output.base_offset).lstrip("/") + names.CLEANED_SUFFIX for file in files]
 
 
-def _bring(env: Env, source: Location, path: str, expected: StagedFile, check_done: CheckDone) -> None:
+def _bring(
+    env: Env, source: Location, path: str, expected: StagedFile, check_done: CheckDone, throttle: Throttle
+) -> None:
     """Move or copy a file to `path`, and compare it with what is `expected` of it."""
     if source.is_local:
         try:
@@ -83,20 +139,21 @@ def _bring(env: Env, source: Location, path: str, expected: StagedFile, check_do
             if error.errno != errno.EXDEV:
                 raise
         else:
-            _compare(path, expected, _read(env, path, check_done))
+            _compare(path, expected, _read(env, path, check_done, throttle))
             return
     try:
-        _compare(str(source), expected, _copy(env, source, path, check_done))
+        _compare(str(source), expected, _copy(env, source, path, check_done, throttle))
     except FileNotFoundError:
         raise StagedFileWrong(f"{source}: the file that the job has written is gone") from None
 
 
-def _read(env: Env, path: str, check_done: CheckDone) -> StagedFile:
+def _read(env: Env, path: str, check_done: CheckDone, throttle: Throttle) -> StagedFile:
     file = env.open(path, read_only=True)
     try:
         size = crc = 0
         while data := file.pread(CHUNK_BYTES, size):
             check_done()
+            throttle(len(data), check_done)
             size += len(data)
             crc = crc32c(data, crc)
         return StagedFile(size, crc)
@@ -104,7 +161,7 @@ def _read(env: Env, path: str, check_done: CheckDone) -> StagedFile:
         file.close()
 
 
-def _copy(env: Env, source: Location, path: str, check_done: CheckDone) -> StagedFile:
+def _copy(env: Env, source: Location, path: str, check_done: CheckDone, throttle: Throttle) -> StagedFile:
     target = env.create_new(path)
     try:
         with source.open() as file:
@@ -112,6 +169,7 @@ def _copy(env: Env, source: Location, path: str, check_done: CheckDone) -> Stage
             while data := file.pread(CHUNK_BYTES, size):
                 check_done()
                 target.append(data)
+                throttle(2 * len(data), check_done)  # read and written
                 size += len(data)
                 crc = crc32c(data, crc)
             return StagedFile(size, crc)

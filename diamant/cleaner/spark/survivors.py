@@ -26,6 +26,7 @@ import numpy as np
 from diamant.cleaner import map_kernels
 from diamant.cleaner.map_kernels import ENTRY_BYTES
 from diamant.cleaner.offset_map import OffsetMap, open_spill_file
+from diamant.cleaner.spark.clean_parts import segments_of
 from diamant.cleaner.spark.errors import SparkError
 from diamant.cleaner.spark.key_tuples import ASKED, MAPPED, NOTES
 from diamant.storage.env import RealEnv
@@ -169,7 +170,7 @@ class GroupSurvivors:
 
     def __init__(self, parts: tuple[Part, ...], rows: Iterable[SurvivorRow]) -> None:
         self.keys = 0
-        self._parts = parts
+        self._parts = segments_of(parts)
         self._kept: dict[int, list[NDArray[np.uint32]]] = {}
         self._notes: dict[int, bytes] = {}
         for _, (kind, place, content) in rows:
@@ -189,7 +190,5 @@ class GroupSurvivors:
 
     def take_notes(self, place: int) -> NDArray[np.uint32]:
         """Return the notes of a segment's batches, and forget them."""
-        found = [
-            self._notes.pop(part.index) for part in self._parts if part.segment == place and part.index in self._notes
-        ]
+        found = [self._notes.pop(part.index) for part in self._parts.get(place, []) if part.index in self._notes]
         return np.frombuffer(b"".join(found), np.uint32)

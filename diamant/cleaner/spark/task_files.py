@@ -58,8 +58,10 @@ class TaskFiles:
         return file
 
     def create_new(self, path: str) -> Any:
-        """Begin an output file."""
+        """Begin an output file. FileNotFoundError if the job's place is gone: then so is whoever waited for it."""
         assert self._target is not None
+        # Not the directories above: where a partition was deleted meanwhile, it would come back as a ghost.
+        self._target.make_directory()
         return _Output(self, path, self._target.child(os.path.basename(path)))
 
     def remove(self, path: str, *, missing_ok: bool = False) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from diamant.cleaner import rewrite
 from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.result import OutputOverflow, never_done
+from diamant.cleaner.result import CleanResult, OutputOverflow, never_done
 from diamant.cleaner.spark.clean_job import CleanJob
 from diamant.cleaner.spark.locations import Location
 from diamant.cleaner.spark.staged_outputs import take_over
@@ -28,6 +29,15 @@ def plain_outcome(env: Env, plan: CleanPlan) -> tuple[dict[str, Any], dict[str, 
     except (CorruptLog, OutputOverflow) as error:
         fields = _error(error)
     return fields, _take_cleaned(env, plan.directory)
+
+
+def runner_outcome(plan: CleanPlan, run: Callable[[CleanPlan], CleanResult]) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The same of a runner that works on real files, and swaps nothing in."""
+    try:
+        fields = _fields(asdict(run(plan)))
+    except (CorruptLog, OutputOverflow) as error:
+        fields = _error(error)
+    return fields, _take_cleaned(RealEnv(), plan.directory)
 
 
 def spark_outcome(

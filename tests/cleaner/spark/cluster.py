@@ -81,6 +81,11 @@ class Cluster:
         workers = {process.pid for process in self._processes[1:]}
         return [pid for pid in pids() if parent_of(pid) in workers]
 
+    def stop_workers(self) -> None:
+        """End the workers, and their executors with them; the master stays and has nothing to give."""
+        for process in self._processes[1:]:
+            process.terminate()
+
     def kill_an_executor(self) -> None:
         """End one by SIGKILL."""
         os.kill(self.executors()[0], signal.SIGKILL)

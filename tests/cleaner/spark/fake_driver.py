@@ -1,10 +1,16 @@
 """A driver without Spark: it does the job in its own process, and does what DIAMANT_TEST_DRIVER says on top.
 
+mute      never begins a job
+unseen    finds no segments where they should be, as on a disk of its own
+stale     finds shorter segments there
+delete    has the partition's directory renamed, as a deletion does, before the outputs are written
+litter    leaves files in the temporary directory and in Spark's, and ends by SIGKILL
 die       ends by SIGKILL when the outputs are written
 hang      tells nothing more when the outputs are written
 flip      turns a bit of an output around
 lose      removes an output
 miscount  counts a record too many
+forget    says nothing of the last output
 """
 
 from __future__ import annotations
@@ -12,10 +18,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,20 +35,39 @@ MISCHIEF = "DIAMANT_TEST_DRIVER"
 
 
 @contextmanager
-def no_session(*_: Any, **__: Any) -> Iterator[Any]:
+def no_session(_master: str, _name: str, conf: dict[str, str], **_: Any) -> Iterator[Any]:
     """Stands in for `spark_session`."""
+    if mischief() == "mute":
+        threading.Event().wait()
+    if mischief() == "litter":
+        for directory in (tempfile.gettempdir(), *conf["spark.local.dir"].split(",")):
+            Path(directory, "blockmgr-1").mkdir()
+            Path(directory, "blockmgr-1", "values").write_bytes(b"values")
+        os.kill(os.getpid(), signal.SIGKILL)
     yield SimpleNamespace(sparkContext=OneProcess())
 
 
+def mischief() -> str | None:
+    """What is to be done."""
+    return os.environ.get(MISCHIEF)
+
+
 class Job(clean_job.CleanJob):
-    """A job with something done to its outcome."""
+    """A job with something done to what it finds, or to its outcome."""
 
     def run(self) -> Manifest:
+        elsewhere = self._job.target.child("elsewhere")
+        if mischief() in ("unseen", "stale"):
+            self._job = replace(self._job, source=elsewhere)
+        if mischief() == "stale":
+            os.mkdir(elsewhere.path)
+            for whole in Path(self._plan.directory).glob("*.log"):
+                Path(elsewhere.path, whole.name).write_bytes(whole.read_bytes()[:-1])
         manifest = super().run()
         first = manifest.outputs[0]
         log = next(name for name in first.files if name.endswith(".log.cleaned"))
         path = self._job.target.child(first.directory).child(log).path
-        match os.environ.get(MISCHIEF):
+        match mischief():
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "hang":
@@ -54,8 +81,16 @@ class Job(clean_job.CleanJob):
             case "lose":
                 os.remove(path)
             case "miscount":
+                manifest.stats.messages_written += 1
                 return replace(manifest, outputs=(replace(first, records=first.records + 1), *manifest.outputs[1:]))
+            case "forget":
+                return replace(manifest, outputs=manifest.outputs[:-1])
         return manifest
+
+    def _rewrite(self, *arguments: Any) -> Manifest:
+        if mischief() == "delete":
+            os.rename(self._plan.directory, f"{self._plan.directory}-delete")
+        return super()._rewrite(*arguments)
 
 
 def main() -> int:

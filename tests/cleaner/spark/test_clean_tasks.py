@@ -25,6 +25,7 @@ from tests.cleaner.test_compiled_rewrite import histories, play
 from tests.effort import examples
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(histories, st.sampled_from(MODES), st.data())
 def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(

@@ -13,6 +13,7 @@ import pytest
 
 from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.runner import InlineRunner
+from diamant.cleaner.spark import spark_runner
 from diamant.cleaner.spark.settings import SparkSettings
 from diamant.cleaner.spark.spark_runner import SparkRunner
 from diamant.storage.log import Log
@@ -66,30 +67,44 @@ async def wait_for_step(runner: SparkRunner, step: str, round_: asyncio.Task[obj
         await asyncio.sleep(0.02)
 
 
-async def test_tasks_that_are_tried_twice_give_the_same_files(cluster: Cluster, tmp_path: Path) -> None:
-    """Speculation on: each attempt writes to a directory of its own, and one of them counts."""
+async def test_an_executor_killed_and_tasks_tried_twice_give_the_same_files(cluster: Cluster, tmp_path: Path) -> None:
+    """Each attempt writes to a directory of its own, and one counts; what a lost executor had done is done again elsewhere."""
     log = make_log(tmp_path)
     staging = tmp_path / "staging"
     staging.mkdir()
     settings = SparkSettings(cluster.master, staging.as_uri(), conf=cluster.conf | SPECULATION)
     runner = SparkRunner(log.env, settings)
-    result = await runner.run(slow_plan(log), on_output=Swapper(log))
-    assert result.runner == "spark"
-    assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
-    assert not leftovers(log)
-    assert not os.listdir(staging)
-    await runner.close()
-
-
-async def test_an_executor_killed_in_the_middle_does_not_matter(cluster: Cluster, tmp_path: Path) -> None:
-    """Its tasks, and what it had shuffled, are made again elsewhere."""
-    log = make_log(tmp_path)
-    runner = SparkRunner(log.env, SparkSettings(cluster.master, conf=cluster.conf))
     round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
     await wait_for_step(runner, "rewrite", round_)
     cluster.kill_an_executor()
     assert (await round_).runner == "spark"
     assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
     assert not leftovers(log)
+    assert not os.listdir(staging)
+    await runner.close()
+
+
+async def test_a_cluster_that_has_lost_its_workers_is_given_up(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at once, for others may come; then a local runner takes over. The last test: the cluster is of no use afterwards."""
+    log = make_log(tmp_path)
+    inline = InlineRunner(log.env)
+    # As long as ever until executors have come, 3 s when they are lost.
+    impatient = (
+        "import diamant.cleaner.spark.session as session; watch = session.ExecutorWatch; "
+        "session.ExecutorWatch = lambda context, _: watch(context, 3000); "
+    )
+    before, importing, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.clean_driver")
+    monkeypatch.setattr(spark_runner, "_DRIVER_BOOTSTRAP", before + impatient + importing + after)
+    runner = SparkRunner(log.env, SparkSettings(cluster.master, conf=cluster.conf), inline)
+    round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    await wait_for_step(runner, "map", round_)
+    cluster.stop_workers()
+    assert (await round_).runner == "inline"
+    assert f"there was no executor for 3 s on {cluster.master}" in str(runner.last_failure)
+    assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
+    assert not leftovers(log)
     assert not directories(log)
     await runner.close()
+    await inline.close()

@@ -49,7 +49,9 @@ class Shop:
             )
         assert producer.flush(30) == 0
 
-    def transact(self, transactional_id: str, count: int, *, commit: bool | None) -> Producer:
+    def transact(
+        self, transactional_id: str, count: int, *, commit: bool | None, topic: str = "transactions"
+    ) -> Producer:
         """Send records in a transaction; leave it open for None."""
         producer = Producer(
             {
@@ -61,7 +63,7 @@ class Shop:
         producer.init_transactions(30)
         producer.begin_transaction()
         for number in range(count):
-            producer.produce("transactions", key=f"t-{number % 5}", value=f"{transactional_id}-{number}")
+            producer.produce(topic, key=f"t-{number % 5}", value=f"{transactional_id}-{number}")
         producer.flush(30)
         if commit is not None:
             (producer.commit_transaction if commit else producer.abort_transaction)(30)
@@ -107,7 +109,7 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """Codecs, transactions that committed, aborted and are open, and a topic that was compacted."""
+    """Codecs, transactions that committed, aborted and are open, and a topic that was compacted, with all of these in it."""
     data = tmp_path_factory.mktemp("shop")
     properties = {"diamant.http.listen": "127.0.0.1:0"}
     with Broker(BrokerConfig(listen=["127.0.0.1:0"], data_dir=data, properties=properties)) as broker:
@@ -125,10 +127,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         shop.transact("b", 40, commit=False)
         shop.produce("transactions", 60)
         shop.transact("a", 10, commit=False)
-        for _ in range(4):
-            shop.produce("compacted", 200)
+        for codec in CODECS:
+            shop.produce("compacted", 200, **{"compression.type": codec})
+            shop.transact(f"compacted-{codec}", 20, commit=codec in ("gzip", "lz4"), topic="compacted")
         Admin(shop.bootstrap).compact("compacted")
         shop.produce("compacted", 30)
+        shop.transact("compacted-late", 10, commit=False, topic="compacted")
         still_open = shop.transact("c", 5, commit=None)
         shop.produce("transactions", 20)
         yield shop

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from pyspark.sql.datasource import GreaterThan
 
 from diamant.cleaner.spark import stable_offset
 from diamant.cleaner.spark.columns import COLUMNS
@@ -346,3 +348,40 @@ def test_an_index_that_grew_since_the_listing_is_no_damage(tmp_path: Path) -> No
     assert read_offset_index(location, 5, 250, is_growing=True).tolist() == [[15, 25], [100, 200]]
     with pytest.raises(CorruptLog, match=r"0\.index at 0: .* within a segment of 250 bytes; trust_indexes=false reads"):
         read_offset_index(location, 5, 250)
+
+
+def test_a_damaged_header_between_transactions_becomes_a_row_in_mode_permissive(tmp_path: Path) -> None:
+    """Planning looks at headers to tell how transactions ended: what it cannot read is left to the task, the rest is told."""
+    (tmp_path / "t-0").mkdir()
+    whole = bytes(make_batch("a=1"))
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(whole + b"\xff" * 100)
+    (tmp_path / "t-0" / f"{3:020d}.log").write_bytes(make_batch("b=1", base_offset=3))
+    with pytest.raises(CorruptLog, match=f"at {len(whole)}: expected a batch"):
+        read(tmp_path, isolation="read_committed")
+    for columns in ("offset,outcome,_corrupt", "offset,_corrupt"):
+        found = read(tmp_path, columns=columns, mode="PERMISSIVE", isolation="read_committed")
+        assert sorted(row["offset"] for row in found.rows if row["_corrupt"] is None) == [0, 3]
+        [reason] = [row["_corrupt"] for row in found.rows if row["_corrupt"]]
+        assert f"{0:020d}.log at {len(whole)}: " in reason
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
+def test_a_damaged_index_becomes_a_row_in_mode_permissive(tmp_path: Path, suffix: str) -> None:
+    """It is told once, with its name, and everything is read without it."""
+    (tmp_path / "t-0").mkdir()
+    value = "v" * 2000
+    batches = [bytes(make_batch(f"k{number}={value}", base_offset=number)) for number in range(40)]
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"".join(batches))
+    (tmp_path / "t-0" / f"{40:020d}.log").write_bytes(make_batch("last=1", base_offset=40))
+    (tmp_path / "t-0" / f"{0:020d}{suffix}").write_bytes(b"\xff\x01" * 12 * 34)
+    filters = [GreaterThan(("offset",), 20), GreaterThan(("timestamp_ms",), 5)]
+    with pytest.raises(CorruptLog, match=f"{suffix} at 0: .*trust_indexes=false reads without it"):
+        read(tmp_path, *filters, isolation="read_committed")
+    found = read(
+        tmp_path, *filters, columns="offset,timestamp_ms,outcome,_corrupt", mode="PERMISSIVE", split_bytes=20_000
+    )
+    offsets = {row["offset"] for row in found.rows if row["_corrupt"] is None}
+    assert set(range(21, 41)) <= offsets
+    [reason] = [row["_corrupt"] for row in found.rows if row["_corrupt"]]
+    assert f"{0:020d}{suffix} at 0: " in reason
+    assert pickle.loads(pickle.dumps(found.tasks[0])).damage == found.tasks[0].damage

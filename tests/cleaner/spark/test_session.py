@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.slow
 def test_the_code_is_the_same_zip_wherever_it_comes_from(tmp_path: Path) -> None:
     """Its name tells the code, and a process that imports it from there knows so; the same code gives the same bytes."""
     path = write_code_archive(tmp_path)

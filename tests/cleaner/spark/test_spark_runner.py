@@ -7,25 +7,32 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from diamant.cleaner.cleaner_thread import CleanerThread
-from diamant.cleaner.process_runner import ProcessRunner
+from diamant.cleaner.process_runner import NICENESS, ProcessRunner
 from diamant.cleaner.result import CleaningAborted, CleanResult, OutputSegment
 from diamant.cleaner.runner import InlineRunner
-from diamant.cleaner.spark import spark_runner
+from diamant.cleaner.spark import spark_runner, spark_turns
+from diamant.cleaner.spark.driver_scratch import DriverScratch
 from diamant.cleaner.spark.errors import SegmentChanged, SparkError
+from diamant.cleaner.spark.locations import Location
 from diamant.cleaner.spark.settings import SparkSettings, is_worth_it
 from diamant.cleaner.spark.spark_runner import SparkRunner
+from diamant.cleaner.spark.spark_turns import SparkTurns
 from diamant.cleaner.spark.staging import new_place
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log import Log
 from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.cleaner.test_runner import Swapper, damage, latest, leftovers, load, make_log, plan_of, segment_files
+from tests.waiting import wait_until
 
 WAIT_S = 120.0
 LOCAL = SparkSettings(master="local[2]")
@@ -56,13 +63,6 @@ async def runner(log: Log) -> AsyncIterator[SparkRunner]:
     yield runner
     await runner.close()
     assert runner.driver_pid is None
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until `condition` holds."""
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def directories(log: Log) -> list[str]:
@@ -106,18 +106,42 @@ def is_group_alive(group_id: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
-async def test_the_result_is_that_of_the_inline_runner(log: Log, runner: SparkRunner, tmp_path: Path) -> None:
-    """Same files byte for byte, same result apart from times and the runner's name; the driver and its JVM are gone."""
-    pids: list[int] = []
+async def test_the_result_is_that_of_the_inline_runner(
+    log: Log, runner: SparkRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same files byte for byte, same result apart from times and the runner's name; the driver and its JVM are gone.
+
+    They give way to others, show nobody what is configured, and leave nothing in the temporary directory.
+    """
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    runner.settings = replace(runner.settings, conf={"spark.x.secret": "= hunter\\ 2ü", "spark.driver.memory": "512m"})
     round_ = asyncio.create_task(check_result(log, runner, tmp_path))
-    await wait_until(lambda: round_.done() or runner.driver_pid is not None)
-    assert runner.driver_pid is not None
-    pids.append(runner.driver_pid)
+    await wait_until(lambda: round_.done() or runner.progress_step in ("map", "rewrite"), WAIT_S)
+    assert not round_.done(), round_.result()
+    pid = runner.driver_pid
+    assert pid is not None
+    [jvm] = [one for one in arguments_of_processes() if f"-Djava.io.tmpdir={temporary}" in one]
+    assert "-Xmx512m" in jvm
+    assert not [one for one in arguments_of_processes() if "hunter" in one]
+    assert os.getpriority(os.PRIO_PGRP, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
     await round_
-    await wait_until(lambda: not is_group_alive(pids[0]))
+    await wait_until(lambda: not is_group_alive(pid), WAIT_S)
     assert runner.progress_bytes > 0
+    assert not list(temporary.iterdir())
 
 
+def arguments_of_processes() -> list[str]:
+    """As every user of the machine sees them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake")
 async def test_outputs_on_another_file_system_are_copied(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -138,6 +162,7 @@ async def test_outputs_on_another_file_system_are_copied(
     assert not os.listdir(staging)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mischief", "message"),
     [
@@ -145,18 +170,27 @@ async def test_outputs_on_another_file_system_are_copied(
         ("flip", "CRC-32C"),
         ("lose", "is gone"),
         ("miscount", "records"),
+        ("forget", "has outputs for"),
+        ("unseen", "do they see the same files"),
+        ("stale", "do they see the same files"),
+        ("litter", "killed by signal 9"),
     ],
 )
 @pytest.mark.usefixtures("fake")
 async def test_what_is_not_as_the_job_says_is_not_swapped_in(
-    log: Log, runner: SparkRunner, mischief: str, message: str, monkeypatch: pytest.MonkeyPatch
+    log: Log, runner: SparkRunner, mischief: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The round fails and says why, the old files are in place, no stray ones; the next round works."""
+    """The round fails and says why, the old files are in place, no stray ones anywhere; the next round works."""
+    temporary, local = tmp_path / "temporary", tmp_path / "local"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    runner.settings = replace(runner.settings, conf={"spark.local.dir": str(local)})
     before = segment_files(log)
     monkeypatch.setenv(MISCHIEF, mischief)
     with pytest.raises(SparkError, match=message):
         await runner.run(plan_of(log), on_output=Swapper(log))
     check_untouched(log, before)
+    assert [*temporary.iterdir(), *local.iterdir()] == []
     assert runner.rests_for_s > 0
     assert message in str(runner.last_failure)
     monkeypatch.delenv(MISCHIEF)
@@ -164,6 +198,7 @@ async def test_what_is_not_as_the_job_says_is_not_swapped_in(
     assert runner.last_failure is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake")
 async def test_a_local_runner_takes_over_and_spark_rests(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that dies costs a round nothing but time; for a while no plan is sent to Spark, longer each time."""
@@ -172,7 +207,7 @@ async def test_a_local_runner_takes_over_and_spark_rests(log: Log, monkeypatch: 
     runner = SparkRunner(log.env, replace(LOCAL, min_bytes=0, master="local[1000]"), inline)
     assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
     first_rest_s = runner.rests_for_s
-    assert 0 < first_rest_s <= spark_runner.REST_FIRST_S
+    assert 0 < first_rest_s <= spark_turns.REST_FIRST_S
     assert not runner.takes(plan_of(log))
     log.roll()
     await runner.run(plan_of(log), on_output=Swapper(log))
@@ -181,6 +216,95 @@ async def test_a_local_runner_takes_over_and_spark_rests(log: Log, monkeypatch: 
     assert not directories(log)
     await runner.close()
     await inline.close()
+
+
+@pytest.mark.parametrize("place", ["file/below", "missing/below"])
+async def test_a_staging_place_that_cannot_be_reached_is_spark_s_fault(log: Log, tmp_path: Path, place: str) -> None:
+    """Not the log's: a local runner takes over, Spark rests. No directories are made where a disk may not be mounted."""
+    (tmp_path / "file").write_text("no directory")
+    inline = InlineRunner(log.env)
+    staging = (tmp_path / place).as_uri()
+    runner = SparkRunner(log.env, replace(LOCAL, staging=staging), inline)
+    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
+    assert runner.rests_for_s > 0
+    assert "do they see the same files" in str(runner.last_failure)
+    assert not (tmp_path / "missing").exists()
+    await runner.close()
+    await inline.close()
+
+
+@pytest.mark.usefixtures("fake")
+async def test_a_driver_that_never_begins_is_given_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master may accept an application and give it nothing: after a stated time a local runner takes over."""
+    monkeypatch.setenv(MISCHIEF, "mute")
+    inline = InlineRunner(log.env)
+    settings = replace(LOCAL, executor_timeout_ms=300)
+    runner = SparkRunner(log.env, settings, inline, start_timeout_s=0.2)
+    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
+    assert "no job began on local[2] within 0.5 s" in str(runner.last_failure)
+    await runner.close()
+    await inline.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_a_partition_that_is_deleted_meanwhile_does_not_come_back(
+    log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks make no directory but their own at the job's place: the error is the log's, and nobody rests."""
+    monkeypatch.setenv(MISCHIEF, "delete")
+    with pytest.raises(FileNotFoundError):
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    assert not log.env.exists(log.path)
+    assert runner.rests_for_s == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_one_driver_at_a_time_has_the_machine(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With local[N] a second runner of the broker takes nothing by itself meanwhile, and waits if it is asked to work."""
+    monkeypatch.setenv(MISCHIEF, "hang")
+    turns = SparkTurns(LOCAL)
+    first = SparkRunner(log.env, replace(LOCAL, min_bytes=0), turns=turns)
+    other = make_log(tmp_path / "other")
+    second = SparkRunner(other.env, replace(LOCAL, min_bytes=0, master="local[64]"), turns=turns)
+    plan = plan_of(other)
+    huge = replace(plan, segments=(replace(plan.segments[0], size=1 << 40),))
+    assert second.takes(huge)
+    round_ = asyncio.create_task(first.run(plan_of(log), on_output=Swapper(log)))
+    await wait_until(lambda: first.driver_pid is not None, WAIT_S)
+    assert not second.takes(huge)
+    waiting = asyncio.create_task(second.run(plan, on_output=Swapper(other)))
+    await wait_until(lambda: bool(outputs(log)), WAIT_S)
+    assert second.driver_pid is None
+    monkeypatch.delenv(MISCHIEF)
+    round_.cancel()
+    assert (await waiting).runner == "spark"
+    assert round_.cancelled()
+    await second.close()
+    assert turns.is_free
+    assert SparkTurns(replace(LOCAL, master="spark://h:1")).is_free
+
+
+def test_what_a_killed_broker_has_left_of_its_driver_goes_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directories whose lock nobody holds are removed, wherever they are; those of others that run stay."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    conf = {"spark.local.dir": str(tmp_path / "local")}
+    running, killed, following = DriverScratch(conf), DriverScratch(conf), DriverScratch({})
+    running.make()
+    killed.make()
+    killed.write_job({"conf": {"secret": "hidden"}})
+    assert Path(killed.job).stat().st_mode & 0o777 == 0o600
+    os.close(killed._lock)
+    following.make()
+    assert not Path(killed.job).parent.exists()
+    assert os.listdir(tmp_path / "local") == [Path(running.job).parent.name]
+    for one in (running, following):
+        one.remove()
+    assert [*(tmp_path / "local").iterdir(), *(tmp_path / "temporary").iterdir()] == []
 
 
 async def test_without_room_on_the_disk_nobody_takes_over(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +320,7 @@ async def test_without_room_on_the_disk_nobody_takes_over(log: Log, monkeypatch:
     await inline.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake")
 async def test_a_round_can_be_told_to_stop(log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """By `check_done`, by cancelling, and by closing: the driver is gone, nothing is left behind."""
@@ -212,7 +337,7 @@ async def test_a_round_can_be_told_to_stop(log: Log, runner: SparkRunner, monkey
             runner.run(plan_of(log), on_output=Swapper(log), check_done=check_done)
         )
         await wait_until(
-            lambda: any(Path(log.path).glob("diamant-staging-*/*/*.txnindex.cleaned")) or bool(outputs(log))
+            lambda: any(Path(log.path).glob("diamant-staging-*/*/*.txnindex.cleaned")) or bool(outputs(log)), WAIT_S
         )
         if how == "check":
             is_over = True
@@ -228,11 +353,38 @@ async def test_a_round_can_be_told_to_stop(log: Log, runner: SparkRunner, monkey
         assert runner.rests_for_s == 0
 
 
+async def test_a_cancelled_round_ends_its_thread_before_it_tidies_up(
+    log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments are copied to another place by a thread: what that still writes is removed, too."""
+    started = threading.Event()
+
+    def copy(_env: object, _plan: object, place: Location, check_done: Callable[[], None], _: object) -> Location:
+        place.make_directory()
+        started.set()
+        try:
+            while True:
+                check_done()
+        except CleaningAborted:
+            place.child("segments").write_bytes(b"values")
+            raise
+
+    monkeypatch.setattr(spark_runner, "source_for", copy)
+    before = segment_files(log)
+    round_ = asyncio.create_task(runner.run(plan_of(log), on_output=Swapper(log)))
+    await wait_until(started.is_set, WAIT_S)
+    round_.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await round_
+    check_untouched(log, before)
+
+
 def outputs(log: Log) -> list[Path]:
     """Files at the staging place."""
     return list(Path(log.path).glob("diamant-staging-*/*/*.log.cleaned"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake")
 async def test_the_logs_own_faults_are_told_as_by_any_runner(log: Log, runner: SparkRunner) -> None:
     """A corrupt batch with its place; a segment that is another one now; one that retention has removed: nobody rests."""
@@ -269,12 +421,13 @@ async def test_a_failed_swap_ends_the_round(log: Log, runner: SparkRunner) -> No
     check_untouched(log, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake")
 async def test_what_a_killed_broker_has_left_goes_with_the_next_round_and_the_next_start(
     log: Log, runner: SparkRunner
 ) -> None:
     """Places of earlier jobs at this partition are removed, and nobody else's; opening the log removes all beside it."""
-    stray = Path(new_place(plan_of(log), "").path)
+    stray = Path(new_place(log.env, plan_of(log), "").path)
     others = stray.with_name("diamant-staging-0123456789abcdef-00000000")
     for place in (stray, others):
         (place / "00000000-1").mkdir(parents=True)

@@ -1,0 +1,35 @@
+"""Options of every command that has something done on Spark. Imports nothing of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+master_option = click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    help="Where Spark runs: local[N], spark://HOST:PORT, or what else Spark knows.",
+)
+conf_option = click.option(
+    "--conf",
+    "spark_settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A configuration of Spark; may be repeated.",
+)
+staging_option = click.option(
+    "--staging", default="", metavar="URI", help="Where executors leave outputs. Default: beside the segments."
+)
+
+
+def parse_conf(spark_settings: Sequence[str]) -> dict[str, str]:
+    """Return what --conf options say. A usage error for one without a name or an equals sign."""
+    conf = {}
+    for setting in spark_settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"{setting!r}: expected NAME=VALUE", param_hint="--conf")
+        conf[name.strip()] = value
+    return conf

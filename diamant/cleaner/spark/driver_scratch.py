@@ -1,0 +1,113 @@
+"""Where one driver and its JVM leave what they need meanwhile: directories of its own, which go with it, however it ends.
+
+    <temporary directory>/diamant-driver-<random>/      mode 0700
+        lock                locked while somebody is there for it; names the directories below
+        job.json            the job, mode 0600: it holds the configuration of Spark and the staging URI, which may be secret
+        tmp/                TMPDIR and java.io.tmpdir
+        spark/              spark.local.dir: shuffles and spills of `local[*]`, broadcasts
+    <directory of spark.local.dir>/diamant-driver-<random>/     in place of spark/ where that, or SPARK_LOCAL_DIRS, is set
+
+Spark removes its directories by itself, unless the JVM is killed. What a broker that was killed has left goes with the next
+driver of the same user: nobody holds its lock. Blocks for the disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "diamant-driver-"
+LOCAL_DIR = "spark.local.dir"
+LOCAL_DIRS = "SPARK_LOCAL_DIRS"
+_REMOVE_ATTEMPTS = 20
+_REMOVE_PAUSE_S = 0.05
+
+
+class DriverScratch:
+    """See the module. `conf` is what Spark is to be given otherwise."""
+
+    def __init__(self, conf: Mapping[str, str]) -> None:
+        self.conf = dict(conf)
+        """What Spark is to be given."""
+        self.environment: dict[str, str] = {}
+        """Of the driver, on top of this process's."""
+        self.job = ""
+        """The job's file."""
+        self._directories: list[str] = []
+        self._lock = -1
+
+    def make(self) -> None:
+        """Make the directories. OSError if that cannot be; `remove` is to be called all the same."""
+        _remove_abandoned()
+        home = tempfile.mkdtemp(prefix=PREFIX)
+        self._directories.append(home)
+        self._lock = os.open(f"{home}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        roots = [one for one in (os.environ.get(LOCAL_DIRS) or self.conf.get(LOCAL_DIR, "")).split(",") if one]
+        local = [f"{root}/{os.path.basename(home)}" for root in roots] or [f"{home}/spark"]
+        os.write(self._lock, json.dumps(local).encode())
+        self._directories += local
+        for directory in (f"{home}/tmp", *local):
+            os.makedirs(directory, mode=0o700)
+        self.conf[LOCAL_DIR] = ",".join(local)
+        self.environment["TMPDIR"] = f"{home}/tmp"
+        if LOCAL_DIRS in os.environ:
+            self.environment[LOCAL_DIRS] = ",".join(local)  # it would win
+        self.job = f"{home}/job.json"
+
+    def write_job(self, fields: Mapping[str, object]) -> None:
+        """Write the job's file."""
+        Path(self.job).touch(0o600)
+        Path(self.job).write_text(json.dumps(fields), encoding="utf-8")
+
+    def remove(self) -> None:
+        """Remove everything that was made; the driver and its JVM are gone."""
+        _remove(self._directories)
+        if self._lock >= 0:
+            os.close(self._lock)
+
+
+def _remove(directories: list[str]) -> None:
+    for directory in reversed(directories):
+        for attempt in range(_REMOVE_ATTEMPTS):
+            try:
+                shutil.rmtree(directory)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                # Python workers see the JVM's end a moment later, and may be writing.
+                if attempt + 1 < _REMOVE_ATTEMPTS:
+                    time.sleep(_REMOVE_PAUSE_S)
+                    continue
+                logger.warning("%s cannot be removed: %s", directory, error)
+            break
+
+
+def _remove_abandoned() -> None:
+    """Remove the directories of drivers that nobody is there for any more."""
+    with os.scandir(tempfile.gettempdir()) as entries:
+        found = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
+    for home in found:
+        try:
+            if os.lstat(home).st_uid != os.getuid():
+                continue
+            lock = os.open(f"{home}/lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue  # somebody else's, or being made or removed
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            named = json.loads(os.read(lock, 1 << 20) or b"[]")
+            _remove([home, *(one for one in named if os.path.basename(one) == os.path.basename(home))])
+        except (OSError, ValueError):
+            continue  # in use
+        finally:
+            os.close(lock)

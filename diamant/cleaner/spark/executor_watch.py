@@ -1,0 +1,67 @@
+"""Ends the jobs of a session that has had no executor for too long: Spark itself would wait for ever, and say little.
+
+Executors come and go: one that is killed is replaced, and what it did is done again. But if none is left (workers gone, another
+application holds their cores), tasks wait, and so does whoever waits for them. A thread of the driver looks at it once in a
+while. Not for `local[*]`, where the driver is the executor.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 1.0
+_LOOKS_PER_TIMEOUT = 4
+"""A short time is looked at more often."""
+
+
+class ExecutorWatch:
+    """For use by `with`. `clock` gives seconds that only go forward."""
+
+    def __init__(self, context: Any, timeout_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.reason: str | None = None
+        """Why jobs were ended; None if none was."""
+        self._context = context
+        self._timeout_s = timeout_ms / 1000
+        self._clock = clock
+        self._missing_since_s: float | None = None
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="executor-watch", daemon=True)
+
+    def __enter__(self) -> ExecutorWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Not waited for: it may be asking a JVM that does not answer.
+        self._is_over.set()
+
+    def look(self) -> None:
+        """See who is there, and end the jobs under way if for too long nobody was."""
+        jobs = self._context.statusTracker().getActiveJobsIds()
+        # The driver counts as one.
+        if not jobs or self._context._jsc.sc().getExecutorMemoryStatus().size() > 1:
+            self._missing_since_s = None
+            return
+        now_s = self._clock()
+        if self._missing_since_s is None:
+            self._missing_since_s = now_s
+        if now_s - self._missing_since_s >= self._timeout_s:
+            self.reason = (
+                f"there was no executor for {self._timeout_s:g} s on {self._context.master}: are there workers, with cores and "
+                "memory that no other application holds?"
+            )
+            self._missing_since_s = None
+            self._context.cancelAllJobs()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(min(_LOOK_EVERY_S, self._timeout_s / _LOOKS_PER_TIMEOUT)):
+            try:
+                self.look()
+            except Exception as error:  # whatever a JVM that ends makes of it
+                logger.debug("executors cannot be counted: %s", error)

@@ -1,0 +1,152 @@
+"""Places of jobs: nothing of them stays, whoever was killed, and no secret of their URI is shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.result import OutputSegment
+from diamant.cleaner.spark import staging, staging_sweep
+from diamant.cleaner.spark.clean_job import CleanJob
+from diamant.cleaner.spark.errors import SparkError
+from diamant.cleaner.spark.locations import Location
+from diamant.cleaner.spark.manifest import Manifest, StagedOutput
+from diamant.cleaner.spark.session_engine import session_engine
+from diamant.cleaner.spark.staged_outputs import StagedFileWrong, check_manifest
+from diamant.cleaner.spark.staging import new_place, staging_root, sweep
+from diamant.cleaner.spark.task_files import TaskFiles
+from diamant.storage.env import RealEnv
+from diamant.storage.log import Log
+from diamant.storage.meta_properties import new_meta_properties, write_meta_properties
+from tests.cleaner.spark.one_process import OneProcess
+from tests.cleaner.test_runner import leftovers, make_log, plan_of, segment_files
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return make_log(tmp_path / "data")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "staging").mkdir()
+    return tmp_path / "staging"
+
+
+def test_what_a_killed_run_has_left_goes_with_the_next_start(
+    log: Log, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every partition, deleted ones, too; not what this run makes, nor what belongs to another log directory."""
+    data = str(Path(log.path).parent)
+    write_meta_properties(log.env, data, new_meta_properties(1))
+    other = make_log(place.parent / "elsewhere")
+    mine = new_place(log.env, plan_of(log), place.as_uri())
+    others = new_place(log.env, plan_of(other), place.as_uri())
+    monkeypatch.setattr(staging, "_RUN", "00000000")
+    stray = new_place(log.env, plan_of(log), place.as_uri())
+    monkeypatch.undo()
+    for one in (mine, others, stray):
+        one.child("segments").child("0.log").write_bytes(b"values")
+    # On another host, after the topic was deleted.
+    monkeypatch.setattr("platform.node", lambda: "another")
+    Path(log.path).rename(f"{log.path}-delete")
+    assert sweep(log.env, data, place.as_uri()) == 1
+    assert sorted(path.name for path in place.iterdir()) == sorted([mine.name, others.name])
+    assert sweep(log.env, data, (place / "missing").as_uri()) == 0
+
+
+def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path) -> None:
+    """Which tells how many it has removed, or why it cannot, in one line."""
+    data = str(Path(log.path).parent)
+    stray = Path(new_place(log.env, plan_of(log), place.as_uri()).path)
+    stray.mkdir()
+    # The child is another run.
+    assert staging_sweep._sweep_elsewhere(data, place.as_uri()) == 1
+    assert not stray.exists()
+    with pytest.raises(Exception, match=r"the staging place cannot be used: .*got the scheme ftp:") as raised:
+        staging_sweep._sweep_elsewhere(data, "ftp://user:secret@host/x")
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://user:s3cr3t@bucket/x?nonsense=s3cr3t",
+        "s3://user:s3cr3t@",
+        "s3://[s3cr3t@bucket",
+        "file://user:s3cr3t@host/x",
+        "ftp://user:s3cr3t@host/x",
+    ],
+)
+def test_no_error_shows_a_secret(uri: str) -> None:
+    """Whoever finds fault with a URI says so without user, password and options."""
+    with pytest.raises(SparkError) as raised:
+        staging_root(uri).entries()
+    assert "s3cr3t" not in str(raised.value)
+
+
+def test_outputs_make_no_directory_but_their_own(log: Log, place: Path) -> None:
+    """A place that is gone stays so: what lay above it may have been deleted."""
+    plan = plan_of(log)
+    files = TaskFiles(plan, Location(log.path), Location(str(place)).child("0-1"))
+    output = files.create_new(f"{log.path}/00000000000000000000.log.cleaned")
+    output.append(b"abc")
+    output.close()
+    assert (place / "0-1" / "00000000000000000000.log.cleaned").read_bytes() == b"abc"
+    files = TaskFiles(plan, Location(log.path), Location(str(place)).child("gone").child("0-1"))
+    with pytest.raises(FileNotFoundError):
+        files.create_new(f"{log.path}/00000000000000000000.log.cleaned")
+    assert not (place / "gone").exists()
+
+
+def test_what_a_job_says_must_fit_the_plan(log: Log, place: Path) -> None:
+    """Every segment that was to be rewritten in one output, in order, with as many records as told, up to the plan's end."""
+    plan = plan_of(log)
+    manifest = CleanJob(OneProcess(), plan, source=Location(log.path), target=Location(f"{place}/job")).run()
+    check_manifest(plan, manifest)
+    check_manifest(plan, Manifest.from_fields(json.loads(json.dumps(manifest.to_fields()))))
+    first, second, *rest = manifest.outputs
+    assert len(second.output.source_base_offsets) > 1
+
+    def told(one: StagedOutput, **fields: Any) -> StagedOutput:
+        return replace(one, output=replace(one.output, **fields))
+
+    sources = second.output.source_base_offsets
+    stolen = told(first, source_base_offsets=(*first.output.source_base_offsets, *sources[:1]))
+    for message, wrong in {
+        "has outputs for": replace(manifest, outputs=manifest.outputs[:-1]),
+        "the first that differs": replace(manifest, outputs=(second, first, *rest)),
+        "0 in place of None": replace(manifest, outputs=(*manifest.outputs, first)),
+        "which do not belong together": replace(
+            manifest, outputs=(stolen, told(second, source_base_offsets=sources[1:]), *rest)
+        ),
+        "dates it wrongly": replace(manifest, outputs=(told(first, modified_ms=1), second, *rest)),
+        f"calls the output of {list(sources)} 7": replace(
+            manifest, outputs=(first, told(second, base_offset=7), *rest)
+        ),
+        "says that it ended at": replace(manifest, end_offset=manifest.end_offset - 1),
+        "counts": replace(manifest, outputs=(replace(first, records=first.records + 1), second, *rest)),
+    }.items():
+        with pytest.raises(StagedFileWrong) as raised:
+            check_manifest(plan, wrong)
+        assert message in str(raised.value), (message, str(raised.value))
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_directory_s_round_that_fails_leaves_nothing(log: Log, place: Path, is_elsewhere: bool) -> None:
+    """Neither at the staging place nor, as `.cleaned` files that were taken over already, beside the segments."""
+    before = segment_files(log)
+
+    def refuse(_: OutputSegment) -> None:
+        raise OSError(5, "Input/output error", "disk")
+
+    engine = session_engine(OneProcess(), place.as_uri() if is_elsewhere else "")
+    with pytest.raises(OSError, match="Input/output error"):
+        engine(RealEnv(), plan_of(log), refuse)
+    assert segment_files(log) == before
+    assert not leftovers(log)
+    assert [*place.iterdir(), *(path for path in Path(log.path).iterdir() if path.is_dir())] == []
