@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import settings
 
 from tests import effort
 
-LARGE_TABLE = 8
-"""A test with more parameters than this is tried with every sixth of them in a quick run."""
+ONE_IN = 8
+"""Of the rows of a test's parameters a quick run tries one in so many, and at least two."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,19 +20,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked long, unless it is asked for, and in a quick run most rows of large tables."""
+    """Leave out what is marked long, unless it is asked for, and in a quick run what is slow and most rows of tables."""
     if not config.getoption("--long"):
         _keep(config, items, [item for item in items if not item.get_closest_marker("long")])
     if effort.is_quick():
         tables: dict[str, list[pytest.Item]] = {}
         for item in items:
-            tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
-        kept = {
-            item
-            for name, rows in tables.items()
-            for item in (effort.some(rows, every=6, seed=len(name)) if len(rows) > LARGE_TABLE else rows)
-        }
+            if not item.get_closest_marker("slow"):
+                tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        kept = {item for name, rows in tables.items() for item in _some_rows(name, rows)}
         _keep(config, items, [item for item in items if item in kept])
+    _put_spark_first(items)
+
+
+def _put_spark_first(items: list[pytest.Item]) -> None:
+    """Have one process start Spark: xdist deals the tests out in halves, and who is ready takes from the other's end."""
+    modules = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path not in modules)
+
+
+def _some_rows(name: str, rows: list[pytest.Item]) -> Sequence[pytest.Item]:
+    return effort.some(rows, every=min(ONE_IN, len(rows) - 1), seed=len(name)) if len(rows) > 2 else rows
 
 
 def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:

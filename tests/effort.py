@@ -1,6 +1,6 @@
 """How much tests do that could go on for ever: all of it, or a share in `make quick`.
 
-`make quick` (`-m "not slow"`) is for before every commit and takes a quarter of the random examples, and of the points at which
+`make quick` (`-m "not slow"`) is for before every commit and takes an eighth of the random examples, and of the points at which
 something is stopped or damaged every second or third. `make test`, and pytest without options, take all.
 """
 
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 Point = TypeVar("Point")
-QUICK_SHARE = 4
+QUICK_SHARE = 8
+FEWEST = 15
 
 
 class _Effort:
@@ -30,8 +31,8 @@ def is_quick() -> bool:
 
 
 def examples(full: int) -> int:
-    """How many random examples to take: `full`, or a quarter in a quick run, but not fewer than 20."""
-    return max(20, full // QUICK_SHARE) if is_quick() and full > 20 else full
+    """How many random examples to take: `full`, or an eighth in a quick run, but not fewer than 15."""
+    return max(FEWEST, full // QUICK_SHARE) if is_quick() and full > FEWEST else full
 
 
 def some(points: Sequence[Point], *, every: int, seed: int = 0) -> Sequence[Point]:

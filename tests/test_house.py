@@ -240,9 +240,9 @@ def test_make_targets_that_pages_name_exist(page: Path) -> None:
     assert {word for command in commands for word in command.split()} <= targets
 
 
-def dockerfile() -> dict[str, list[str]]:
-    """Instructions of docker/Dockerfile by their word, continued lines joined."""
-    text = re.sub(r"\\\n", " ", (ROOT / "docker" / "Dockerfile").read_text())
+def dockerfile(name: str = "Dockerfile") -> dict[str, list[str]]:
+    """Instructions of a file in docker/ by their word, continued lines joined."""
+    text = re.sub(r"\\\n", " ", (ROOT / "docker" / name).read_text())
     instructions: dict[str, list[str]] = {}
     for line in text.splitlines():
         word, _, rest = line.partition(" ")
@@ -252,13 +252,13 @@ def dockerfile() -> dict[str, list[str]]:
 
 
 def test_the_image_is_made_of_what_is_here() -> None:
-    """The Dockerfile copies what .dockerignore lets through and what exists, onto the Python that is required."""
-    docker = dockerfile()
+    """The Dockerfiles copy what .dockerignore lets through and what exists, onto the Python that is required."""
+    images = dockerfile(), dockerfile("spark.Dockerfile")
     let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copied = {source for copy in docker["COPY"] for source in copy.split()[:-1]}
+    copied = {source for image in images for copy in image["COPY"] for source in copy.split()[:-1]}
     assert copied == let_through
     assert all((ROOT / source).exists() for source in copied)
-    assert docker["FROM"] == ["python:3.11-slim"]
+    assert [image["FROM"] for image in images] == [["python:3.11-slim"], ["python:3.11-slim-bookworm"]]
     assert PYPROJECT["project"]["requires-python"] == ">=3.11"
 
 

@@ -180,6 +180,7 @@ async def test_flush_ms_syncs_in_time(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
 
 
+@pytest.mark.slow
 async def test_an_idle_broker_uses_no_processor(broker: Broker, wire: WireClient) -> None:
     """With a connection open and nothing to do, the loop sleeps."""
     await wire.create("t")

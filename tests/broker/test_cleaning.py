@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from diamant.storage.uuid_text import random_id
 from tests.broker.test_admin import BROKER, SET, TOPIC, alter
 from tests.broker.test_produce_fetch import fetch
 from tests.broker.wire import DELETE_TOPICS, PRODUCE, WireClient, produce_fields
+from tests.waiting import wait_until
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -92,13 +92,6 @@ def closed(broker: Broker, topic: str, found: list[tuple[int, str, str]]) -> lis
     """Keys of those records that are in closed segments."""
     active = broker.topics.log(topic, 0).active.base_offset
     return [key for offset, key, _ in found if offset < active]
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until a condition holds."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def checkpoint(path: Path) -> dict[tuple[str, int], int]:
@@ -184,6 +177,7 @@ async def test_a_megabyte_is_cleaned_inline_and_quickly(tmp_path: Path) -> None:
         assert len(await read(wire, "t")) == 100
 
 
+@pytest.mark.slow
 async def test_a_larger_log_is_cleaned_by_a_worker(tmp_path: Path) -> None:
     """A process of its own, which is gone when the broker is."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:

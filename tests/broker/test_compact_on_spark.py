@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from diamant import Broker, BrokerConfig
+from diamant.broker.commands import log_clean
+from diamant.broker.config_key import ConfigType
 from diamant.broker.topics import NewTopic
 from diamant.broker.verbs.broker_status import broker_status
 from diamant.broker.verbs.errors import BadArgument
-from diamant.cleaner.spark import spark_runner
+from diamant.cleaner.offline import Engine, inline_engine
+from diamant.cleaner.spark import spark_runner, staging
+from diamant.cleaner.spark.settings import SparkSettings
 from diamant.protocol.records import Record, build_batch
 from diamant.storage.uuid_text import random_id
 from tests.cleaner.spark.fake_driver import MISCHIEF
+from tests.cleaner.test_runner import make_log
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +35,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_runner, "_DRIVER_BOOTSTRAP", text)
 
 
+@pytest.mark.slow
 async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,3 +73,70 @@ async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
         assert report.is_clean
         with pytest.raises(BadArgument, match="engine is 'abacus'"):
             await broker.compact("users", engine="abacus")
+
+
+async def test_the_staging_uri_is_shown_to_nobody(tmp_path: Path) -> None:
+    """It may hold credentials: neither DescribeConfigs nor what is logged has it, as with Kafka's passwords."""
+    name, uri = "diamant.cleaner.spark.staging", "s3://user:s3cr3t@bucket/x"
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties={name: uri})
+    assert config.diamant_cleaner_spark_staging == uri
+    assert f"{name}=[hidden]" in repr(config)
+    [described] = [one for one in config.describe() if one.name == name]
+    assert (described.value, described.is_sensitive, described.type) == (None, True, ConfigType.PASSWORD)
+    assert [synonym.value for synonym in described.synonyms] == [None, None]
+    assert "s3cr3t" not in repr(config) + repr(config.describe())
+
+
+@pytest.mark.slow
+async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if nothing is compacted any more: values of a topic that was deleted since may lie there."""
+    place = tmp_path / "staging"
+    place.mkdir()
+    config = BrokerConfig(
+        listen="127.0.0.1:0",
+        data_dir=tmp_path / "data",
+        properties={
+            "diamant.cleaner.spark.staging": place.as_uri(),
+            "diamant.cleaner.spark.executor.timeout.ms": "30000",
+        },
+    )
+    async with Broker(config) as broker:
+        await broker.topics.create([NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
+        log = broker.topics.log("users", 0)
+        log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k", b"v" * 100)])))
+        monkeypatch.setenv(MISCHIEF, "hang")
+        call = asyncio.create_task(broker.compact("users", engine="spark"))
+        await wait_until(lambda: bool(list(place.glob("diamant-staging-*/*/*.log.cleaned"))))
+        [stray] = place.iterdir()
+        shutil.copytree(stray, tmp_path / "copy")
+        call.cancel()
+        await broker.topics.delete(["users"])
+        await wait_until(lambda: not list(place.iterdir()))
+    # As if another process had made it, and been killed.
+    (tmp_path / "copy").rename(stray)
+    monkeypatch.setattr(staging, "_RUN", "00000000")
+    async with Broker(config):
+        await wait_until(lambda: not list(place.iterdir()))
+
+
+def test_log_clean_hands_its_settings_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Master, configuration and staging place, as `diamant spark clean` does; a configuration without a name is refused."""
+    log = make_log(tmp_path)
+    log.close()
+    seen = []
+
+    def engine_of(settings: SparkSettings) -> Engine:
+        seen.append(settings)
+        return inline_engine
+
+    monkeypatch.setattr(log_clean, "spark_engine_of", engine_of)
+    command = [log.path, "--engine", "spark", "--force", "--set", "cleanup.policy=compact", "--master", "spark://h:1"]
+    command += ["--staging", "file:///mnt", "--conf", "spark.cores.max=4"]
+    done = CliRunner().invoke(log_clean.clean, command)
+    assert done.exit_code == 0, done.output
+    assert seen == [SparkSettings("spark://h:1", "file:///mnt", conf={"spark.cores.max": "4"})]
+    refused = CliRunner().invoke(log_clean.clean, [*command, "--conf", "=x"])
+    assert refused.exit_code == 2
+    assert "'=x': expected NAME=VALUE" in refused.output

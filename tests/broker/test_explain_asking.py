@@ -180,6 +180,7 @@ async def test_over_http(tmp_path: Path) -> None:
         assert (await ask(at, "/v1/explain", {"topic": "t", "key": {"hex": "6"}}))[0] == 400
 
 
+@pytest.mark.slow
 async def test_on_the_command_line(tmp_path: Path) -> None:
     """A table for people, JSON for programs, exit codes for scripts."""
     async with stage(tmp_path, broker=HTTP, segment_ms=str(HOUR_MS)) as at:

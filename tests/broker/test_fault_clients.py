@@ -272,6 +272,7 @@ def test_a_client_gets_over_metadata_without_the_topic(
     assert stored(diamant_broker, diamant_topic) == VALUES
 
 
+@pytest.mark.slow
 @with_each_client
 def test_a_client_gets_over_a_leader_that_is_gone(
     diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client

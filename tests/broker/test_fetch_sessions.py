@@ -383,6 +383,7 @@ async def test_deletion_wakes_a_waiting_session(broker: Broker, client: SessionC
     assert told(await client.wire.receive(FETCH, 12)) == {("b", 0): ("UNKNOWN_TOPIC_OR_PARTITION", -1)}
 
 
+@pytest.mark.slow
 async def test_a_quiet_thousand_costs_nothing(
     broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

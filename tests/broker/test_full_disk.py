@@ -220,6 +220,7 @@ async def test_an_idempotent_client_outlasts_a_full_disk() -> None:
         assert await read_all(client, "t") == values
 
 
+@pytest.mark.slow
 async def test_a_real_process_at_its_file_size_limit(tmp_path: Path) -> None:
     """The operating system refuses to let a segment grow (EFBIG): acknowledged records stay readable, before and after
     SIGKILL; a smaller partition goes on; once files may grow again so does the partition.

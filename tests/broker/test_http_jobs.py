@@ -15,8 +15,8 @@ from diamant.broker.config import BrokerConfig
 from diamant.broker.http_jobs import DONE, FAILED, RUNNING, Jobs
 from diamant.broker.verbs.errors import NotFound, NotPossible, TooMany
 from diamant.broker.verbs.progress import Progress
-from tests.broker.groups.offset_requests import wait_until
 from tests.broker.http_asking import ask
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -199,6 +199,7 @@ async def test_a_long_call_goes_on_as_a_job(broker: Broker, monkeypatch: pytest.
     assert job["progress"] == {"stage": "moving the clock", "done": 691_200_000, "total": 691_200_000, "unit": "ms"}
 
 
+@pytest.mark.slow
 async def test_a_wait_outlasts_the_time_of_a_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection is cut after its time, but one that waits for a job lives for so much longer."""
     from diamant.broker import http_routes

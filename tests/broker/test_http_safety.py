@@ -311,6 +311,7 @@ def test_a_token_that_is_needed_is_in_the_document() -> None:
         assert "security" not in found["paths"]["/v1/clock"]["get"]
 
 
+@pytest.mark.slow
 async def test_a_verb_is_imported_with_its_first_request(tmp_path: Path) -> None:
     """A broker that is only scraped has none of them in memory."""
     script = f"""

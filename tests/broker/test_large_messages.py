@@ -185,6 +185,7 @@ CLIENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("send", "read"), CLIENTS)
 def test_ten_megabytes(roomy_broker: Broker, diamant_topic: str, send: Send, read: Read) -> None:
     """Messages of 10 MB go through whole where the topic allows them, also to a consumer that asks for less."""

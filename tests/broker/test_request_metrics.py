@@ -170,6 +170,7 @@ async def test_connections_and_bytes(wire: WireClient, broker: Broker) -> None:
     assert value(found, "diamant_sent_bytes_total") > 300
 
 
+@pytest.mark.slow
 def test_an_idle_broker_imports_nothing_for_metrics(tmp_path: Path) -> None:
     """Counting needs neither prometheus_client nor the coordinators' figures nor the faults."""
     program = f"""

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from diamant.broker.producer_ids import BLOCK_SIZE, ProducerIds
 from diamant.broker.scheduler import Job, Scheduler
 from diamant.storage.clock import SettableClock
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until a condition holds."""
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0)
+from tests.waiting import wait_until
 
 
 async def test_a_periodic_job_follows_the_clock() -> None:

@@ -31,6 +31,7 @@ from diamant.storage.log_config import LogConfig
 from diamant.storage.memory_env import MemoryEnv
 from tests.builder import make_batch
 
+HOUR_MS = 3_600_000
 START_MS = 1_400_000_000_000
 CHECKPOINT = "/data/cleaner-offset-checkpoint"
 
@@ -120,6 +121,11 @@ class SeveralLogs:
                     batch = data[position : position + header.size]
                     found += [(record.offset, (record.key or b"").decode()) for record in iter_records(batch)]
         return found
+
+    def is_clean(self, log: Log) -> bool:
+        """Whether no key is there twice in what may be cleaned."""
+        keys = [key for offset, key in self.values(log) if offset < log.active.base_offset]
+        return len(keys) == len(set(keys))
 
     # -- the cleaner -------------------------------------------------------------------------------------------------
 

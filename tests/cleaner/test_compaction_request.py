@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -22,57 +21,14 @@ from diamant.cleaner.compaction_report import (
 )
 from diamant.cleaner.compaction_request import Compactor
 from diamant.cleaner.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.result import CheckDone, CleanResult, never_done
-from diamant.cleaner.runner import InlineRunner, SwapOutput
 from diamant.protocol.batch import iter_headers
-from diamant.storage.env import Env
 from diamant.storage.log import Log
-from tests.cleaner.several_logs import START_MS, SeveralLogs
+from tests.cleaner.held_runner import HeldRunner
+from tests.cleaner.several_logs import HOUR_MS, START_MS, SeveralLogs
+from tests.waiting import wait_until
 
-HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 PART = ("t", 0)
-
-
-@pytest.fixture
-async def logs() -> AsyncIterator[SeveralLogs]:
-    """Logs whose cleaner is stopped at the end."""
-    made = SeveralLogs()
-    yield made
-    await made.stop()
-
-
-class HeldRunner:
-    """Carries out plans when it is told to; until then a round is under way."""
-
-    name = "held"
-
-    def __init__(self, env: Env) -> None:
-        self._inline = InlineRunner(env)
-        self.plans: list[CleanPlan] = []
-        self.go_on = asyncio.Event()
-        self.is_closed = False
-
-    async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
-        """Wait, and ask whether to stop meanwhile."""
-        self.plans.append(plan)
-        while not self.go_on.is_set() and not self.is_closed:
-            check_done()
-            await asyncio.sleep(0)
-        return await self._inline.run(plan, on_output=on_output, check_done=check_done)
-
-    async def close(self) -> None:
-        """Let everything go."""
-        self.is_closed = True
-        await self._inline.close()
-
-
-@pytest.fixture
-def held(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> HeldRunner:
-    """A runner for all plans, however small."""
-    monkeypatch.setattr("diamant.cleaner.cleaner_thread.MAX_INLINE_BYTES", -1)
-    return HeldRunner(logs.env)
 
 
 async def compactor(logs: SeveralLogs, **settings: Any) -> Compactor:
@@ -85,13 +41,6 @@ async def compact(made: Compactor, log: Log, **options: Any) -> PartitionCompact
     """Compact within a time that is long enough."""
     async with asyncio.timeout(5):
         return await made.compact(log, **options)
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until a condition holds."""
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 def count(logs: SeveralLogs, log: Log) -> int:

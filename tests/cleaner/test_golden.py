@@ -78,6 +78,7 @@ def run_with(engine: str, name: str, number: int) -> tuple[OfflineReport, dict[s
     return run(case, case.steps[number - 1], ENGINES[engine])
 
 
+@pytest.mark.slow
 def test_there_are_all_cases() -> None:
     """Each archive is run, each pass of it."""
     assert {path.name.removesuffix(".tar.gz") for path in GOLDEN.glob("*.tar.gz")} == set(PASSES)
@@ -108,6 +109,7 @@ def test_a_pass_does_what_kafka_does(name: str, number: int, engine: str) -> Non
     check_pass(case_of(name), number, *run_with(engine, name, number))
 
 
+@pytest.mark.slow
 async def test_a_worker_process_does_what_kafka_does(tmp_path: Path) -> None:
     """All passes, one after the other, by a worker, with files on the disk."""
     loop = asyncio.get_running_loop()

@@ -271,6 +271,7 @@ def test_older_tuples_are_only_for_a_spilled_map() -> None:
         new_map().add_older(np.zeros((1, 3), np.uint64), 1)
 
 
+@pytest.mark.slow
 def test_windows_hold_no_more_than_they_must() -> None:
     """A merged map keeps in memory what was not passed yet, whatever the number of keys."""
     env = new_env()

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.modes import KAFKA, MODES, PROMPT
 from diamant.protocol.records import Record
-from tests.cleaner.cleaner_log import CleanerLog, StoredBatch
+from tests.cleaner.cleaner_log import CleanerLog
+from tests.cleaner.naive_bytes import naive
 from tests.effort import examples
-from tests.naive_cleaner import NaiveBatch, NaiveRecord, Protected, naive_round
+from tests.naive_cleaner import Protected, naive_round
 
 RETENTION_MS = 50
 PLAIN, IDEMPOTENT, TRANSACTIONAL = -1, (1, 2), (11, 12)
@@ -75,29 +76,6 @@ def cleanable(log: CleanerLog) -> int:
     """Where a round must end: a segment's base at or below the last stable offset."""
     stable = log.log.last_stable_offset
     return max((segment.base_offset for segment in log.log.segments if segment.base_offset <= stable), default=0)
-
-
-def naive(batch: StoredBatch) -> NaiveBatch:
-    """A stored batch in the model's words."""
-    header = batch.header
-    return NaiveBatch(
-        header.base_offset,
-        header.last_offset,
-        tuple(
-            NaiveRecord(
-                record.offset,
-                record.key,
-                record.value,
-                ("abort", "commit")[(record.key or b"")[3]] if header.is_control else "",
-            )
-            for record in batch.records
-        ),
-        header.producer_id,
-        header.producer_epoch,
-        header.is_transactional,
-        header.is_control,
-        header.base_timestamp if header.has_delete_horizon else None,
-    )
 
 
 def all_records(log: CleanerLog) -> dict[int, Record]:

@@ -472,6 +472,7 @@ def test_what_scenarios_have_in_common_is_done_once(monkeypatch: pytest.MonkeyPa
     assert len(rounds) == len({(told.cleaned_ms) for told in together})
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_beyond_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scratch files go as soon as no state has them; without room for common ones forecasts are the same."""
     env = written(random_history(3))

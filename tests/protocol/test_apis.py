@@ -15,6 +15,7 @@ from diamant.protocol.apis import (
     response_header_version,
 )
 from diamant.protocol.schema_fields import is_flexible_struct, message_class
+from tests.effort import some
 from tests.protocol.random_messages import served_versions
 
 
@@ -29,7 +30,7 @@ def test_names_are_kios() -> None:
 
 def test_every_served_version_has_schemas() -> None:
     """There is a request and a response schema for each served version, flexible where the table says so."""
-    for key, version in served_versions():
+    for key, version in some([*served_versions()], every=4):
         for kind in ("request", "response"):
             message = message_class(key, version, kind)
             assert is_flexible_struct(message) == is_flexible(key, version), (key, version, kind)
@@ -37,7 +38,7 @@ def test_every_served_version_has_schemas() -> None:
 
 def test_header_versions_are_kios() -> None:
     """Request and response header versions follow the schemas; ApiVersions answers always have header 0."""
-    for key, version in served_versions():
+    for key, version in some([*served_versions()], every=4):
         request = message_class(key, version, "request")
         response = message_class(key, version, "response")
         expected_request = f"request_header.v{request_header_version(key, version)}"

@@ -39,6 +39,7 @@ def test_one_byte_too_many_is_a_bomb(codec: int) -> None:
         decompress(codec, compress(codec, SAMPLE), max_bytes=len(SAMPLE) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("codec", "levels"), [(GZIP, (1, 6, 9, -1)), (LZ4, (1, 9, 12, 17)), (ZSTD, (-5, 1, 3, 22)), (SNAPPY, (None,))]
 )

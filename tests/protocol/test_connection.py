@@ -124,6 +124,7 @@ def test_a_large_frame_is_received_in_place() -> None:
     assert request.body[-1] == 78
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hold", [False, True], ids=["views released", "transport holds a part of the view"])
 def test_memory_follows_the_bytes_of_a_huge_frame(hold: bool) -> None:
     """An announced 90 MiB cost 256 KiB until more bytes come; then the buffer doubles, and the body is complete."""

@@ -126,6 +126,7 @@ def test_what_is_known_depends_on_everything_in_it() -> None:
         assert encoded(group_id, *topics) == expected
 
 
+@pytest.mark.slow
 def test_many_partitions_are_encoded_without_being_remembered() -> None:
     """A commit of thousands of partitions, whose deltas and lengths take more than a byte."""
     partitions = tuple(range(20_000))

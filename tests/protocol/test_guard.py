@@ -94,6 +94,7 @@ def test_trailing_bytes_are_ignored() -> None:
     assert decode_request(METADATA, 12, body + b"\x00") == decode_request(METADATA, 12, body)
 
 
+@pytest.mark.slow
 def test_elements_are_limited() -> None:
     """More array elements than MAX_ELEMENTS are refused even if the body has room for them."""
     count = MAX_ELEMENTS // 50 + 1
@@ -158,6 +159,7 @@ print(refused)
 """
 
 
+@pytest.mark.slow
 def test_hostile_lengths_at_every_position_of_every_request() -> None:
     """With huge and negative lengths put anywhere into requests of all served versions, the process lives.
 

@@ -180,6 +180,7 @@ assert sorted(loaded) == ["kio.schema.metadata.v12.request", "kio.schema.metadat
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
 def test_a_broker_does_not_import_what_kio_has_for_tests() -> None:
     """Decoding a request in a fresh process leaves hypothesis alone, and it can be imported afterwards."""
     code = (

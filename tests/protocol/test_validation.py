@@ -70,6 +70,7 @@ def test_records_without_timestamps() -> None:
     assert validate(at(-1, TIMESTAMP, -1), checks) == WalkResult(TIMESTAMP, 1)
 
 
+@pytest.mark.slow
 def test_many_and_large_records() -> None:
     """Deltas and lengths of one to three bytes are walked over, headers as well."""
     records = [

@@ -60,6 +60,7 @@ def test_a_writer_of_this_process_is_not_disturbed(place: tuple[Env, str]) -> No
     lock.release()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("take", [RealEnv().lock_for_reading, RealEnv().lock], ids=["reader", "writer"])
 def test_other_processes_are_kept_away(tmp_path: Path, take: Callable[[str], object]) -> None:
     """A writer excludes all, a reader only writers."""

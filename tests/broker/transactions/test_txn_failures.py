@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import errno
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import pytest
 
@@ -22,6 +22,7 @@ from diamant.storage.memory_env import MemoryEnv
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
 from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, LIST_OFFSETS, WireClient
+from tests.waiting import wait_until
 
 STATE_LOG = "/data/__transaction_state-0/*.log"
 
@@ -80,13 +81,6 @@ async def test_a_marker_that_cannot_be_written_comes_later(commit: bool) -> None
         await wait_for_markers(broker)
         assert await read_committed(wire, "t", 1) == ([b"1"] if commit else [])
         assert await txn.produce("t", 0, version=12) == "NONE"
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Until a condition holds."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def wait_for_markers(broker: Broker) -> None:

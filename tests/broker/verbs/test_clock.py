@@ -21,11 +21,12 @@ from diamant.storage.clock import ManualClock, SettableClock, SystemClock
 from diamant.storage.clock_file import MAX_TIME_MS
 from diamant.storage.errors import StorageError
 from diamant.storage.memory_env import MemoryEnv
-from tests.broker.groups.offset_requests import commit, find_coordinator, join, wait_until
+from tests.broker.groups.offset_requests import commit, find_coordinator, join
 from tests.broker.groups.offset_requests import fetch as fetch_offset
 from tests.broker.test_cleaning import produce, read
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
 from tests.broker.wire import FETCH, PRODUCE, WireClient, fetch_fields, produce_fields
+from tests.waiting import wait_until
 
 SECOND_MS, HOUR_MS, DAY_MS = 1_000, 3_600_000, 86_400_000
 START_MS = 1_800_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +19,13 @@ from diamant.broker.verbs.compaction import BrokerStopping, CompactionFailed
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany
 from diamant.broker.verbs.progress import Progress
 from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
 from tests.broker.test_admin import SET, TOPIC, alter
-from tests.broker.test_cleaning import Gate, gate, produce, read, wait_until
+from tests.broker.test_cleaning import Gate, gate, produce, read
+from tests.broker.verbs.compacting import DAY_MS, START_MS, broker, clock, fill
 from tests.broker.wire import DELETE_TOPICS, WireClient
+from tests.waiting import wait_until
 
-__all__ = ["gate"]
-
-START_MS = 1_700_000_000_000
-DAY_MS = 86_400_000
-
-
-@pytest.fixture
-def clock() -> SettableClock:
-    """The broker's clock."""
-    return SettableClock(START_MS)
-
-
-@pytest.fixture
-async def broker(tmp_path: Path, clock: SettableClock) -> AsyncIterator[Broker]:
-    """A broker whose cleaner does nothing of its own accord."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties={"log.cleaner.enable": "false"})
-    async with Broker(config, env=RealEnv(clock=clock)) as running:
-        yield running
-
-
-async def fill(wire: WireClient, topic: str = "t", **configs: str) -> None:
-    """A compacted topic with three values of one key."""
-    configs.setdefault("cleanup_policy", "compact")
-    assert (await wire.create(topic, **configs)).error_code == 0
-    for value in "123":
-        await produce(wire, topic, f"a={value}", timestamp=START_MS)
+__all__ = ["broker", "clock", "gate"]
 
 
 async def test_compact_and_read(broker: Broker, wire: WireClient) -> None:
@@ -247,6 +223,7 @@ def test_over_http_and_on_the_command_line(other_broker: Broker) -> None:
     assert run("t", "--until", "never").exit_code == 2
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> None:
     """A broker with a compacted topic that nobody compacts on demand has none of the modules."""
     program = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,40 +15,17 @@ from diamant.broker.verbs import compact_config
 from diamant.broker.verbs.compact_config import Allowance
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
 from diamant.storage.metadata_log import MetadataLog
 from tests.broker.test_admin import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, alter, describe
-from tests.broker.test_cleaning import Gate, gate, produce, read, wait_until
+from tests.broker.test_cleaning import Gate, gate, produce, read
+from tests.broker.verbs.compacting import DAY_MS, START_MS, broker, clock, fill
 from tests.broker.wire import ALTER_CONFIGS, DELETE_TOPICS, INCREMENTAL_ALTER_CONFIGS, WireClient
+from tests.waiting import wait_until
 
-__all__ = ["gate"]
+__all__ = ["broker", "clock", "gate"]
 
-START_MS = 1_700_000_000_000
-DAY_MS = 86_400_000
 COMPACT = ("diamant.compact", SET, "now")
 TIMEOUT_S = 20
-
-
-@pytest.fixture
-def clock() -> SettableClock:
-    """The broker's clock."""
-    return SettableClock(START_MS)
-
-
-@pytest.fixture
-async def broker(tmp_path: Path, clock: SettableClock) -> AsyncIterator[Broker]:
-    """A broker whose cleaner does nothing of its own accord."""
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties={"log.cleaner.enable": "false"})
-    async with Broker(config, env=RealEnv(clock=clock)) as running:
-        yield running
-
-
-async def fill(wire: WireClient, topic: str = "t", **configs: str) -> None:
-    """A compacted topic with three values of one key."""
-    configs.setdefault("cleanup_policy", "compact")
-    assert (await wire.create(topic, **configs)).error_code == 0
-    for value in "123":
-        await produce(wire, topic, f"a={value}", timestamp=START_MS)
 
 
 async def figures(wire: WireClient, topic: str = "t") -> dict[str, str]:

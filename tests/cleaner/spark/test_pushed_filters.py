@@ -36,14 +36,20 @@ def big_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def whole(big_log: Path) -> Reading:
+    """All of it, read without filters."""
+    return read(big_log)
+
+
 def column(name: str) -> tuple[str]:
     """A column as filters name it."""
     return (name,)
 
 
-def test_only_the_columns_asked_for_are_copied(big_log: Path) -> None:
+@pytest.mark.slow
+def test_only_the_columns_asked_for_are_copied(big_log: Path, whole: Reading) -> None:
     """Values are most of a log: without them nearly nothing is copied; without keys, too, nothing at all."""
-    whole = read(big_log)
     keys = read(big_log, columns="offset,key")
     offsets = read(big_log, columns="offset,timestamp,producer_id,position")
     assert whole.counters.records == keys.counters.records == offsets.counters.records == 2 * ALL
@@ -57,6 +63,7 @@ def counted(found: Reading) -> tuple[int, int]:
     return found.counters.bytes_read, found.counters.bytes_decoded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("filters", "share"),
     [
@@ -70,15 +77,14 @@ def counted(found: Reading) -> tuple[int, int]:
         ([GreaterThanOrEqual(column("timestamp_ms"), TIMESTAMP + ALL - 100)], 0.05),
     ],
 )
-def test_filters_spare_reading_and_decoding(big_log: Path, filters: list[Filter], share: float) -> None:
+def test_filters_spare_reading_and_decoding(big_log: Path, whole: Reading, filters: list[Filter], share: float) -> None:
     """By names of files, by the offset index and by the time index."""
-    whole = counted(read(big_log))
-    found = counted(read(big_log, *filters))
-    for part, all_of_it in zip(found, whole, strict=True):
+    found = read(big_log, *filters)
+    for part, all_of_it in zip(counted(found), counted(whole), strict=True):
         assert part <= all_of_it * (share + 0.001)
     # And nothing that is asked for is lost.
-    expected = [row for row in read(big_log).rows if all(holds(one, row) for one in filters)]
-    assert [row for row in read(big_log, *filters).rows if all(holds(one, row) for one in filters)] == expected
+    expected = [row for row in whole.rows if all(holds(one, row) for one in filters)]
+    assert [row for row in found.rows if all(holds(one, row) for one in filters)] == expected
 
 
 def holds(one: Any, row: dict[str, Any]) -> bool:

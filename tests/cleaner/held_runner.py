@@ -1,0 +1,35 @@
+"""A runner whose rounds are under way until the test lets them go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from diamant.cleaner.plan import CleanPlan
+from diamant.cleaner.result import CheckDone, CleanResult, never_done
+from diamant.cleaner.runner import InlineRunner, SwapOutput
+from diamant.storage.env import Env
+
+
+class HeldRunner:
+    """Carries out plans when it is told to; until then a round is under way."""
+
+    name = "held"
+
+    def __init__(self, env: Env) -> None:
+        self._inline = InlineRunner(env)
+        self.plans: list[CleanPlan] = []
+        self.go_on = asyncio.Event()
+        self.is_closed = False
+
+    async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
+        """Wait, and ask whether to stop meanwhile."""
+        self.plans.append(plan)
+        while not self.go_on.is_set() and not self.is_closed:
+            check_done()
+            await asyncio.sleep(0)
+        return await self._inline.run(plan, on_output=on_output, check_done=check_done)
+
+    async def close(self) -> None:
+        """Let everything go."""
+        self.is_closed = True
+        await self._inline.close()

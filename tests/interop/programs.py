@@ -1,0 +1,169 @@
+"""The two brokers and the tools that the checks run, and what they say of them."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+# A line at level ERROR with which Kafka comments on what it does itself: new partitions of a topic that exists.
+KAFKA_NOISE = re.compile(r"Expected partition .* to exist, but it was missing\. Creating")
+# What either broker may say when it starts on a directory that was not closed.
+RECOVERY_NOISE = re.compile(r"cut off \d+ bytes")
+SHOWN = 5
+
+
+class Checks:
+    """Prints the outcome of each check and remembers whether one failed."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.failed = 0
+
+    def report(self, what: str, faults: list[str], remark: str = "") -> None:
+        if faults:
+            self.failed += 1
+            print(f"FAILED  {what}")
+            for fault in faults[:SHOWN]:
+                print(f"          {fault}")
+            if len(faults) > SHOWN:
+                print(f"          and {len(faults) - SHOWN} more")
+        else:
+            self.passed += 1
+            print(f"ok      {what}{f' ({remark})' if remark else ''}")
+        sys.stdout.flush()
+
+
+class Programs:
+    """Starts the two brokers and Kafka's tools; their output goes to files in the work directory."""
+
+    def __init__(self, kafka: list[str], diamant: list[str], work: Path, port: int, checks: Checks) -> None:
+        self.kafka = kafka
+        self.diamant = diamant
+        self.work = work
+        self.port = port
+        self.checks = checks
+        self.runs = 0
+
+    def _log(self, name: str) -> Path:
+        self.runs += 1
+        return self.work / f"{self.runs:02d}-{name}.log"
+
+    @contextmanager
+    def diamant_broker(self, directory: Path, *, is_killed: bool = False, configs: Sequence[str] = ()) -> Iterator[str]:
+        """Diamant on a directory; stopped with SIGTERM, which has to end well and leave the mark of a clean shutdown, or
+        with SIGKILL.
+        """
+        log = self._log("diamant")
+        port = free_port(self.port)
+        command = [*self.diamant, "start", "--listen", f"127.0.0.1:{port}", "--data", str(directory)]
+        command += [word for config in ("diamant.http.listen=", *configs) for word in ("--set", config)]
+        with (
+            log.open("w") as errors,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+        ):
+            try:
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                if "Diamant listens on" not in line:
+                    raise RuntimeError(f"Diamant did not start on {directory}: see {log}")
+                yield f"127.0.0.1:{port}"
+            finally:
+                code = kill(process) if is_killed else stop(process)
+        if not is_killed:
+            self._report_stop("Diamant", directory, [] if code == 0 else [f"exit code {code}, see {log}"])
+        lines = [line for line in log.read_text().splitlines() if not RECOVERY_NOISE.search(line)]
+        noise = [line for line in lines if re.search(r"\b(ERROR|WARNING)\b|Traceback", line)]
+        self.checks.report(f"Diamant has no warnings or errors on {directory.name}", noise)
+
+    @contextmanager
+    def kafka_broker(self, directory: Path, *, is_killed: bool = False, configs: Sequence[str] = ()) -> Iterator[str]:
+        """Kafka on a directory, stopped with SIGTERM or SIGKILL."""
+        log = self._log("kafka")
+        port = free_port(self.port)
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                [*self.kafka, "broker", str(directory), str(port), *configs], stdout=output, stderr=subprocess.STDOUT
+            )
+            try:
+                subprocess.run([*self.kafka, "ready", str(port)], check=True, timeout=120)
+                if process.poll() is not None:
+                    raise RuntimeError(f"Kafka did not start on {directory}: see {log}")
+                yield f"127.0.0.1:{port}"
+            finally:
+                code = kill(process) if is_killed else stop(process)
+        if not is_killed:
+            # A JVM ends with 143 after SIGTERM, also when it took its time to close everything.
+            self._report_stop("Kafka", directory, [] if code in (0, 143, -15) else [f"exit code {code}, see {log}"])
+        lines = [line for line in log.read_text().splitlines() if not KAFKA_NOISE.search(line)]
+        noise = [line for line in lines if re.search(r"\b(ERROR|FATAL)\b|[Cc]orrupt", line)]
+        self.checks.report(f"Kafka has no errors on {directory.name}", noise)
+
+    def _report_stop(self, who: str, directory: Path, faults: list[str]) -> None:
+        if not (directory / ".kafka_cleanshutdown").exists():
+            faults.append(f"no .kafka_cleanshutdown in {directory}")
+        self.checks.report(f"{who} stops cleanly on {directory.name}", faults)
+
+    def tool(self, *arguments: str) -> str:
+        """Run a subcommand of the launcher; its whole output, standard error included. An exit code is a last line."""
+        run = subprocess.run(
+            [*self.kafka, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=300,
+            check=False,
+        )
+        self._log(arguments[0]).write_text(run.stdout)
+        return run.stdout + (f"\nERROR exit code {run.returncode}" if run.returncode else "")
+
+
+def stop(process: subprocess.Popen[Any]) -> int:
+    """Ask a process to end and wait for it."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        return process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def kill(process: subprocess.Popen[Any]) -> int:
+    """End a process without warning, as a crash would."""
+    if process.poll() is not None:
+        raise RuntimeError(f"the broker ended by itself with {process.returncode}")
+    process.kill()
+    return process.wait(30)
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
+    """Look again and again until a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise RuntimeError(f"waited {seconds} s in vain until {what}")
+        time.sleep(0.05)
+
+
+def free_port(first: int) -> int:
+    """The first port from `first` on that is free now together with the next one."""
+    for port in range(first, first + 90, 2):
+        with socket.socket() as one, socket.socket() as two:
+            for number, each in enumerate((one, two)):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    each.bind(("127.0.0.1", port + number))
+                except OSError:
+                    break
+            else:
+                return port
+    raise RuntimeError(f"no two free ports from {first} on")
