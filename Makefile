@@ -18,10 +18,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # The files to look at; the top-level links into the package are not among them.
 SOURCES := diamant tests $(wildcard bench examples)
 
-.PHONY: run test quick check format bench demo docs clean help java
+.PHONY: run test quick check format bench demo demo-spark docs clean help java
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: $(RUN_STAMP) ## start a broker (LISTEN=127.0.0.1:9092 DATA=data)
 	$(BIN)/diamant start --listen $(LISTEN) --data $(DATA)
@@ -59,6 +59,9 @@ bench: $(DEV_STAMP) ## measure (bench/README.md says what)
 
 demo: $(DEV_STAMP) ## watch a shop forget customer 42, and prove it (KEEP=yes keeps its files)
 	$(BIN)/python -m examples.forget_customer_42 $(if $(KEEP),--keep)
+
+demo-spark: $(DEV_STAMP) java ## watch Spark find customer 42 in 36 partitions, and forget (KEEP=yes keeps its files)
+	$(BIN)/python -m examples.find_customer_42 $(if $(KEEP),--keep)
 
 docs: $(DEV_STAMP) ## write docs/configuration.md, metrics.md and reference.md from the tables
 	$(BIN)/python -m diamant.broker.config_docs docs/configuration.md

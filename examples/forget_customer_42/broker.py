@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -18,9 +19,9 @@ class BrokerFailed(Exception):
 
 
 class BrokerProcess:
-    """Runs while the `with` block does, unless `stop` ends it before."""
+    """Runs while the `with` block does, unless `stop` ends it before. `settings`: more of its configuration, as for `--set`."""
 
-    def __init__(self, data: Path, key_file: Path, log: Path) -> None:
+    def __init__(self, data: Path, key_file: Path, log: Path, settings: Sequence[str] = ()) -> None:
         self.data = data
         self.log = log
         self.bootstrap = ""
@@ -28,6 +29,7 @@ class BrokerProcess:
             *diamant("start", "--listen", "127.0.0.1:0", "--data", str(data), "--clock", "manual"),
             *("--set", "diamant.http.listen=127.0.0.1:0"),
             *("--set", f"diamant.certificate.key.file={key_file}"),
+            *(word for setting in settings for word in ("--set", setting)),
         ]
         self._process: subprocess.Popen[str] | None = None
 
