@@ -29,7 +29,9 @@ SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter from the loop thread. Only of `diamant start`: embedded, it is the host's matter."""
 
 COMMANDS = {
-    "cancel": LazyCommand("diamant.broker.commands.cancel:cancel", "End an erasure or a redaction without finishing it."),
+    "cancel": LazyCommand(
+        "diamant.broker.commands.cancel:cancel", "End an erasure or a redaction without finishing it."
+    ),
     "clock": LazyCommand("diamant.broker.commands.clock:clock", "Show a broker's clock, or move one that is manual."),
     "compact": LazyCommand("diamant.broker.commands.compact:compact", "Clean a topic now, and wait until it is."),
     "erase": LazyCommand("diamant.broker.commands.erase:erase", "Erase a key from topics and certify that it is gone."),

@@ -124,7 +124,12 @@ ROUTES = (
         ),
         answer="What came of the signature, the segments and the claims, and what has changed since.",
     ),
-    Route("GET", "/v1/certificates", certificates, "The certificates, unfinished erasures and redactions, and the public key."),
+    Route(
+        "GET",
+        "/v1/certificates",
+        certificates,
+        "The certificates, unfinished erasures and redactions, and the public key.",
+    ),
     Route("GET", "/v1/certificates/{id}", certificate, "The last certificate of an erasure."),
     Route("GET", "/v1/certificates/{id}/page", page, "The same as a page for people."),
 )
