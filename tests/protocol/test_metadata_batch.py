@@ -143,7 +143,7 @@ FRESH_BATCHES: list[list[MetadataRecord]] = [
 
 def encode(records: list[MetadataRecord], base_offset: int, epoch: int = 1) -> bytes:
     """Return a batch of records in the versions of metadata.version 25."""
-    values = [encode_record(record) for record in records]
+    values = [encode_record(record, metadata_version=25) for record in records]
     return encode_metadata_batch(values, base_offset=base_offset, leader_epoch=epoch, timestamp_ms=TIME_MS)
 
 

@@ -324,13 +324,13 @@ def test_a_partition_that_is_cleaned_while_a_query_is_planned_is_looked_at_again
     directory = write(history, tmp_path)
     real, calls = stable_offset._read, []
 
-    def cleaned_meanwhile(log: PartitionLog, trust_indexes: bool) -> Decided:
+    def cleaned_meanwhile(log: PartitionLog, trust_indexes: bool, damage: list[CorruptLog] | None) -> Decided:
         calls.append(log.size)
         if len(calls) == 1:
             # As a round does: what was aborted is gone, and so is its entry.
             (directory / f"{0:020d}.txnindex").unlink()
             (directory / f"{0:020d}.log").write_bytes(b"")
-        return real(log, trust_indexes)
+        return real(log, trust_indexes, damage)
 
     monkeypatch.setattr(stable_offset, "_read", cleaned_meanwhile)
     assert read(tmp_path, columns="offset", isolation="read_committed").column("offset") == [2]
