@@ -65,21 +65,30 @@ class Location:
             return cls(os.path.abspath(text))
         try:
             parts = urlsplit(text)
-        except ValueError as error:
-            raise SparkError(f"a URI that begins with {text.partition(':')[0]}: cannot be read: {error}") from None
+        except ValueError:
+            # What urlsplit says of it quotes it.
+            raise SparkError(f"a URI that begins with {text.partition(':')[0]}: cannot be read") from None
         if parts.scheme == "file":
             if parts.netloc not in ("", "localhost"):
-                raise SparkError(f"{cls._redacted(text)}: expected file:///path, a file URI has no host")
+                raise SparkError("a URI that begins with file: cannot be used, expected file:///path, without a host")
             # Not parts.path: a question mark or a hash in a file name is no query.
             _, _, rest = text.partition(":")
             return cls(os.path.abspath("/" + rest.removeprefix("//localhost").lstrip("/")))
         if parts.scheme in ("s3", "s3a"):
-            if not parts.hostname:
-                raise SparkError(f"{cls._redacted(text)}: expected s3://bucket/prefix")
-            bucket = parts.netloc.rpartition("@")[2]
+            _, _, bucket = parts.netloc.rpartition("@")
+            if not bucket:
+                raise SparkError(
+                    f"a URI that begins with {parts.scheme}: cannot be used, expected {parts.scheme}://bucket/prefix"
+                )
+            # A secret with a slash would end there, and what is before it be shown everywhere as the bucket.
+            if ":" in bucket or "@" in parts.path + parts.query + parts.fragment:
+                raise SparkError(
+                    f"a URI that begins with {parts.scheme}: cannot be used, expected {parts.scheme}://KEY:SECRET@bucket/prefix: "
+                    "slash, question mark, hash and at sign in a key or secret are written %2F, %3F, %23 and %40"
+                )
             filesystem = urlunsplit(("s3", parts.netloc, "", parts.query, ""))
             return cls(posixpath.join(bucket, parts.path.strip("/")).rstrip("/"), filesystem)
-        raise SparkError(f"{cls._redacted(text)}: expected a path, file: or s3:, got the scheme {parts.scheme}:")
+        raise SparkError(f"expected a path, file: or s3:, got the scheme {parts.scheme}:")
 
     @staticmethod
     def _redacted(text: str) -> str:
@@ -185,6 +194,23 @@ class Location:
         if self.is_local:
             with suppress(FileExistsError):
                 os.mkdir(self.path)
+
+    def has_changed_since(self, time_ms: int) -> bool:
+        """Tell whether anything in this directory, or it itself, was made or written after that. False if it is not there.
+
+        In s3 the directory is listed as a whole: some 500 bytes of memory for each file.
+        """
+        if not self.is_local:
+            from pyarrow import fs
+
+            selector = fs.FileSelector(self.path, allow_not_found=True, recursive=True)
+            return any((_entry(info).mtime_ms or 0) > time_ms for info in self._fs().get_file_info(selector))
+        for directory, _, files in os.walk(self.path):
+            for path in (directory, *(f"{directory}/{name}" for name in files)):
+                with suppress(FileNotFoundError):
+                    if os.lstat(path).st_mtime_ns // 1_000_000 > time_ms:
+                        return True
+        return False
 
     def open_output(self) -> Any:
         """Open a file to be written from its begin to its end (`write` and `close`), in a directory that is there."""

@@ -38,6 +38,13 @@ def test_a_place_in_s3_shows_no_secret() -> None:
     assert "secret" in child.filesystem
 
 
+def test_a_secret_with_a_slash_is_asked_for_in_another_way() -> None:
+    """It would end there, and its begin be shown as the bucket; written as %2F it is taken."""
+    with pytest.raises(SparkError, match="%2F"):
+        Location.parse("s3://user:ab/cd@bucket/logs")
+    assert str(Location.parse("s3://user:ab%2Fcd@bucket/logs")) == "s3://bucket/logs"
+
+
 @pytest.mark.parametrize("text", ["hdfs://host/logs", "http://user:secret@host/x", "s3://", "file://host/data"])
 def test_what_is_not_supported_is_refused(text: str) -> None:
     """With what is expected, and without a password."""
