@@ -42,6 +42,7 @@ class Cleaning:
         self._service: CleanerService | None = None
         self._loading: asyncio.Task[CleanerService] | None = None
         self._sweeping: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
         broker.topics.on_created = broker.topics.on_deletion = self._forget
         broker.topics.on_config_changed = self._config_changed
 
@@ -58,7 +59,7 @@ class Cleaning:
             await self.service()
         if self._broker.config.diamant_cleaner_spark_staging and isinstance(self._broker.env, RealEnv):
             # Values of topics that are long deleted may lie there, if an earlier run was killed.
-            self._sweeping = asyncio.create_task(asyncio.to_thread(_sweep_staging, self._broker))
+            self._sweeping = asyncio.create_task(self._sweep_staging())
 
     async def service(self) -> CleanerService:
         """The cleaner, started."""
@@ -90,12 +91,30 @@ class Cleaning:
 
     async def stop(self) -> None:
         """Stop it, if it runs."""
+        self._stopping.set()
         if self._loading is not None:
             await asyncio.wait({self._loading})
         if self._service is not None:
             await self._service.stop()
         if self._sweeping is not None:
             await asyncio.wait({self._sweeping})
+
+    async def _sweep_staging(self) -> None:
+        """Remove what is left there; what is too young for that, when it is older."""
+        staging = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.staging")
+        module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.staging_sweep")
+        config = self._broker.config
+        sweep = module.StagingSweep(self._broker.env, self._broker.directory.path, config.diamant_cleaner_spark_staging)
+        stopping = asyncio.create_task(self._stopping.wait())
+        while not self._stopping.is_set():
+            sweeping = asyncio.create_task(asyncio.to_thread(sweep.run))
+            await asyncio.wait({sweeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not sweeping.done():
+                await asyncio.to_thread(sweep.stop)
+            if not await sweeping:
+                break
+            await asyncio.wait({stopping}, timeout=staging.YOUNG_S)
+        stopping.cancel()
 
     def status(self) -> CleanerStatus:
         """What it tells about itself; nothing yet if it is not loaded."""
@@ -220,12 +239,6 @@ def _spark_runners(broker: Broker) -> Callable[[Runner], Runner] | None:
         return SparkRunner(broker.env, settings, local, turns=turns)
 
     return make
-
-
-def _sweep_staging(broker: Broker) -> None:
-    from diamant.cleaner.spark.staging_sweep import sweep_in_background
-
-    sweep_in_background(broker.env, broker.directory.path, broker.config.diamant_cleaner_spark_staging)
 
 
 def check_cleaner_change(config: BrokerConfig, changes: Mapping[str, str | None]) -> None:

@@ -16,7 +16,7 @@ from diamant.broker.topics import NewTopic
 from diamant.broker.verbs.broker_status import broker_status
 from diamant.broker.verbs.errors import BadArgument
 from diamant.cleaner.offline import Engine, inline_engine
-from diamant.cleaner.spark import spark_runner, staging
+from diamant.cleaner.spark import spark_runner, staging, staging_sweep
 from diamant.cleaner.spark.settings import SparkSettings
 from diamant.protocol.records import Record, build_batch
 from diamant.storage.uuid_text import random_id
@@ -116,9 +116,30 @@ async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(
         await wait_until(lambda: not list(place.iterdir()))
     # As if another process had made it, and been killed.
     (tmp_path / "copy").rename(stray)
-    monkeypatch.setattr(staging, "_RUN", "00000000")
+    monkeypatch.setattr(staging, "RUN", "00000000")
+    monkeypatch.setattr(staging, "YOUNG_S", 0)
     async with Broker(config):
         await wait_until(lambda: not list(place.iterdir()))
+
+
+async def test_a_broker_does_not_wait_at_its_end_for_a_staging_place_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The child that sweeps an object store is ended, and nobody is told that it was."""
+    begun = tmp_path / "begun"
+    monkeypatch.setattr(
+        staging_sweep,
+        "_PROGRAM",
+        f"import threading, pathlib; pathlib.Path({str(begun)!r}).touch(); threading.Event().wait()",
+    )
+    config = BrokerConfig(
+        listen="127.0.0.1:0",
+        data_dir=tmp_path / "data",
+        properties={"diamant.cleaner.spark.staging": "s3://bucket/x"},
+    )
+    async with Broker(config):
+        await wait_until(begun.exists)
+    assert "staging place" not in caplog.text
 
 
 def test_log_clean_hands_its_settings_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

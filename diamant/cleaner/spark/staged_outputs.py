@@ -12,6 +12,7 @@ Blocks for the disk. Memory: `CHUNK_BYTES`.
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from diamant.storage.env import Env
 
 CHUNK_BYTES = 4 * 1024 * 1024
+_DIRECTORY = re.compile(r"[0-9]{8}-[0-9]+")
 
 
 class StagedFileWrong(SparkError):
@@ -66,6 +68,10 @@ def check_manifest(plan: CleanPlan, manifest: Manifest) -> None:
     for staged in manifest.outputs:
         output = staged.output
         sources = output.source_base_offsets
+        if not _DIRECTORY.fullmatch(staged.directory):
+            raise StagedFileWrong(
+                f"{what} has the output of {list(sources)} in {staged.directory!r}, expected the directory of an attempt"
+            )
         if not sources or len({group_of[base] for base in sources}) > 1:
             raise StagedFileWrong(f"{what} has made one output of {list(sources)}, which do not belong together")
         if output.base_offset != sources[0] or output.modified_ms != modified_ms[sources[-1]]:

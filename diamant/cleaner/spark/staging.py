@@ -10,6 +10,9 @@ job ends, it removes its place. What a process that was killed has left goes
     with the next job at the partition                              `remove_leftovers`
     with the next start of a broker on the same log directory       `sweep`, which knows no partitions: also of deleted topics
     when the log is opened, if it lies in the partition's directory `storage.loader`
+
+Where others than this broker may work, of other runs only what has lain there untouched for `YOUNG_S`: a copy of a log directory
+has the same owner, and may be in use elsewhere. What cannot be removed is told of, and fails no round.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ import hashlib
 import logging
 import os
 import platform
-from contextlib import suppress
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.cleaner.spark.errors import SparkError
 from diamant.cleaner.spark.locations import Location
@@ -39,8 +42,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_RUN = os.urandom(4).hex()
+RUN = os.urandom(4).hex()
 """Of all places that this process makes."""
+YOUNG_S = 3600.0
+"""What was written within this time may be somebody's who is at work."""
+
+
+class Swept(NamedTuple):
+    """What came of looking for leftovers."""
+
+    removed: int = 0
+    """Places."""
+    young: int = 0
+    """Left alone so far."""
+    stuck: int = 0
+    """That cannot be removed."""
+    reason: str = ""
+    """Why the first of these cannot."""
 
 
 def staging_root(staging: str) -> Location:
@@ -61,22 +79,42 @@ def new_place(env: Env, plan: CleanPlan, staging: str) -> Location:
     else:
         root = staging_root(staging)
         root.make_directory()
-    return root.child(f"{_prefix(env, plan)}{_RUN}{os.urandom(4).hex()}")
+    return root.child(f"{_prefix(env, plan)}{RUN}{os.urandom(4).hex()}")
 
 
 def remove_leftovers(env: Env, plan: CleanPlan, place: Location) -> None:
-    """Remove what earlier jobs at this partition have left because somebody was killed. OSError, SparkError."""
-    _remove_all(place.parent, _prefix(env, plan), lambda name: name != place.name)
+    """Remove what earlier jobs at this partition have left because somebody was killed; what cannot be removed is told of.
 
-
-def sweep(env: Env, log_directory: str, staging: str) -> int:
-    """Remove what earlier runs of a broker on this log directory have left at the staging place; how many places.
-
-    Places of this run stay. OSError, SparkError. Blocks.
+    OSError or SparkError if the staging place cannot be listed.
     """
-    return _remove_all(
-        staging_root(staging), _owner(env, log_directory), lambda name: name[_RUN_AT : _RUN_AT + len(_RUN)] != _RUN
-    )
+    root, prefix = place.parent, _prefix(env, plan)
+
+    def is_over(name: str) -> bool:
+        return name.startswith(prefix) and name != place.name
+
+    def is_safe(name: str) -> bool:
+        # A partition's directory is the broker's own, and a run has one job at a partition at a time.
+        return root == Location(plan.directory) or _run_of(name) == RUN
+
+    swept = _remove_all(root, is_over, is_safe)
+    if swept.stuck:
+        logger.warning("%d places of earlier jobs at %s cannot be removed: %s", swept.stuck, root, swept.reason)
+
+
+def sweep(
+    env: Env, log_directory: str, staging: str, run: str, is_stopped: Callable[[], bool] = lambda: False
+) -> Swept:
+    """Remove what earlier runs of a broker on this log directory have left at the staging place.
+
+    Places of `run` (`RUN` of the broker) stay. `is_stopped` is asked before each place. OSError or SparkError if the staging
+    place cannot be listed. Blocks.
+    """
+    owner = _owner(env, log_directory)
+
+    def is_over(name: str) -> bool:
+        return name.startswith(owner) and _run_of(name) != run and not is_stopped()
+
+    return _remove_all(staging_root(staging), is_over, lambda _: False)
 
 
 def source_for(env: Env, plan: CleanPlan, place: Location, check_done: CheckDone, throttle: Throttle) -> Location:
@@ -111,18 +149,35 @@ def remove_place(place: Location) -> None:
         )
 
 
-def _remove_all(root: Location, prefix: str, is_over: Callable[[str], bool]) -> int:
+def _remove_all(root: Location, is_over: Callable[[str], bool], is_safe: Callable[[str], bool]) -> Swept:
+    """Remove the directories in `root` that are over; those that are not safe to be so once they are not young."""
     try:
         found = root.entries()
     except FileNotFoundError:
-        return 0
-    count = 0
+        return Swept()
+    # The files' own clock, not the broker's, which can be set.
+    young_ms = int((time.time() - YOUNG_S) * 1000)
+    removed = young = 0
+    stuck: list[str] = []
     for entry in found:
-        if entry.is_dir and entry.name.startswith(prefix) and is_over(entry.name):
-            with suppress(FileNotFoundError):
-                root.child(entry.name).remove()
-                count += 1
-    return count
+        if not (entry.is_dir and is_over(entry.name)):
+            continue
+        place = root.child(entry.name)
+        try:
+            if not is_safe(entry.name) and place.has_changed_since(young_ms):
+                young += 1
+                continue
+            place.remove()
+            removed += 1
+        except FileNotFoundError:
+            pass
+        except (OSError, StorageError) as error:
+            stuck.append(str(error))
+    return Swept(removed, young, len(stuck), *stuck[:1])
+
+
+def _run_of(name: str) -> str:
+    return name[_RUN_AT : _RUN_AT + len(RUN)]
 
 
 def _owner(env: Env, log_directory: str) -> str:

@@ -1,18 +1,22 @@
 """What earlier runs of a broker have left at the staging place, removed when a broker starts.
 
 A directory is swept by a thread of the broker. For a place elsewhere (s3:) that would load pyarrow, some 50 MB which an idle
-broker does without: so a child process does it, within `TIMEOUT_S`. The URI, which may be secret, goes to its standard input.
+broker does without: so a child process does it, within `TIMEOUT_S`, and ends with the broker. The URI, which may be secret, goes
+to its standard input.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
-from diamant.cleaner.spark.staging import staging_root, sweep
+from diamant.cleaner.spark import staging as places
+from diamant.cleaner.spark.staging import Swept, staging_root, sweep
 from diamant.storage.env import Env, RealEnv
 from diamant.storage.errors import StorageError
 
@@ -26,32 +30,73 @@ _PROGRAM = (
 _MAX_TEXT = 500
 
 
-def sweep_in_background(env: Env, log_directory: str, staging: str) -> None:
-    """Sweep (`staging.sweep`), and tell what came of it; blocks, for `TIMEOUT_S` at most if the place is elsewhere."""
-    try:
-        if staging_root(staging).is_local:
-            count = sweep(env, log_directory, staging)
-        else:
-            count = _sweep_elsewhere(log_directory, staging)
-    except (OSError, StorageError, subprocess.SubprocessError) as error:
-        logger.warning("what earlier jobs may have left at the staging place is not removed: %s", _text(error))
-    else:
-        if count:
-            logger.info("%d places of earlier jobs on Spark removed at the staging place", count)
+class StagingSweep:
+    """Of one broker. `run` is called by one thread at a time, `stop` by any."""
 
+    def __init__(self, env: Env, log_directory: str, staging: str) -> None:
+        self._env = env
+        self._log_directory = log_directory
+        self._staging = staging
+        self._is_stopped = threading.Event()
+        self._child: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        """Of the child: none is started once `stop` was called."""
 
-def _sweep_elsewhere(log_directory: str, staging: str) -> int:
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).resolve().parents[3])],
-        input=json.dumps({"log_directory": log_directory, "staging": staging}),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise StorageError(done.stderr.strip().rpartition("\n")[2])
-    return int(done.stdout)
+    def run(self) -> bool:
+        """Sweep (`staging.sweep`), and tell what came of it; whether something is to be looked at again after `staging.YOUNG_S`.
+
+        Blocks, for `TIMEOUT_S` at most if the place is elsewhere.
+        """
+        try:
+            if staging_root(self._staging).is_local:
+                swept = sweep(self._env, self._log_directory, self._staging, places.RUN, self._is_stopped.is_set)
+            else:
+                swept = self._sweep_elsewhere()
+        except (OSError, StorageError, subprocess.SubprocessError) as error:
+            if not self._is_stopped.is_set():
+                logger.warning("what earlier jobs may have left at the staging place is not removed: %s", _text(error))
+            return False
+        if swept.removed:
+            logger.info("%d places of earlier jobs on Spark removed at the staging place", swept.removed)
+        if swept.stuck:
+            logger.warning(
+                "%d places of earlier jobs on Spark cannot be removed at the staging place: %s",
+                swept.stuck,
+                swept.reason[:_MAX_TEXT],
+            )
+        return swept.young > 0
+
+    def stop(self) -> None:
+        """Have `run` return: at once, or when the place that it is at is removed."""
+        self._is_stopped.set()
+        with self._lock:
+            child = self._child
+        if child is not None:
+            child.terminate()
+
+    def _sweep_elsewhere(self) -> Swept:
+        with self._lock:
+            if self._is_stopped.is_set():
+                return Swept()
+            child = self._child = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).resolve().parents[3]), str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        fields = {"log_directory": self._log_directory, "staging": self._staging, "run": places.RUN}
+        try:
+            out, err = child.communicate(json.dumps(fields), TIMEOUT_S)
+        except BaseException:
+            child.kill()
+            child.communicate()
+            raise
+        finally:
+            self._child = None
+        if child.returncode:
+            raise StorageError(err.strip().rpartition("\n")[2])
+        return Swept(**json.loads(out))
 
 
 def _text(error: Exception) -> str:
@@ -61,11 +106,15 @@ def _text(error: Exception) -> str:
 
 
 def main() -> int:
-    """Be the child: prints how many places it has removed."""
+    """Be the child: prints what it has done."""
+    from diamant.cleaner.worker import die_with
+
+    die_with(int(sys.argv[2]))
     fields = json.load(sys.stdin)
     try:
-        print(sweep(RealEnv(), fields["log_directory"], fields["staging"]))
+        swept = sweep(RealEnv(), fields["log_directory"], fields["staging"], fields["run"])
     except (OSError, StorageError) as error:
         print(error, file=sys.stderr)
         return 1
+    print(json.dumps(swept._asdict()))
     return 0

@@ -12,13 +12,14 @@ import pytest
 
 from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.runner import InlineRunner
+from diamant.cleaner.spark import staging
 from diamant.cleaner.spark.data_source import read_log
 from diamant.cleaner.spark.errors import SparkError
 from diamant.cleaner.spark.locations import Location
 from diamant.cleaner.spark.session_engine import session_engine
 from diamant.cleaner.spark.settings import SparkSettings
 from diamant.cleaner.spark.spark_runner import SparkRunner
-from diamant.cleaner.spark.staging import new_place, sweep
+from diamant.cleaner.spark.staging import Swept, new_place, sweep
 from diamant.storage.log import Log
 from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.cleaner.spark.object_store import SECRET, ObjectStore
@@ -159,21 +160,26 @@ def of_another_run(plan: CleanPlan, log: Log, staging: str) -> Location:
 
 
 @pytest.mark.usefixtures("fake")
-async def test_what_a_killed_broker_has_left_goes(store: ObjectStore, log: Log, tmp_path: Path) -> None:
+async def test_what_a_killed_broker_has_left_goes(
+    store: ObjectStore, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the next round at the partition, or the next start of a broker on the directory; nobody else's goes."""
     settings = in_s3(store)
     elsewhere = make_log(tmp_path / "elsewhere")
+    directory = os.path.dirname(log.path)
     others = of_another_run(plan_of(elsewhere), elsewhere, settings.staging)
     mine = of_another_run(plan_of(log), log, settings.staging)
     for place in (mine, others):
         put(place)
     assert len(store.keys(BUCKET)) == 2
+    assert sweep(log.env, directory, settings.staging, staging.RUN) == Swept(young=1)
+    monkeypatch.setattr(staging, "YOUNG_S", -60)
     runner = SparkRunner(log.env, settings)
     assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "spark"
     await runner.close()
     assert [key.split("/")[1] for key in store.keys(BUCKET)] == [others.name]
     put(mine)
-    assert sweep(log.env, os.path.dirname(log.path), settings.staging) == 1
+    assert sweep(log.env, directory, settings.staging, staging.RUN) == Swept(removed=1)
     assert [key.split("/")[1] for key in store.keys(BUCKET)] == [others.name]
 
 

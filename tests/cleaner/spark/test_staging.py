@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from diamant.cleaner.spark.locations import Location
 from diamant.cleaner.spark.manifest import Manifest, StagedOutput
 from diamant.cleaner.spark.session_engine import session_engine
 from diamant.cleaner.spark.staged_outputs import StagedFileWrong, check_manifest
-from diamant.cleaner.spark.staging import new_place, staging_root, sweep
+from diamant.cleaner.spark.staging import Swept, new_place, remove_leftovers, staging_root, sweep
 from diamant.cleaner.spark.task_files import TaskFiles
 from diamant.storage.env import RealEnv
 from diamant.storage.log import Log
@@ -29,6 +30,14 @@ from tests.cleaner.test_runner import leftovers, make_log, plan_of, segment_file
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     return make_log(tmp_path / "data")
+
+
+def age(place: Location) -> None:
+    """Make a place look as if nobody had written there for two hours."""
+    for directory, _, files in os.walk(place.path):
+        for path in (directory, *(f"{directory}/{name}" for name in files)):
+            two_hours_ago_ns = os.stat(path).st_mtime_ns - 2 * 3600 * 10**9
+            os.utime(path, ns=(two_hours_ago_ns, two_hours_ago_ns))
 
 
 @pytest.fixture
@@ -46,29 +55,78 @@ def test_what_a_killed_run_has_left_goes_with_the_next_start(
     other = make_log(place.parent / "elsewhere")
     mine = new_place(log.env, plan_of(log), place.as_uri())
     others = new_place(log.env, plan_of(other), place.as_uri())
-    monkeypatch.setattr(staging, "_RUN", "00000000")
+    monkeypatch.setattr(staging, "RUN", "00000000")
     stray = new_place(log.env, plan_of(log), place.as_uri())
     monkeypatch.undo()
     for one in (mine, others, stray):
         one.child("segments").child("0.log").write_bytes(b"values")
+        age(one)
     # On another host, after the topic was deleted.
     monkeypatch.setattr("platform.node", lambda: "another")
     Path(log.path).rename(f"{log.path}-delete")
-    assert sweep(log.env, data, place.as_uri()) == 1
+    assert sweep(log.env, data, place.as_uri(), staging.RUN, lambda: True) == Swept()
+    assert sweep(log.env, data, place.as_uri(), staging.RUN) == Swept(removed=1)
     assert sorted(path.name for path in place.iterdir()) == sorted([mine.name, others.name])
-    assert sweep(log.env, data, (place / "missing").as_uri()) == 0
+    assert sweep(log.env, data, (place / "missing").as_uri(), staging.RUN) == Swept()
 
 
-def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path) -> None:
-    """Which tells how many it has removed, or why it cannot, in one line."""
+def test_what_another_may_be_working_in_stays(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of a log directory has the same owner: what was written within the hour stays, for the start and for a round."""
+    monkeypatch.setattr(staging, "RUN", "00000000")
+    theirs = new_place(log.env, plan_of(log), place.as_uri())
+    theirs.child("00000000-1").child("0.log.cleaned").write_bytes(b"values")
+    age(theirs)
+    os.utime(theirs.child("00000000-1").child("0.log.cleaned").path)
+    monkeypatch.undo()
     data = str(Path(log.path).parent)
-    stray = Path(new_place(log.env, plan_of(log), place.as_uri()).path)
-    stray.mkdir()
-    # The child is another run.
-    assert staging_sweep._sweep_elsewhere(data, place.as_uri()) == 1
-    assert not stray.exists()
+    mine = new_place(log.env, plan_of(log), place.as_uri())
+    remove_leftovers(log.env, plan_of(log), mine)
+    assert sweep(log.env, data, place.as_uri(), staging.RUN) == Swept(young=1)
+    assert Path(theirs.path).exists()
+    assert staging_sweep.StagingSweep(log.env, data, place.as_uri()).run()
+    age(theirs)
+    assert not staging_sweep.StagingSweep(log.env, data, place.as_uri()).run()
+    assert not Path(theirs.path).exists()
+
+
+def test_what_cannot_be_removed_stops_nobody(
+    log: Log, place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others go nevertheless, the round goes on, and there is one warning."""
+    strays = [new_place(log.env, plan_of(log), place.as_uri()) for _ in range(3)]
+    for stray in strays:
+        stray.child("0.log").write_bytes(b"values")
+    remove = Location.remove
+
+    def refuse(self: Location) -> None:
+        if self in strays[:2]:
+            raise PermissionError(13, "Permission denied", self.path)
+        remove(self)
+
+    monkeypatch.setattr(Location, "remove", refuse)
+    remove_leftovers(log.env, plan_of(log), new_place(log.env, plan_of(log), place.as_uri()))
+    assert sorted(path.name for path in place.iterdir()) == sorted(stray.name for stray in strays[:2])
+    [warning] = caplog.messages
+    assert warning.startswith("2 places of earlier jobs")
+    assert "Permission denied" in warning
+    swept = sweep(log.env, str(Path(log.path).parent), place.as_uri(), "00000000")
+    assert (swept.removed, swept.young) == (0, 2)
+
+
+def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which tells how many it has removed, or why it cannot, in one line. Places of the broker that has sent it stay."""
+    data = str(Path(log.path).parent)
+    mine = new_place(log.env, plan_of(log), place.as_uri())
+    monkeypatch.setattr(staging, "RUN", "00000000")
+    stray = new_place(log.env, plan_of(log), place.as_uri())
+    monkeypatch.undo()
+    for one in (mine, stray):
+        one.child("0.log").write_bytes(b"values")
+        age(one)
+    assert staging_sweep.StagingSweep(log.env, data, place.as_uri())._sweep_elsewhere() == Swept(removed=1)
+    assert [path.name for path in place.iterdir()] == [mine.name]
     with pytest.raises(Exception, match=r"the staging place cannot be used: .*got the scheme ftp:") as raised:
-        staging_sweep._sweep_elsewhere(data, "ftp://user:secret@host/x")
+        staging_sweep.StagingSweep(log.env, data, "ftp://user:secret@host/x")._sweep_elsewhere()
     assert "secret" not in str(raised.value)
 
 
@@ -80,6 +138,15 @@ def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path) -> None:
         "s3://[s3cr3t@bucket",
         "file://user:s3cr3t@host/x",
         "ftp://user:s3cr3t@host/x",
+        "s3://user:ab/cds3cr3t@bucket/prefix",
+        "s3://user:s3cr3t/cd@bucket/prefix",
+        "s3://user:s3cr3t#cd@bucket/prefix",
+        "s3://user:s3cr3t?cd@bucket/prefix",
+        "s3://s3cr3t/cd@bucket/prefix",
+        "s3://user:s3cr3t/cd",
+        "gs://user:ab/cs3cr3t@bucket",
+        "file://user:s3cr3t/x@host/x",
+        "s3://user:[s3cr3t/x@bucket",
     ],
 )
 def test_no_error_shows_a_secret(uri: str) -> None:
@@ -123,6 +190,9 @@ def test_what_a_job_says_must_fit_the_plan(log: Log, place: Path) -> None:
         "0 in place of None": replace(manifest, outputs=(*manifest.outputs, first)),
         "which do not belong together": replace(
             manifest, outputs=(stolen, told(second, source_base_offsets=sources[1:]), *rest)
+        ),
+        "expected the directory of an attempt": replace(
+            manifest, outputs=(replace(first, directory="../elsewhere"), second, *rest)
         ),
         "dates it wrongly": replace(manifest, outputs=(told(first, modified_ms=1), second, *rest)),
         f"calls the output of {list(sources)} 7": replace(
