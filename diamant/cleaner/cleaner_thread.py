@@ -64,8 +64,12 @@ class OffloadRunner(Runner, Protocol):
     progress_bytes: int
     progress_step: str
 
-    def takes(self, plan: CleanPlan) -> bool:
+    def suits(self, plan: CleanPlan) -> bool:
         """Tell whether a plan is worth it."""
+        ...
+
+    def takes(self, plan: CleanPlan) -> bool:
+        """Tell whether it is, and can be carried out now."""
         ...
 
 
@@ -144,6 +148,16 @@ class CleanerThread:
             return self.process
         limit = MAX_INLINE_BYTES * (REQUESTED_INLINE if is_requested else 1)
         return self._inline if size <= limit else self._process_runner() or self._inline
+
+    def is_makeshift(self, runner: Runner, plan: CleanPlan) -> bool:
+        """Tell whether a runner does what would be for other machines, if these could be had now."""
+        offload = self.offload
+        return (
+            runner is not offload
+            and isinstance(offload, OffloadRunner)
+            and sum(segment.size for segment in plan.segments) >= self._offload_from_bytes
+            and offload.suits(plan)
+        )
 
     async def warm_up(self) -> str:
         """Make the worker ready; what it will work with."""

@@ -37,10 +37,11 @@ from diamant.cleaner.plan import CleanPlan, SegmentPlan, make_plan
 from diamant.cleaner.prompt_logs import PromptLog, PromptLogs
 from diamant.cleaner.result import CleaningAborted, CleanResult
 from diamant.cleaner.retention import deletable_segments
+from diamant.cleaner.room import check_room
 from diamant.cleaner.round_report import RoundReport
 from diamant.cleaner.round_requests import RoundRequests, RoundWatch
 from diamant.cleaner.runner import InlineRunner, Runner
-from diamant.cleaner.runner_errors import MemoryLimit, RunnerFailed
+from diamant.cleaner.runner_errors import MemoryLimit, NoRoom, RunnerFailed
 from diamant.cleaner.segment_facts import SegmentFacts, horizon_round_end
 from diamant.cleaner.service_settings import ServiceSettings, kept_hash_key, new_hash_key
 from diamant.cleaner.status import CleanerStatus, RoundStatus
@@ -636,6 +637,8 @@ class CleanerService:
         requests: RoundRequests,
     ) -> CleanResult:
         runner = thread.runner_for(plan, is_requested=bool(requests.futures), engine=requests.engine)
+        if requests.engine is None and thread.is_makeshift(runner, plan):
+            await self._in_thread(check_room, self._env, plan)
         thread.under_way = RoundUnderWay(plan, runner, self._env.clock.now_ms())
         if not isinstance(runner, InlineRunner):
             result = await run_plan(log, plan, runner, check_done=check_done, blocking=self._blocking)
@@ -650,7 +653,7 @@ class CleanerService:
         reason = str(failure) or type(failure).__name__
         # The log is not at fault if it has changed meanwhile, or if somebody killed the worker.
         is_changed = plan is not None and not holds(log, plan)
-        is_killed = isinstance(failure, RunnerFailed) and not isinstance(failure, MemoryLimit)
+        is_killed = isinstance(failure, RunnerFailed) and not isinstance(failure, MemoryLimit | NoRoom)
         restarts = self._restarts[partition] = self._restarts.get(partition, 0) + 1
         if log.is_deleted or (is_changed and restarts <= MAX_RESTARTS) or (is_killed and restarts <= 1):
             logger.info("%s-%d: the round is begun anew: %s", *partition, reason)

@@ -137,13 +137,17 @@ class SeveralLogs:
 
     async def start(self, **settings: Any) -> CleanerService:
         """Start a cleaner with these settings; stop it with `stop`."""
-        runner = settings.pop("new_process_runner", None)
+        runners = {
+            name: settings.pop(name)
+            for name in ("new_process_runner", "new_offload_runner", "offload_from_bytes")
+            if name in settings
+        }
         self.service = CleanerService(
             self.env,
             "/data",
             self.logs,
             ServiceSettings(**settings),
-            new_process_runner=runner,
+            **runners,
             on_cleaned=lambda log: self.cleaned.append(log.topic),
         )
         await self.service.start()

@@ -13,7 +13,7 @@ from diamant.cleaner.cleaning_states import RETRY_FIRST_MS
 from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.result import CleanResult
-from diamant.cleaner.runner_errors import RunnerFailed
+from diamant.cleaner.runner_errors import NoRoom, RunnerFailed
 from diamant.storage.env import Env
 from diamant.storage.log import Log
 from tests.cleaner.held_runner import HeldRunner
@@ -228,3 +228,57 @@ async def test_a_map_that_takes_no_key_is_a_failure(logs: SeveralLogs) -> None:
     await service.settled()
     assert "offset map is too small" in service.states.uncleanable["t", 0].reason
     assert not (await service.request(("t", 0))).is_cleaned
+
+
+async def test_a_round_that_has_no_room_is_not_begun_anew_at_once(logs: SeveralLogs, held: HeldRunner) -> None:
+    """Another runner would fill the disk that was to be spared: the log waits for its next try, and is then cleaned."""
+    logs.filthy("t", 20)
+    lacks = [NoRoom("t-0: not cleaned on this machine")]
+    run = held.run
+    held.go_on.set()
+
+    async def refuse(plan: CleanPlan, **rest: Any) -> CleanResult:
+        if lacks:
+            raise lacks.pop()
+        return await run(plan, **rest)
+
+    held.run = refuse  # type: ignore[method-assign]
+    service = await logs.start(new_process_runner=lambda: held)
+    await service.settled()
+    found = service.states.uncleanable["t", 0]
+    assert "not cleaned on this machine" in found.reason
+    assert found.retry_ms is not None
+    assert logs.cleaned == []
+    logs.clock.advance_ms(found.retry_ms - found.since_ms)
+    await wait_until(lambda: logs.cleaned == ["t"])
+
+
+async def test_who_stands_in_for_other_machines_needs_room(logs: SeveralLogs, held: HeldRunner) -> None:
+    """A round that was meant for them is begun on this one only if the disk has the room that it may need."""
+    logs.filthy("t", 20)
+
+    class Away(HeldRunner):
+        """A runner on other machines that cannot be had now."""
+
+        progress_bytes = 0
+        progress_step = ""
+
+        def suits(self, _: CleanPlan) -> bool:
+            return True
+
+        def takes(self, _: CleanPlan) -> bool:
+            return False
+
+    held.go_on.set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logs.env, "disk_usage", lambda _: (10**12, 10_000))
+        service = await logs.start(
+            new_process_runner=lambda: held, new_offload_runner=lambda _: Away(logs.env), offload_from_bytes=0
+        )
+        await service.settled()
+    assert held.plans == []
+    found = service.states.uncleanable["t", 0]
+    assert "and 10000 are free" in found.reason
+    assert found.retry_ms is not None
+    logs.clock.advance_ms(found.retry_ms - found.since_ms)
+    await wait_until(lambda: logs.cleaned == ["t"])

@@ -3,7 +3,8 @@
 It has the session, and so the JVM, carries out one plan (`clean_job`), and says on its standard output what happens:
 
     {"type": "progress", "step": "map", "bytes": 1048576}          twice a second at most
-    {"type": "manifest", "manifest": {...}}                        the end, see `manifest`
+    {"type": "outputs", "outputs": [{...}, ...]}                   those of the manifest, a few at a time: as often as need be
+    {"type": "manifest", "manifest": {...}}                        the end, see `manifest`; the outputs are left out
     {"type": "error", "kind": "...", ...}                          the other end
 
 It ends when its standard input does, and at once (SIGKILL) when the broker does; the JVM sees the driver's end at its own
@@ -18,16 +19,23 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.spark.errors import SparkError
 from diamant.cleaner.spark.locations import Location
-from diamant.cleaner.spark.manifest import fields_of
+from diamant.cleaner.spark.manifest import Manifest, fields_of
 from diamant.cleaner.worker import PROGRESS_INTERVAL_S, die_with, step_back
 from diamant.cleaner.worker_messages import Message
 from diamant.storage.errors import StorageError
+
+OUTPUTS_TOGETHER = 64
+"""Of a message, at some 500 bytes each."""
+SOURCES_TOGETHER = 4096
+"""Of a message, at 20 bytes each; more only for an output that has more."""
 
 
 class Driver:
@@ -57,26 +65,27 @@ class Driver:
             ) as session:
                 self._send({"type": "progress", "step": "planning", "bytes": 0})
                 # Told before the session is stopped: where the cluster is gone that may take long.
-                self._tell_end(self._outcome(session.sparkContext, plan))
+                self._tell_end(*self._outcome(session.sparkContext, plan))
         except Exception as error:
             self._tell_end({"type": "error", **fields_of(_plain(None, error))})
 
-    def _outcome(self, context: Any, plan: CleanPlan) -> Message:
+    def _outcome(self, context: Any, plan: CleanPlan) -> list[Message]:
         from diamant.cleaner.spark.clean_job import CleanJob
 
         fields = self._fields
         try:
             job = CleanJob(context, plan, source=Location(*fields["source"]), target=Location(*fields["target"]))
             threading.Thread(target=self._tell_progress, args=(job.progress,), daemon=True).start()
-            return {"type": "manifest", "manifest": job.run().to_fields()}
+            return list(_messages(job.run()))
         except Exception as error:
-            return {"type": "error", **fields_of(_plain(context, error))}
+            return [{"type": "error", **fields_of(_plain(context, error))}]
 
-    def _tell_end(self, message: Message) -> None:
+    def _tell_end(self, *messages: Message) -> None:
         with self._lock:
             if not self._is_over.is_set():
                 self._is_over.set()
-                self._send(message)
+                for message in messages:
+                    self._send(message)
 
     def _tell_progress(self, progress: Any) -> None:
         told: tuple[str, int] | None = None
@@ -86,6 +95,19 @@ class Driver:
                 if now != told and not self._is_over.is_set():
                     self._send({"type": "progress", "step": now[0], "bytes": now[1]})
                     told = now
+
+
+def _messages(manifest: Manifest) -> Iterator[Message]:
+    outputs = manifest.outputs
+    sources = 0
+    begin = 0
+    for end, one in enumerate(outputs, 1):
+        sources += len(one.output.source_base_offsets)
+        # The broker reads a message in one go, on its loop.
+        if end - begin == OUTPUTS_TOGETHER or sources >= SOURCES_TOGETHER or end == len(outputs):
+            yield {"type": "outputs", "outputs": [asdict(staged) for staged in outputs[begin:end]]}
+            begin, sources = end, 0
+    yield {"type": "manifest", "manifest": replace(manifest, outputs=()).to_fields()}
 
 
 def _plain(context: Any, error: Exception) -> Exception:

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 PREFIX = "diamant-driver-"
 LOCAL_DIR = "spark.local.dir"
 LOCAL_DIRS = "SPARK_LOCAL_DIRS"
+_MAKING_S = 60.0
+"""A lock's file that is younger and says nothing may be about to be locked."""
 _REMOVE_ATTEMPTS = 20
 _REMOVE_PAUSE_S = 0.05
 
@@ -51,13 +53,15 @@ class DriverScratch:
         home = tempfile.mkdtemp(prefix=PREFIX)
         self._directories.append(home)
         self._lock = os.open(f"{home}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # somebody may be looking whether it is abandoned
         roots = [one for one in (os.environ.get(LOCAL_DIRS) or self.conf.get(LOCAL_DIR, "")).split(",") if one]
         local = [f"{root}/{os.path.basename(home)}" for root in roots] or [f"{home}/spark"]
         os.write(self._lock, json.dumps(local).encode())
         self._directories += local
+        for root in roots:
+            os.makedirs(root, exist_ok=True)
         for directory in (f"{home}/tmp", *local):
-            os.makedirs(directory, mode=0o700)
+            os.mkdir(directory, 0o700)
         self.conf[LOCAL_DIR] = ",".join(local)
         self.environment["TMPDIR"] = f"{home}/tmp"
         if LOCAL_DIRS in os.environ:
@@ -105,7 +109,10 @@ def _remove_abandoned() -> None:
             continue  # somebody else's, or being made or removed
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            named = json.loads(os.read(lock, 1 << 20) or b"[]")
+            said = os.read(lock, 1 << 20)
+            if not said and time.time() - os.fstat(lock).st_mtime < _MAKING_S:
+                continue  # being made
+            named = json.loads(said or b"[]")
             _remove([home, *(one for one in named if os.path.basename(one) == os.path.basename(home))])
         except (OSError, ValueError):
             continue  # in use

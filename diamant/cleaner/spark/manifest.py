@@ -37,6 +37,16 @@ class StagedOutput:
     records: int
     """Records in its batches."""
 
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> StagedOutput:
+        """Return what `asdict` took apart. ValueError, KeyError or TypeError for anything else."""
+        return cls(
+            output_from_fields(fields["output"]),
+            fields["directory"],
+            {name: StagedFile(*file) for name, file in fields["files"].items()},
+            fields["records"],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -63,15 +73,7 @@ class Manifest:
         """Return the manifest that `to_fields` took apart. ValueError, KeyError or TypeError for anything else."""
         return cls(
             end_offset=fields["end_offset"],
-            outputs=tuple(
-                StagedOutput(
-                    output_from_fields(one["output"]),
-                    one["directory"],
-                    {name: StagedFile(*file) for name, file in one["files"].items()},
-                    one["records"],
-                )
-                for one in fields["outputs"]
-            ),
+            outputs=tuple(map(StagedOutput.from_fields, fields["outputs"])),
             stats=CleanStats(**fields["stats"]),
             keys=fields["keys"],
             shuffled_tuples=fields["shuffled_tuples"],

@@ -7,10 +7,10 @@ not a file system that executors share with the broker (s3:), the segments are c
 directory is removed; what a broker that was killed has left goes with the next round at the partition, or the next start.
 
 A job that fails for a reason that is not the log's is not tried again for a while (`spark_turns`), and the round goes to the
-local runner at once, if nothing was swapped in yet and the disk has room for its spill file. The log's own are corrupt batches,
-outputs that overflow, and segments that are not what they were any more, as the broker itself sees them. Everything else is
-Spark's or the place's: no Java, no master, executors lost, a staging place that is full or cannot be reached, a disk that
-executors do not see. If it is the broker's disk after all, the local runner will tell.
+local runner at once, if nothing was swapped in yet and the disk has room for its spill file (`room`). The log's own are corrupt
+batches, outputs that overflow, and segments that are not what they were any more, as the broker itself sees them: not a batch
+whose CRC is right on its disk. Everything else is Spark's or the place's: no Java, no master, executors lost, a staging place
+that is full or cannot be reached, a disk that executors do not see. If it is the broker's disk after all, the local runner tells.
 
 Waits are bounded: a driver that does not begin, or has no executor (`executor_watch`), is ended.
 
@@ -25,7 +25,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import ParamSpec, TypeVar
@@ -33,22 +35,26 @@ from typing import ParamSpec, TypeVar
 from diamant.cleaner.child_process import ChildProcess, bootstrap, swap_to_the_end
 from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.process_runner import NICENESS
+from diamant.cleaner.quarantine import corrupt_base
 from diamant.cleaner.result import CheckDone, CleaningAborted, CleanResult, OutputOverflow, OutputSegment, never_done
+from diamant.cleaner.room import check_room
 from diamant.cleaner.runner import Runner, SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
-from diamant.cleaner.runner_errors import RunnerFailed
+from diamant.cleaner.runner_errors import NoRoom, RunnerFailed
 from diamant.cleaner.spark.driver_scratch import DriverScratch
 from diamant.cleaner.spark.errors import SegmentChanged, SparkError, SparkUnavailable
 from diamant.cleaner.spark.locations import Location
-from diamant.cleaner.spark.manifest import NAME, Manifest, error_of
+from diamant.cleaner.spark.manifest import NAME, Manifest, StagedOutput, error_of
 from diamant.cleaner.spark.settings import SparkSettings, is_worth_it
 from diamant.cleaner.spark.spark_turns import POLL_S, SparkTurns
 from diamant.cleaner.spark.staged_outputs import check_manifest, take_over
 from diamant.cleaner.spark.staging import new_place, remove_leftovers, remove_place, source_for
 from diamant.cleaner.throttle import Throttle
-from diamant.cleaner.worker_messages import Message
+from diamant.cleaner.worker_messages import MAX_LINE_BYTES, Message
+from diamant.protocol.batch import crc_is_valid
 from diamant.storage import names
 from diamant.storage.env import Env
 from diamant.storage.errors import CorruptLog
+from diamant.storage.segment import scan_headers
 
 logger = logging.getLogger(__name__)
 
@@ -60,10 +66,6 @@ START_TIMEOUT_S = 90.0
 session, and for Spark to give up a master that does not answer (60 s)."""
 STOP_TIMEOUT_S = 5.0
 """How long a driver that has told everything has to end by itself."""
-MAX_LINE_BYTES = 64 * 1024 * 1024
-"""Longest message: a manifest names every output's files and sources, some 500 bytes each."""
-SPILL_BYTES_PER_BYTE = 0.5
-"""What a local round may need on disk for each byte of the log beside its outputs: 32 bytes per record of 64."""
 
 _DRIVER_BOOTSTRAP = bootstrap("diamant.cleaner.spark.clean_driver")
 
@@ -71,7 +73,8 @@ _DRIVER_BOOTSTRAP = bootstrap("diamant.cleaner.spark.clean_driver")
 class SparkRunner:
     """See the module. `local` takes over what fails; without it the failure is the round's.
 
-    `turns` is shared by all runners of a broker. One job at a time, and one driver, with some 200 MB beside its JVM's heap.
+    `turns` is shared by all runners of a broker. One job at a time, and one driver, with some 200 MB beside its JVM's heap. It
+    has a thread of its own: what copying and throttling take long for is not in the way of others.
     """
 
     name = NAME
@@ -97,6 +100,7 @@ class SparkRunner:
         self._niceness = niceness
         self._start_timeout_s = start_timeout_s + settings.executor_timeout_ms / 1000
         self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "spark")
         self._driver: _DriverProcess | None = None
         self._is_closed = False
 
@@ -115,14 +119,13 @@ class SparkRunner:
         """Why the last job failed that did not succeed."""
         return self._turns.last_failure
 
+    def suits(self, plan: CleanPlan) -> bool:
+        """Tell whether a plan that nobody has chosen a runner for is for this one."""
+        return is_worth_it(plan, self.settings) and find_spec("pyspark") is not None
+
     def takes(self, plan: CleanPlan) -> bool:
-        """Tell whether a plan that nobody has chosen a runner for is for this one: not while another has the machine."""
-        return (
-            not self.rests_for_s
-            and self._turns.is_free
-            and is_worth_it(plan, self.settings)
-            and find_spec("pyspark") is not None
-        )
+        """Tell whether it is, and is for now: not while another has the machine, nor soon after a failure."""
+        return not self.rests_for_s and self._turns.is_free and self.suits(plan)
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
         """Carry out `plan`; see the module and `runner`."""
@@ -141,8 +144,12 @@ class SparkRunner:
                 if isinstance(failure, SegmentChanged):
                     raise
                 self._rest(plan, failure)
-                if self._local is None or swapped or not await asyncio.to_thread(self._has_room, plan):
+                if self._local is None or swapped:
                     raise
+                try:
+                    await self._in_thread(check_room, self._env, plan)
+                except NoRoom as no_room:
+                    raise NoRoom(f"{failure}\n{no_room}") from failure
             else:
                 self._turns.succeeded()
                 return result
@@ -154,15 +161,16 @@ class SparkRunner:
         self._is_closed = True
         async with self._turn:
             pass
+        self._thread.shutdown(wait=False)  # nothing is under way there
 
     # -- a job -----------------------------------------------------------------------------------------------------------
 
     async def _run(self, plan: CleanPlan, on_output: SwapOutput, check_done: CheckDone) -> CleanResult:
-        check_done()
+        self._checked(check_done)()
         self.progress_bytes, self.progress_step = 0, "starting"
         place: Location | None = None
         is_swapping = False
-        threads = _Threads(self._checked(check_done))
+        threads = _Threads(self._thread, self._checked(check_done))
         try:
             place = await threads.run(new_place, self._env, plan, self.settings.staging)
             await threads.run(remove_leftovers, self._env, plan, place)
@@ -179,7 +187,7 @@ class SparkRunner:
                 is_swapping = False
             return manifest.result()
         except BaseException as error:
-            sweep = asyncio.get_running_loop().run_in_executor(None, remove_cleaned_files, self._env, plan)
+            sweep = self._in_thread(remove_cleaned_files, self._env, plan)
             await wait_in_spite_of_cancelling(sweep)
             if is_swapping or not isinstance(error, Exception):
                 raise
@@ -190,20 +198,27 @@ class SparkRunner:
         finally:
             self.progress_step = ""
             if place is not None:
-                removal = asyncio.get_running_loop().run_in_executor(None, remove_place, place)
+                removal = self._in_thread(remove_place, place)
                 await wait_in_spite_of_cancelling(removal)
 
     async def _failure(self, plan: CleanPlan, error: Exception) -> Exception:
         """Return an error that says whose fault it was: the log's own as it is, SparkError for everything else."""
-        if isinstance(error, CleaningAborted | CorruptLog | OutputOverflow):
+        if isinstance(error, CleaningAborted | OutputOverflow):
             return error
         is_of_files = isinstance(error, OSError | SegmentChanged)
         if isinstance(error, RunnerFailed) and not is_of_files:
             return error
         what = f"{plan.topic}-{plan.partition}"
+        if isinstance(error, CorruptLog):
+            if not await self._in_thread(_is_whole, self._env, plan, error):
+                return error
+            return SparkError(
+                f"{what}: an executor has read a corrupt batch that is whole on the broker's disk: {error}. Is the memory or the "
+                "disk of its machine at fault, or is there another file in the place of the segment?"
+            )
         if not is_of_files:
             return SparkError(f"{what}: the job on Spark failed: {type(error).__name__}: {error}")
-        if not await asyncio.to_thread(_is_as_planned, self._env, plan):
+        if not await self._in_thread(_is_as_planned, self._env, plan):
             return error
         where = self.settings.master if not self.settings.is_local else "this machine"
         return SparkError(
@@ -241,13 +256,17 @@ class SparkRunner:
                 ending = asyncio.get_running_loop().create_task(driver.end())
                 await wait_in_spite_of_cancelling(ending)
         finally:
-            removal = asyncio.get_running_loop().run_in_executor(None, scratch.remove)
+            removal = self._in_thread(scratch.remove)
             await wait_in_spite_of_cancelling(removal)
+
+    def _in_thread(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *arguments, **named))
 
     async def _listen(self, driver: _DriverProcess, plan: CleanPlan, check: CheckDone) -> Manifest:
         """Return the manifest that the driver tells, or raise what it tells."""
         what = f"{plan.topic}-{plan.partition}"
         deadline_s: float | None = time.monotonic() + self._start_timeout_s
+        outputs: list[StagedOutput] = []
         while True:
             check()
             if deadline_s is not None and time.monotonic() > deadline_s:
@@ -265,8 +284,14 @@ class SparkRunner:
             match message["type"]:
                 case "progress":
                     self.progress_step, self.progress_bytes = message["step"], message["bytes"]
+                case "outputs":
+                    outputs += map(StagedOutput.from_fields, message["outputs"])
+                    if len(outputs) > len(plan.segments):
+                        raise SparkError(
+                            f"{what}: the job names more outputs than the {len(plan.segments)} segments there were"
+                        )
                 case "manifest":
-                    return Manifest.from_fields(message["manifest"])
+                    return replace(Manifest.from_fields(message["manifest"]), outputs=tuple(outputs))
                 case "error":
                     raise error_of(message, what)
                 case _:
@@ -283,17 +308,12 @@ class SparkRunner:
             failure,
         )
 
-    def _has_room(self, plan: CleanPlan) -> bool:
-        """Tell whether the local runner has the room on disk that a round of this size may need at the most."""
-        size = sum(segment.size for segment in plan.segments)
-        _, free = self._env.disk_usage(plan.directory)
-        return free > size * SPILL_BYTES_PER_BYTE + plan.segment_bytes
-
 
 class _Threads:
     """What a round does in threads: when it is cancelled, what has begun there ends before anything is tidied up."""
 
-    def __init__(self, check_done: CheckDone) -> None:
+    def __init__(self, thread: Executor, check_done: CheckDone) -> None:
+        self._thread = thread
         self._check_done = check_done
         self._is_over = threading.Event()
 
@@ -305,7 +325,7 @@ class _Threads:
 
     async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Return what `call` returns, in a thread."""
-        work = asyncio.get_running_loop().run_in_executor(None, partial(call, *arguments, **named))
+        work = asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *arguments, **named))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -368,6 +388,32 @@ async def _start_driver(scratch: DriverScratch, niceness: int) -> _DriverProcess
     except OSError as error:
         raise SparkError(f"the Spark driver cannot be started: {error}") from error
     return _DriverProcess(child)
+
+
+def _is_whole(env: Env, plan: CleanPlan, error: CorruptLog) -> bool:
+    """Tell whether what an executor calls corrupt is a whole batch, with its CRC, where the broker has the segment. Blocks.
+
+    True, too, if it cannot be read: the local runner tells better what is wrong then. False for other files than segments.
+    """
+    base_offset = corrupt_base(error)
+    segment = next((one for one in plan.segments if one.base_offset == base_offset), None)
+    if segment is None:
+        return False
+    try:
+        file = env.open(names.log_file(plan.directory, segment.base_offset), read_only=True)
+        try:
+            end = 0
+            for position, header in scan_headers(file, 0, segment.size):
+                end = position + header.size
+                if error.position < end:
+                    return header.magic != 2 or crc_is_valid(file.pread(header.size, position), 0, header.size)
+            return end == segment.size
+        finally:
+            file.close()
+    except CorruptLog:
+        return False
+    except OSError:
+        return True
 
 
 def _is_as_planned(env: Env, plan: CleanPlan) -> bool:

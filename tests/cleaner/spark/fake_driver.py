@@ -11,6 +11,7 @@ flip      turns a bit of an output around
 lose      removes an output
 miscount  counts a record too many
 forget    says nothing of the last output
+corrupt   takes a batch within a segment for a corrupt one
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from typing import Any
 
 from diamant.cleaner.spark import clean_driver, clean_job, session
 from diamant.cleaner.spark.manifest import Manifest
+from diamant.storage import names
+from diamant.storage.errors import CorruptLog
 from tests.cleaner.spark.one_process import OneProcess
 
 MISCHIEF = "DIAMANT_TEST_DRIVER"
@@ -63,6 +66,9 @@ class Job(clean_job.CleanJob):
             os.mkdir(elsewhere.path)
             for whole in Path(self._plan.directory).glob("*.log"):
                 Path(elsewhere.path, whole.name).write_bytes(whole.read_bytes()[:-1])
+        if mischief() == "corrupt":
+            name = names.log_file("", self._plan.segments[2].base_offset).lstrip("/")
+            raise CorruptLog(self._job.source.child(name).path, 70, "CRC")
         manifest = super().run()
         first = manifest.outputs[0]
         log = next(name for name in first.files if name.endswith(".log.cleaned"))

@@ -6,13 +6,18 @@ Most tests have a driver that does the job without Spark (`fake_driver`): what i
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import json
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +25,13 @@ from diamant.cleaner.cleaner_thread import CleanerThread
 from diamant.cleaner.process_runner import NICENESS, ProcessRunner
 from diamant.cleaner.result import CleaningAborted, CleanResult, OutputSegment
 from diamant.cleaner.runner import InlineRunner
-from diamant.cleaner.spark import spark_runner, spark_turns
+from diamant.cleaner.runner_errors import NoRoom
+from diamant.cleaner.spark import clean_driver, driver_scratch, spark_runner, spark_turns
+from diamant.cleaner.spark.clean_job import CleanJob
 from diamant.cleaner.spark.driver_scratch import DriverScratch
 from diamant.cleaner.spark.errors import SegmentChanged, SparkError
 from diamant.cleaner.spark.locations import Location
+from diamant.cleaner.spark.manifest import Manifest, StagedOutput
 from diamant.cleaner.spark.settings import SparkSettings, is_worth_it
 from diamant.cleaner.spark.spark_runner import SparkRunner
 from diamant.cleaner.spark.spark_turns import SparkTurns
@@ -31,6 +39,7 @@ from diamant.cleaner.spark.staging import new_place
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log import Log
 from tests.cleaner.spark.fake_driver import MISCHIEF
+from tests.cleaner.spark.one_process import OneProcess
 from tests.cleaner.test_runner import Swapper, damage, latest, leftovers, load, make_log, plan_of, segment_files
 from tests.waiting import wait_until
 
@@ -174,6 +183,7 @@ async def test_outputs_on_another_file_system_are_copied(
         ("unseen", "do they see the same files"),
         ("stale", "do they see the same files"),
         ("litter", "killed by signal 9"),
+        ("corrupt", "is whole on the broker's disk"),
     ],
 )
 @pytest.mark.usefixtures("fake")
@@ -307,13 +317,78 @@ def test_what_a_killed_broker_has_left_of_its_driver_goes_with_the_next_one(
     assert [*(tmp_path / "local").iterdir(), *(tmp_path / "temporary").iterdir()] == []
 
 
+def test_a_driver_s_directories_that_are_being_made_are_not_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock that says nothing yet may be about to be held; after a minute nobody will."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lock = tmp_path / "diamant-driver-x" / "lock"
+    lock.parent.mkdir()
+    lock.touch()
+    driver_scratch._remove_abandoned()
+    assert lock.exists()
+    os.utime(lock, (0, 0))
+    driver_scratch._remove_abandoned()
+    assert not lock.parent.exists()
+
+
+def test_a_driver_s_directory_that_is_gone_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its lock nobody would remove it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    scratch = DriverScratch({})
+    flock = fcntl.flock
+
+    def remove_first(descriptor: int, how: int) -> None:
+        for home in tmp_path.iterdir():
+            shutil.rmtree(home)
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with pytest.raises(FileNotFoundError):
+        scratch.make()
+    scratch.remove()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_manifest_is_told_in_parts(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of which is long to read; all outputs are there, in order."""
+    monkeypatch.setattr(clean_driver, "OUTPUTS_TOGETHER", 2)
+    manifest = CleanJob(OneProcess(), plan_of(log), source=Location(log.path), target=Location(f"{tmp_path}/job")).run()
+    *parts, end = json.loads(json.dumps(list(clean_driver._messages(manifest))))
+    assert len(manifest.outputs) > 2
+    assert max(len(part["outputs"]) for part in parts) == 2
+    outputs = [StagedOutput.from_fields(one) for part in parts for one in part["outputs"]]
+    assert replace(Manifest.from_fields(end["manifest"]), outputs=tuple(outputs)) == manifest
+    monkeypatch.setattr(clean_driver, "SOURCES_TOGETHER", 1)
+    assert len(list(clean_driver._messages(manifest))) == len(manifest.outputs) + 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_a_round_leaves_the_loop_s_threads_to_others(log: Log, runner: SparkRunner) -> None:
+    """What copies and waits for the throttle may take minutes; it has a thread of its own."""
+
+    class Nobodys(ThreadPoolExecutor):
+        def submit(self, *arguments: Any, **named: Any) -> Any:
+            raise AssertionError("the loop's threads are asked")
+
+    async def refuse(_: OutputSegment) -> None:
+        raise CleaningAborted("the partition was deleted")
+
+    asyncio.get_running_loop().set_default_executor(Nobodys())
+    with pytest.raises(CleaningAborted, match="the partition was deleted"):
+        await runner.run(plan_of(log), on_output=refuse)
+
+
 async def test_without_room_on_the_disk_nobody_takes_over(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round that does not fit here fails with Spark's reason. A master that does not answer is found out at once."""
+    """A round that does not fit here fails with Spark's reason and that. A master that does not answer is found out at once."""
     inline = InlineRunner(log.env)
     runner = SparkRunner(log.env, SparkSettings(master="spark://127.0.0.1:1"), inline)
     monkeypatch.setattr(log.env, "disk_usage", lambda _: (10**12, 10_000))
     before = segment_files(log)
-    with pytest.raises(SparkError, match=r"no Spark master answers at spark://127\.0\.0\.1:1"):
+    with pytest.raises(
+        NoRoom, match=r"no Spark master answers at spark://127\.0\.0\.1:1[^$]*may need \d+ bytes of disk"
+    ):
         await runner.run(plan_of(log), on_output=Swapper(log))
     check_untouched(log, before)
     await runner.close()
@@ -462,6 +537,24 @@ def test_spark_is_chosen_for_what_is_large_and_sooner_done_there(log: Log) -> No
     assert not is_worth_it(plan, replace(settings, master="spark://h:1"))
     assert not is_worth_it(huge, replace(settings, master="spark://h:1", min_bytes=-1))
     assert not is_worth_it(huge, replace(settings, master="spark://h:1", conf={"spark.cores.max": "2"}))
+
+
+async def test_who_stands_in_for_spark_is_known(log: Log) -> None:
+    """A runner of this machine for a plan that Spark would take if it did not rest; not one that Spark would never take."""
+    turns = SparkTurns(LOCAL)
+    settings = SparkSettings(master="spark://h:1", min_bytes=1 << 30)
+    thread = CleanerThread(
+        0, log.env, None, lambda local: SparkRunner(log.env, settings, local, turns=turns), offload_from_bytes=1 << 30
+    )
+    plan = plan_of(log)
+    huge = replace(plan, segments=(replace(plan.segments[0], size=1 << 40),))
+    chosen = thread.runner_for(huge)
+    assert (chosen.name, thread.is_makeshift(chosen, huge)) == ("spark", False)
+    turns.failed("lost")
+    chosen = thread.runner_for(huge)
+    assert (chosen.name, thread.is_makeshift(chosen, huge)) == ("inline", True)
+    assert not thread.is_makeshift(chosen, plan)
+    await thread.close()
 
 
 async def test_a_runner_can_be_asked_for_by_name(log: Log) -> None:
