@@ -45,15 +45,22 @@ def options(command: list[str]) -> dict[str, str]:
 
 
 def test_the_services_fit_each_other() -> None:
-    """All run the image; the broker's cleaner has the master, and a staging place that it shares with the workers; these see the
-    data directory under the broker's path and cannot write to it; what is published is for this machine only.
+    """All run the image, which the broker's alone builds, and has started before the others; the broker's cleaner has the
+    master, and a staging place that it shares with the workers; these see the data directory under the broker's path and cannot
+    write to it, and remove what ended applications have left; what is published is for this machine only.
     """
     found = services()
     steps = dict(read_steps(DOCKERFILE))
     assert set(found) == {"broker", "spark-master", "spark-worker"}
-    for service in found.values():
+    build = found["broker"]["build"]
+    assert (COMPOSE.parent / build["context"] / build["dockerfile"]).resolve() == DOCKERFILE
+    for name, service in found.items():
         assert service["image"] == "diamant-spark"
-        assert (COMPOSE.parent / service["build"]["context"] / service["build"]["dockerfile"]).resolve() == DOCKERFILE
+        # Two that build the same tag are refused ("image already exists"); the tag is in no registry.
+        if name != "broker":
+            assert "build" not in service
+            assert service["pull_policy"] == "never"
+            assert service["depends_on"]["broker"] == {"condition": "service_started"}
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
     broker, master, worker = found["broker"], found["spark-master"], found["spark-worker"]
     settings = options(broker["command"])
@@ -68,6 +75,7 @@ def test_the_services_fit_each_other() -> None:
     assert broker["command"][broker["command"].index("--data") + 1] == "/data"
     worker_memory = worker["command"][worker["command"].index("--memory") + 1]
     assert settings["diamant.cleaner.spark.conf.spark.executor.memory"] == worker_memory
+    assert "-Dspark.worker.cleanup.enabled=true" in worker["environment"]["SPARK_WORKER_OPTS"].split()
     assert set(steps["EXPOSE"].split()) == {"9092", "7077"}
 
 
@@ -102,9 +110,11 @@ class Services:
     @contextmanager
     def running(self, name: str, *more: str) -> Iterator[None]:
         """Run a service's command, with further arguments, until the block ends."""
-        command = self.words(services()[name]["command"])
+        service = services()[name]
+        command = self.words(service["command"])
+        variables = {**self._variables, **service.get("environment", {})}
         with self.log(name).open("w") as log:
-            process = self._image.start([*command, *more], self._variables, stdout=log, stderr=log)
+            process = self._image.start([*command, *more], variables, stdout=log, stderr=log)
         try:
             yield
         finally:
