@@ -350,6 +350,7 @@ def test_a_driver_s_directory_that_is_gone_is_not_made_again(tmp_path: Path, mon
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_manifest_is_told_in_parts(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of which is long to read; all outputs are there, in order."""
     monkeypatch.setattr(clean_driver, "OUTPUTS_TOGETHER", 2)
