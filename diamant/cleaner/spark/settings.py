@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 from diamant.cleaner.plan import CleanPlan
 
-START_S = 8.0
+START_S = 12.0
 """Until a session is there and its Python workers have loaded the engine."""
-CORE_BYTES_PER_S = 60e6
-"""What one core of executors gets through, both passes and the shuffle. docs/spark-clean.md has the measurements."""
-PROCESS_BYTES_PER_S = 190e6
+CORE_BYTES_PER_S = 150e6
+"""What one core of executors gets through, both passes and the shuffle: a third of the process runner's rate, between what was
+measured with large records (two thirds) and with tiny ones of which all stay (a quarter). docs/performance.md has the figures."""
+PROCESS_BYTES_PER_S = 470e6
 """What the process runner gets through."""
 
 EXECUTOR_TIMEOUT_MS = 120_000
