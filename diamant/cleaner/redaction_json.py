@@ -8,12 +8,15 @@ schema registry put before it. `NaN`, `Infinity` and control characters in texts
                  stands in it; or the path leads to a text that is JSON itself, and on in there to what is looked for
     NO           neither
 
-What stands in bytes that are no JSON is looked for in UTF-8, UTF-16 and Windows-1252, as it is and with escapes resolved as
-often as there are some (`\u00fc`, `\/`, JavaScript's `\xfc` and `\u{fc}`). Of a number, `true`, `false` or `null` only the names
-on its path are looked for, since they are written in many ways.
+What stands in bytes that are no JSON is looked for in UTF-8, UTF-16 and Windows-1252, as it is and with escapes that begin with
+a backslash resolved as often as there are some: `\u00fc`, `\u{fc}`, `\U000000fc`, `\xfc`, octal `\374`, each of them also if it
+stands for a byte of UTF-8 (`\xc3\xbc`, `\303\274`); `\b`, `\f`, `\n`, `\r`, `\t`; any other escaped character is itself. Behind
+`MAX_ROUNDS` of them nobody looks: then it is UNDECIDED. Escapes without a backslash (`&#252;`, `%C3%BC`, `=C3=BC`, base64) are
+not resolved. Of a number, `true`, `false` or `null` only the names on its path are looked for, since they are written in many
+ways.
 
 Most values are passed over without being read: what is looked for must be in the bytes, unless escapes hide it, and then a
-backslash before a `u` or an `x` is there (or any, for characters that have a short escape).
+backslash is there.
 
 Memory: one value and what is made of it, at most some ten times its size.
 """
@@ -39,11 +42,10 @@ class _Exists:
 EXISTS: Final = _Exists()
 
 _REGISTRY_PREFIX_BYTES = 5
-_SHORT_ESCAPES = frozenset('"\\/\b\f\n\r\t')
 _OPENING = frozenset('{["')
 """What a text begins with that may be JSON in which there is something to be found."""
-_HIDING = re.compile(rb"\\\x00?[ux]")
-"""Where an escape begins that may stand for any character; also in UTF-16."""
+MAX_ROUNDS = 32
+"""How often escapes are resolved. Written by programs each round takes half of the backslashes; others could go on for ever."""
 _READINGS = (("utf-8", 0), ("cp1252", 0), ("utf-16-le", 0), ("utf-16-le", 1), ("utf-16-be", 0), ("utf-16-be", 1))
 """Encodings, and where to begin: what is before a text may have an odd number of bytes."""
 
@@ -58,11 +60,9 @@ class JsonPath:
     """What is to be there: str, Decimal, bool, None, or EXISTS."""
     _forms: tuple[tuple[bytes, ...], ...] = field(init=False, repr=False, compare=False)
     """Of each text that must be somewhere the bytes that it may be written in, without escapes."""
-    _has_short_escapes: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_forms", tuple(_written(text) for text in self._texts))
-        object.__setattr__(self, "_has_short_escapes", any(not _SHORT_ESCAPES.isdisjoint(one) for one in self._texts))
 
     @property
     def _texts(self) -> tuple[str, ...]:
@@ -70,9 +70,7 @@ class JsonPath:
 
     def may_be_in(self, data: bytes) -> bool:
         """Tell whether a value in these bytes may be judged other than NO."""
-        if all(any(form in data for form in forms) for forms in self._forms):
-            return True
-        return b"\\" in data and (self._has_short_escapes or _HIDING.search(data) is not None)
+        return b"\\" in data or all(any(form in data for form in forms) for forms in self._forms)
 
     def judge(self, data: bytes) -> int:
         """Return YES, NO or UNDECIDED for a value."""
@@ -110,6 +108,8 @@ class JsonPath:
     def _stands_in(self, data: bytes) -> bool:
         missing = set(self._texts)
         for text in _readings(data):
+            if text is None:
+                return True
             missing = {one for one in missing if one not in text}
             if not missing:
                 return True
@@ -171,7 +171,11 @@ def _is_equal(node: Any, literal: object) -> bool:
 
 # -- bytes that are no JSON --------------------------------------------------------------------------------------------
 
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\(?:u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|([0-3][0-7]{2}|[0-7]{1,2})|(.))",
+    re.DOTALL,
+)
+_BYTE = re.compile("[\x80-\xff]")
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LAST_CODE_POINT = 0x10FFFF
 
@@ -188,24 +192,32 @@ def _written(text: str) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys(forms))
 
 
-def _readings(data: bytes) -> Iterator[str]:
-    """Yield what bytes may say: in each encoding as they are, and with escapes resolved once, twice, and so on."""
+def _readings(data: bytes) -> Iterator[str | None]:
+    """Yield what bytes may say: in each encoding as they are, and with escapes resolved once, twice, and so on.
+
+    None instead of more once there are escapes behind `MAX_ROUNDS`.
+    """
     for encoding, start in _READINGS:
         text = data[start:].decode(encoding, "replace")
         yield text
-        while "\\" in text:
-            plain = _ESCAPE.sub(_resolved, text)
+        rounds = 0
+        while _ESCAPE.search(text):
+            if rounds == MAX_ROUNDS:
+                yield None
+                return
+            rounds += 1
+            text = _ESCAPE.sub(_resolved, text)
+            if _BYTE.search(text):
+                # Escapes may stand for the bytes of UTF-8 as well.
+                yield text.encode("latin-1", "replace").decode("utf-8", "replace")
             # Two escapes may be the halves of one character.
-            plain = plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-            if len(plain) == len(text):
-                break
-            text = plain
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
             yield text
 
 
 def _resolved(escape: re.Match[str]) -> str:
-    unit, point, byte, letter = escape.groups()
+    unit, braced, long, byte, octal, letter = escape.groups()
     if letter is not None:
         return _SHORT.get(letter, letter)
-    code = int(unit or point or byte, 16)
+    code = int(octal, 8) if octal else int(unit or braced or long or byte, 16)
     return chr(code) if code <= _LAST_CODE_POINT else ""

@@ -182,6 +182,42 @@ def test_what_escapes_and_encodings_hide(value: bytes, expected: int) -> None:
     assert judge('value.name == "Müller"', record(value)) == expected
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"ad\\a@example.com",
+        b"ad\\141@example.com",
+        b"ad\\U00000061@example.com",
+        b"ad\\x61@example.com",
+        b"\\141\\144\\141\\100example.com",
+        b"ad\\\\141@example.com",
+        b"ad\\134141@example.com",
+        "ad\\141@example.com".encode("utf-16-le"),
+    ],
+    ids=repr,
+)
+def test_escapes_of_other_languages_hide_nothing(written: bytes) -> None:
+    """Octal ones, long ones, and those that nobody needs; in a value that is no JSON, and in the bytes of a batch."""
+    where = f'value.email == "{EMAIL}"'
+    name = "email: ".encode("utf-16-le") if b"\0" in written else b"email: "
+    assert judge(where, record(name + written)) == UNDECIDED
+    assert parse_where(where).may_be_in(name + written)
+    assert judge(where, record(name + written.replace(b"e", b"f"))) == NO
+
+
+@pytest.mark.parametrize("written", [b"M\\303\\274ller", b"M\\xc3\\xbcller", b"M\\374ller", b"M\\U000000fcller"])
+def test_escapes_of_bytes_hide_nothing(written: bytes) -> None:
+    """As programs print what they take for bytes."""
+    assert judge('value.name == "M\u00fcller"', record(b"name: " + written)) == UNDECIDED
+
+
+def test_escapes_without_end_are_not_resolved_for_ever() -> None:
+    """Each of them makes the next one; behind some dozens nobody looks, and nobody can say what is there."""
+    endless = b"email: \\u005c" + b"u005c" * 100_000
+    assert judge(f'value.email == "{EMAIL}"', record(endless)) == UNDECIDED
+    assert judge(f'value.email == "{EMAIL}"', record(b"email: " + b"\\" * 4096)) == NO
+
+
 def test_characters_in_two_halves() -> None:
     """Beyond the first plane an escape is half a character, in JSON and in what is left of it."""
     assert judge('value.a == "😀"', record(b'{"a": "\\ud83d\\uDE00"}')) == YES
