@@ -5,8 +5,9 @@ once more. `where` stands in the certificate as a digest and as its shape, with 
 
     records-gone       no record below the offset where the claim ends is one that `where` means
     records-present    there is one
-    inconclusive       something cannot be read, bytes of a removed value lie outside of records, or of a record nobody can tell
-                       whether it is meant (unless whoever asked has said that such records are to be kept)
+    inconclusive       something cannot be read, bytes of a removed value lie outside of records, of a record nobody can tell
+                       whether it is meant (unless whoever asked has said that such records are to be kept), or a record that
+                       is meant, or may be, lies in a file of no partition
     not-there          there is no file of the partition
 
 Beyond that the bytes of the removed values, and the texts that `where` compares with, are searched for everywhere (12 bytes and
@@ -21,7 +22,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from diamant.cleaner.evidence.claim_checks import BROKEN, CANNOT_TELL, HOLDS, check_claims, partition_of, untold
-from diamant.cleaner.evidence.findings import RAW, TOMBSTONE, UNDECIDED, VALUE, Finding
+from diamant.cleaner.evidence.findings import RAW, SAME_KEY, TOMBSTONE, UNDECIDED, VALUE, Finding
 from diamant.cleaner.evidence.needles import Needles, keyed_digest
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import INCONCLUSIVE, Advance, LogEnd, ScanReport, scan_directory
@@ -68,6 +69,11 @@ class Redacted(Subject):
         verdict = self.where.judge(record) if self._may_be_own(topic) else NO
         return verdict == YES if verdict in (YES, NO) else None
 
+    def is_in_the_way(self, finding: Finding) -> bool:
+        # The texts of `where` are also in what nobody has called a record of the topic; a record that matches is another matter.
+        is_record = finding.what in (SAME_KEY, UNDECIDED)
+        return is_record or self.needles.kind_of(bytes.fromhex(finding.digest)) != WHERE
+
     def may_be_in(self, payload: bytes, topic: str | None) -> bool:
         # Where the bytes are not that are looked for no record is meant, whatever the records are.
         return not self._may_be_own(topic) or self.where.may_be_in(payload)
@@ -93,7 +99,8 @@ def state_of(report: ScanReport, partition: TopicPartition, claim_end: int, unde
         return INCONCLUSIVE
     if {VALUE, TOMBSTONE} & claimed:
         return RECORDS_PRESENT
-    return INCONCLUSIVE if UNDECIDED in claimed and undecided != KEEP else RECORDS_GONE
+    is_undecided = UNDECIDED in claimed and undecided != KEEP
+    return INCONCLUSIVE if is_undecided or report.in_the_way else RECORDS_GONE
 
 
 def is_only_undecided(report: ScanReport, partition: TopicPartition, claim_end: int) -> bool:
@@ -111,13 +118,14 @@ def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> l
         kept = [one for one in report.claimed(partition, claim["below_offset"]) if one.what == UNDECIDED]
         if kept:
             offsets = sorted({one.offset for one in kept if one.offset is not None})
+            unlisted = report.unlisted_undecided[partition]
             found.append(
                 {
                     "what": "Records of which nobody can tell whether they match were left, as whoever asked for this wanted it",
                     "topic": partition[0],
                     "partition": partition[1],
                     "offsets": offsets[:MAX_KEPT],
-                    "offsets_not_listed": max(0, len(offsets) - MAX_KEPT),
+                    "offsets_not_listed": max(0, len(offsets) - MAX_KEPT) + unlisted,
                 }
             )
     return found
@@ -176,17 +184,16 @@ def check_redaction_claims(
     subject = Redacted(where, str(request["topics"][0]), needles)
     report = scan_directory(env, directory, subject, ends, advance=advance, check=check)
     found.was_scanned = True
-    texts = {one.digest.hex() for one in needles}
-    astray = {one.file for one in report.astray if one.digest not in texts}
+    astray = {one.file for one in report.in_the_way}
     if astray:
         found.notes.append(f"Records that match, or may, are in {len(astray)} files that belong to no partition.")
 
     def judge(_claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
         state = state_of(report, partition, end, where.undecided)
-        verdict = {RECORDS_GONE: CANNOT_TELL if astray else HOLDS, RECORDS_PRESENT: BROKEN}.get(state, CANNOT_TELL)
+        verdict = {RECORDS_GONE: HOLDS, RECORDS_PRESENT: BROKEN}.get(state, CANNOT_TELL)
         return verdict, state, len(matching_from(report, partition, end))
 
-    found.claims = check_claims(certificate, report, judge, found.notes, is_bound=secret is not None)
+    found.claims = check_claims(certificate, report, judge, found.notes, env, directory, is_bound=secret is not None)
     broken = sum(claim["verdict"] == BROKEN for claim in found.claims)
     if broken:
         found.notes.append(f"{broken} claims do not hold any more: there are records again that match.")

@@ -468,7 +468,7 @@ async def test_very_many_records_written_meanwhile_are_no_obstacle(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than are listed; those below the claim would be listed first."""
-    monkeypatch.setattr("diamant.cleaner.evidence.record_search.MAX_LISTED", 5)
+    monkeypatch.setattr("diamant.cleaner.evidence.found_list.MAX_LISTED", 5)
     await create(broker)
     write(broker, OTHER, ORDER)
     real = redacting.Redactions._scan

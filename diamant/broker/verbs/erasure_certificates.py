@@ -16,10 +16,11 @@ from diamant.broker.verbs.scope import ended_topics, later_partitions
 from diamant.broker.verbs.undertakings import Undertakings
 from diamant.cleaner.evidence import certificate as certificates
 from diamant.cleaner.evidence.certificate_files import certificate_path, conclude, list_certificates, read_certificate
+from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.cleaner.evidence.intent import Intent
 from diamant.cleaner.evidence.needles import MIN_BYTES
-from diamant.cleaner.evidence.record_search import MAX_LISTED, Subject
-from diamant.cleaner.evidence.scan_report import KEY_GONE, VALUES_GONE, ScanReport
+from diamant.cleaner.evidence.record_search import Subject
+from diamant.cleaner.evidence.scan_report import INCONCLUSIVE, KEY_GONE, VALUES_GONE, ScanReport
 from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.cleaner.evidence.verification import RECORDS_GONE, Verification, verify_certificate
 from diamant.storage import names
@@ -123,8 +124,7 @@ class ErasureCertificates(Undertakings):
 
     def _state(self, intent: Intent, report: ScanReport, subject: Subject) -> str:
         states = {state for _, state in self._states(intent, report, subject)}
-        astray = [one for one in report.astray if one.digest != subject.key_digest.hex()]
-        if not states or self._unclaimed(intent) or astray or not states <= {KEY_GONE, VALUES_GONE}:
+        if not states or self._unclaimed(intent) or not states <= {KEY_GONE, VALUES_GONE}:
             return NOT_CERTIFIED
         return VALUES_GONE if VALUES_GONE in states or report.astray else KEY_GONE
 
@@ -208,13 +208,19 @@ class ErasureCertificates(Undertakings):
         ended: dict[str, Any] | None,
     ) -> dict[str, Any]:
         claims, refused = [], []
-        for claim, found in self._states(intent, report, subject):
+        states = self._states(intent, report, subject)
+        # Then that the key is gone was to be certified, and something names it still.
+        is_key_wanted = state == NOT_CERTIFIED and all(found in (VALUES_GONE, KEY_GONE) for _, found in states)
+        is_key_wanted = is_key_wanted and not self._unclaimed(intent)
+        for claim, found in states:
+            is_astray = is_key_wanted and found == KEY_GONE and bool(report.astray)
             if ended is not None:
                 refused.append({**claim, "state": ended["what"], "problems": []})
-            elif found in (VALUES_GONE, KEY_GONE):
+            elif found in (VALUES_GONE, KEY_GONE) and not is_astray and not (is_key_wanted and found == VALUES_GONE):
                 claims.append({**claim, "state": found})
             else:
-                refused.append({**claim, "state": found, "problems": report.reasons(*claim_of(claim))})
+                reasons = report.reasons(*claim_of(claim), is_key_wanted=is_key_wanted)
+                refused.append({**claim, "state": INCONCLUSIVE if is_astray else found, "problems": reasons})
         what = "not opened" if ended is None else ended["what"]
         for topic, index in self._unclaimed(intent):
             refused.append({"topic": topic, "partition": index, "state": what, "problems": []})
@@ -234,6 +240,7 @@ class ErasureCertificates(Undertakings):
                 "reason": intent.reason,
                 "reference": intent.reference,
                 "topics": intent.topics,
+                "topic_ids": {name: known["topic_id"] for name, known in intent.scope.items()},
                 "key_hmac": subject.key_digest.hex(),
                 "key_bytes": intent.key_bytes,
                 "hmac": "HMAC-SHA-256 with a secret that is not in the data directory",

@@ -14,9 +14,9 @@ from diamant.broker.verbs.scope import ended_as, ended_topics, later_partitions
 from diamant.broker.verbs.undertakings import MAX_RETRY_DOUBLINGS, RETRY_MS, Undertakings
 from diamant.cleaner.evidence import certificate as certificates
 from diamant.cleaner.evidence.certificate_files import REDACTION_PREFIX, certificate_path, tidy
+from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.cleaner.evidence.needles import MIN_BYTES
 from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
-from diamant.cleaner.evidence.record_search import MAX_LISTED
 from diamant.cleaner.evidence.scan import ScanReport
 from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.cleaner.evidence.verification import RECORDS_GONE
@@ -64,11 +64,9 @@ class RedactionCertificates(Undertakings):
         if (ended := self._ended(intent)) is not None:
             return await self._conclude(intent, subject, key, report, ended=ended)
         claims, refused = self._claims(intent, works, report)
-        texts = {one.digest.hex() for one in subject.needles if one.kind == WHERE}
-        astray = [one for one in report.astray if one.digest not in texts]
-        state = RECORDS_GONE if claims and not refused and not astray else NOT_CERTIFIED
+        state = RECORDS_GONE if claims and not refused else NOT_CERTIFIED
         intent.due_ms = None
-        if refused and not astray and all(_is_undecided(report, one) for one in refused):
+        if refused and all(_is_undecided(report, one) for one in refused):
             # Nothing changes that by itself: whoever asked has to say what is to become of them.
             ended = {"what": UNDECIDED_LEFT, "reason": "", "at_ms": self._env.clock.now_ms()}
             return await self._issue(intent, subject, key, report, claims, refused, state, ended)
@@ -213,6 +211,7 @@ class RedactionCertificates(Undertakings):
             "request": {
                 "reason": intent.reason,
                 "reference": intent.reference,
+                "topic_ids": {name: known["topic_id"] for name, known in intent.scope.items()},
                 **request_fields(subject.where, intent.topic, subject.needles.secret),
                 "all_records_agreed": intent.is_all_agreed,
             },

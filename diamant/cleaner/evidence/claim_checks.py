@@ -2,8 +2,10 @@
 
 holds           the partition was read, and what the certificate says is gone is gone below the claim's end
 broken          it is there again
-cannot be told  something cannot be read, the partition is not there (another directory, a topic that was deleted since), or
-nobody can tell whether what was looked for is what the certificate is about
+cannot be told  something cannot be read, the partition is not there (another directory, a topic that was deleted since) or is
+of another topic that has its name now, or nobody can tell whether what was looked for is what the certificate is about
+
+Topics are known by their ids. Certificates of versions before have none: then names count.
 """
 
 from __future__ import annotations
@@ -13,44 +15,89 @@ from typing import Any
 
 from diamant.cleaner.evidence.scan_report import NOT_THERE, ScanReport
 from diamant.storage import names
-from diamant.storage.checkpoints import TopicPartition
+from diamant.storage.checkpoints import TopicPartition, read_partition_metadata
 from diamant.storage.env import Env
+from diamant.storage.errors import CorruptLog
+from diamant.storage.uuid_text import uuid_to_text
 
 HOLDS = "holds"
 BROKEN = "broken"
 CANNOT_TELL = "cannot be told"
+
+RECREATED = "topic-recreated"
+"""State of a partition of which there is one of another topic of that name."""
+UNKNOWN = "unknown"
+"""Instead of a topic's id: nothing in the partition's directory tells it."""
 
 Judge = Callable[[Mapping[str, Any], TopicPartition, int], tuple[str, str, int]]
 """Gets a claim, its partition and its end; returns the verdict, the state, and how many records were written since."""
 
 
 def check_claims(
-    certificate: Mapping[str, Any], report: ScanReport, judge: Judge, notes: list[str], *, is_bound: bool
+    certificate: Mapping[str, Any],
+    report: ScanReport,
+    judge: Judge,
+    notes: list[str],
+    env: Env,
+    directory: str,
+    *,
+    is_bound: bool,
 ) -> list[dict[str, Any]]:
-    """Return a row for each claim, and add to the notes what has to be said.
+    """Return a row for each claim, and add to the notes what has to be said. Blocks.
 
     `is_bound`: whether what was looked for is known to be what the certificate is about.
     """
-    rows, missing, matching = [], 0, 0
+    topic_ids = certificate["request"].get("topic_ids", {})
+    rows, missing, matching, recreated, unknown = [], 0, 0, 0, 0
     for claim in certificate["claims"]:
         partition, end = partition_of(claim), int(claim["below_offset"])
         verdict, state, since = CANNOT_TELL, NOT_THERE, 0
-        if partition in report.partitions:
-            verdict, state, since = judge(claim, partition, end)
-        else:
+        known = topic_ids.get(partition[0])
+        there = known if known is None else _topic_id(env, directory, partition)
+        if partition not in report.partitions:
             missing += 1
+        elif there not in (known, UNKNOWN, None):
+            recreated += 1
+            state = RECREATED
+        else:
+            verdict, state, since = judge(claim, partition, end)
+            if there == UNKNOWN and verdict == HOLDS:
+                unknown += 1
+                verdict = CANNOT_TELL
         if not is_bound:
             matching += verdict == BROKEN
             verdict = CANNOT_TELL
         rows.append({**untold(claim), "verdict": verdict, "state_now": state, "written_since": since})
     if missing:
         notes.append(missing_note(missing))
+    if recreated:
+        notes.append(
+            f"{recreated} partitions that the certificate makes claims about are of other topics now, which have the names of "
+            "those that were deleted since. Nothing can be said of them."
+        )
+    if unknown:
+        notes.append(
+            f"Of {unknown} partitions nobody can tell whether they are of the topics that the certificate is about: "
+            f"{names.PARTITION_METADATA} is missing in them, or cannot be read."
+        )
     if not is_bound:
         notes.append(
             "Without the secret nobody can tell whether what was given to look for is what the certificate is about, so no claim "
             f"is confirmed. Below the claims' ends it is in {matching} of {len(rows)} partitions."
         )
     return rows
+
+
+def _topic_id(env: Env, directory: str, partition: TopicPartition) -> str | None:
+    """Return the id of the topic that a partition in use is of, or `UNKNOWN`; None if there is only what is set aside."""
+    path = f"{directory}/{names.partition_dir_name(*partition)}"
+    if not env.is_dir(path):
+        return None
+    try:
+        found = read_partition_metadata(env, path)
+    except (OSError, CorruptLog):
+        return UNKNOWN
+    return UNKNOWN if found is None else uuid_to_text(found)
 
 
 def partition_of(claim: Mapping[str, Any]) -> TopicPartition:

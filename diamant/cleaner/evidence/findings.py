@@ -38,6 +38,8 @@ class Finding(NamedTuple):
     """HMAC of the value, of the key for a tombstone, of the needle otherwise."""
     horizon_ms: int | None = None
     """From when on a tombstone may go; None while nobody knows."""
+    has_value: bool | None = None
+    """Of a record of the same key that is not in the erasure's topics: whether it has a value. None for everything else."""
 
     def to_fields(self) -> dict[str, Any]:
         return {name: value for name, value in self._asdict().items() if value is not None and value != ""}

@@ -163,6 +163,8 @@ class Needles:
         self.secret = secret
         self.left_out = 0
         """Needles that were not taken because there were `MAX_NEEDLES`."""
+        self.longest = 0
+        """Bytes of the longest needle."""
         self._by_digest: dict[bytes, Needle] = {}
         self._by_window: dict[int, list[tuple[Needle, int]]] = {}
         self._windows: Windows | None = None
@@ -172,6 +174,11 @@ class Needles:
 
     def __iter__(self) -> Iterator[Needle]:
         return iter(self._by_digest.values())
+
+    def kind_of(self, digest: bytes) -> str | None:
+        """Return the kind of the needle that has a digest; None if there is none."""
+        found = self._by_digest.get(digest)
+        return None if found is None else found.kind
 
     def add(self, kind: str, data: bytes, sample: Sample | None = None) -> bytes:
         """Look for `data` from now on, if it is long enough; return its digest."""
@@ -191,6 +198,7 @@ class Needles:
             self.left_out += 1
             return
         self._by_digest[needle.digest] = needle
+        self.longest = max(self.longest, needle.size)
         for step in range(STRIDE):
             self._by_window.setdefault(_word(needle.span, step), []).append((needle, needle.anchor + step))
         self._windows = None

@@ -20,7 +20,6 @@ from typing import ClassVar, NamedTuple
 from diamant.cleaner.evidence.census import RAW as RAW_BYTES
 from diamant.cleaner.evidence.census import Amounts, add_to, codec_name
 from diamant.cleaner.evidence.findings import (
-    DECIDING,
     RAW,
     SAME_BYTES,
     SAME_KEY,
@@ -30,6 +29,7 @@ from diamant.cleaner.evidence.findings import (
     Finding,
     Unreadable,
 )
+from diamant.cleaner.evidence.found_list import FoundList
 from diamant.cleaner.evidence.needles import Buffer, Hit, Needles, keyed_digest
 from diamant.cleaner.evidence.offset_order import OffsetOrder
 from diamant.protocol.batch import (
@@ -52,9 +52,6 @@ from diamant.storage.env import File
 READ_BYTES = 4 * 1024 * 1024
 MAX_BATCH_BYTES = 256 * 1024 * 1024
 MAX_STEP_BYTES = 1 << 62
-MAX_LISTED = 1000
-"""Findings of each sort that are listed with their place; further ones are counted, unless they decide (`FileSearch.found`)."""
-
 CONTROL_KEY_BYTES = 4
 """Of a control record's key: version and type. One with another key is no marker, whatever its batch says."""
 
@@ -85,6 +82,15 @@ class Subject:
     def is_meant(self, record: Record, topic: str | None) -> bool | None:
         """Tell whether a record of a topic is to be gone; None if nobody can tell. A redaction goes by more than the key."""
         return self.is_key(record.key)
+
+    def is_in_the_way(self, finding: Finding) -> bool:
+        """Tell whether nothing can be claimed of any partition because of what was found in a file that belongs to none.
+
+        A copied tombstone, or other bytes of the key, say no more than that there was such a key.
+        """
+        if finding.what == SAME_KEY:
+            return finding.has_value is not False
+        return finding.digest != self.key_digest.hex()
 
     judges_bytes: ClassVar[bool] = False
     """Whether `may_be_in` is to be asked."""
@@ -143,36 +149,19 @@ class FileSearch:
     on_record: OnRecord | None = None
     order: OffsetOrder | None = None
     """What offsets of a segment are held against."""
-    findings: list[Finding] = field(default_factory=list)
-    unlisted: dict[str, int] = field(default_factory=dict)
-    """Findings beyond `MAX_LISTED`, by what they are."""
-    _raw: dict[str, Finding] = field(default_factory=dict)
-    """By kind of needle the first place outside of records."""
-    _least: dict[str, Finding] = field(default_factory=dict)
-    """Of those that decide and are not listed the one with the lowest offset."""
-    unreadable: list[Unreadable] = field(default_factory=list)
+    is_locating: bool = False
+    """Whether `on_record` is all that is wanted: then no findings are kept."""
+    found: FoundList = field(default_factory=FoundList)
     counts: Counts = field(default_factory=Counts)
     amounts: Amounts = field(default_factory=dict)
     """What was looked at, once it was."""
     check: Callable[[], object] = bool
     """Is called every few MiB; what it raises ends the search."""
-    _listed: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_in_scope(self) -> bool:
         """Whether the file is of one of the erasure's topics."""
         return self.topic in self.subject.topics
-
-    def found(self) -> Iterator[tuple[Finding, bool]]:
-        """Yield what was found, and whether it decides.
-
-        However much there is, nothing hides behind it: of each kind of needle one place outside of records is among it, and of
-        records that decide the one with the lowest offset.
-        """
-        for finding in self.findings:
-            yield finding, finding.what in DECIDING or any(finding is one for one in self._raw.values())
-        for finding in self._least.values():
-            yield finding, True
 
     def follow(self, position: int, header: BatchHeader) -> None:
         """Hold the offsets of the next batch against those before."""
@@ -232,7 +221,7 @@ class FileSearch:
         explained: set[bytes] = set()
         if verdict is None:
             digest = keyed_digest(self.subject.needles.secret, record.value or b"")
-            self._add(self._finding(UNDECIDED, batch, record, "", digest, None))
+            self._add(self._finding(UNDECIDED, batch, record, "", digest))
         if is_key:
             if self.is_in_scope:
                 if self.on_record is not None:
@@ -245,7 +234,9 @@ class FileSearch:
             horizon_ms = None
             if what == TOMBSTONE and batch.header.has_delete_horizon:
                 horizon_ms = batch.header.base_timestamp
-            self._add(self._finding(what, batch, record, "key", digest, horizon_ms))
+            has_value = None if self.is_in_scope else record.value is not None
+            finding = self._finding(what, batch, record, "key", digest)
+            self._add(finding._replace(horizon_ms=horizon_ms, has_value=has_value), has_value)
             explained |= {self.subject.key_digest, digest}
         if not has_hits:
             return explained
@@ -256,48 +247,24 @@ class FileSearch:
             for hit in self.subject.needles.find(data) if data is not None else ():
                 digest = hit.needle.digest
                 if not (is_key and digest in explained):
-                    self._add(self._finding(SAME_BYTES, batch, record, place, digest, None))
+                    self._add(self._finding(SAME_BYTES, batch, record, place, digest), hit.needle.kind)
                 explained.add(digest)
         return explained
 
-    def _finding(
-        self, what: str, batch: BatchBytes, record: Record, place: str, digest: bytes, horizon_ms: int | None
-    ) -> Finding:
-        return Finding(
-            what,
-            self.topic,
-            self.partition,
-            self.name,
-            batch.position,
-            record.offset,
-            place,
-            digest.hex(),
-            horizon_ms,
-        )
+    def _finding(self, what: str, batch: BatchBytes, record: Record, place: str, digest: bytes) -> Finding:
+        return Finding(what, self.topic, self.partition, self.name, batch.position, record.offset, place, digest.hex())
 
     def _add_raw(self, hit: Hit, position: int) -> None:
         kind, digest = hit.needle.kind, hit.needle.digest.hex()
-        finding = Finding(RAW, self.topic, self.partition, self.name, position, None, "", digest)
-        self._add(finding, is_first=kind not in self._raw)
-        self._raw.setdefault(kind, finding)
+        self._add(Finding(RAW, self.topic, self.partition, self.name, position, None, "", digest), kind)
 
-    def _add(self, finding: Finding, *, is_first: bool = False) -> None:
-        what = finding.what
-        listed = self._listed.get(what, 0)
-        if listed < MAX_LISTED or is_first:
-            self._listed[what] = listed + 1
-            self.findings.append(finding)
-            return
-        self.unlisted[what] = self.unlisted.get(what, 0) + 1
-        if what in DECIDING:
-            least = self._least.setdefault(what, finding)
-            if (finding.offset or 0) < (least.offset or 0):
-                self._least[what] = finding
+    def _add(self, finding: Finding, kind: object = None) -> None:
+        if not self.is_locating:
+            self.found.add(finding, kind)
 
     def fail(self, position: int | None, reason: str) -> None:
         """Note a place that cannot be read."""
-        if len(self.unreadable) < MAX_LISTED:
-            self.unreadable.append(Unreadable(self.topic, self.partition, self.name, position, reason))
+        self.found.fail(Unreadable(self.topic, self.partition, self.name, position, reason))
 
     def find_raw(self, data: Buffer, position: int) -> None:
         """Search bytes that are at `position` of the file."""
@@ -310,9 +277,8 @@ class FileSearch:
     def search_raw(self, file: File, position: int, end: int) -> None:
         """Search bytes as they are."""
         needles = self.subject.needles
-        longest = max((needle.size for needle in needles), default=0)
         while position < end:
-            data = file.pread(min(READ_BYTES + longest, end - position), position)
+            data = file.pread(min(READ_BYTES + needles.longest, end - position), position)
             if not data:
                 return
             for hit in needles.find(data):

@@ -7,9 +7,9 @@ that was renamed, or written anew by the cleaner, is not missed.
 The scan is accountable: at its beginning and end `census` lists the directory by itself and counts what segments declare. A file
 that was not read, or not wholly, makes everything inconclusive (`ScanReport.unaccounted`), whoever passed it over.
 
-What is found, and what that makes of a partition, is in `scan_report`.
+What is found, and what that makes of a partition, is in `scan_report`; how much of it is kept, in `found_list`.
 
-Any thread. Memory: that of `record_search`, for each of `threads`, some MB for findings, and 1 KB for each file.
+Any thread. Memory: that of `record_search`, for each of `threads`, that of `found_list`, and 1 KB for each file.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from typing import NamedTuple
 
 from diamant.cleaner.evidence.census import FileCensus, Identity, Listed, declared, file_identity
 from diamant.cleaner.evidence.coverage import FileRow
-from diamant.cleaner.evidence.findings import VALUE, Unreadable
+from diamant.cleaner.evidence.findings import UNDECIDED, Unreadable
+from diamant.cleaner.evidence.found_list import Room
 from diamant.cleaner.evidence.offset_order import LogEnd, order_of, overlapping
 from diamant.cleaner.evidence.places import BATCHES, Place, list_places
-from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, MAX_LISTED, FileSearch, OnRecord, Subject, file_size
+from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, FileSearch, OnRecord, Subject, file_size
 from diamant.cleaner.evidence.scan_report import (
     INCONCLUSIVE,
     KEY_GONE,
@@ -98,8 +99,12 @@ def scan_partitions(
     skip: Callable[[Place], bool] | None = None,
     check: Callable[[], object] = bool,
 ) -> ScanReport:
-    """Look for the key in some partitions only, and not in files that `skip` names: to locate it, never to certify."""
+    """Look for the key in some partitions only, and not in files that `skip` names: to locate it, never to certify.
+
+    With `on_record`, which is told of everything, the report has no findings.
+    """
     scan = _Scan(env, directory, subject, ends, on_record, check)
+    scan.is_locating = on_record is not None
     scan.only = frozenset(partitions)
     scan.skip = skip
     return scan.run(threads, is_compiled, advance)
@@ -131,7 +136,11 @@ class _Scan:
         self._on_record = on_record
         self.only: frozenset[TopicPartition] | None = None
         self.skip: Callable[[Place], bool] | None = None
+        self.is_locating = False
         self.report = ScanReport()
+        self._room = Room()
+        self._found: dict[tuple[Identity, str], FileSearch] = {}
+        """What was found in files, by their names then; of those in which there was something."""
         self._engine = SearchEngine()
         self._lock = threading.Lock()
         self._seen: dict[Identity, set[tuple[str | None, int | None]]] = {}
@@ -170,9 +179,10 @@ class _Scan:
             else:
                 reason = f"files came and went all the time, after {MAX_LISTINGS} listings there were new ones still"
                 for topic, partition in sorted(self._named_partitions()):
-                    self.report.unreadable.append(
+                    self.report.add_unreadable(
                         Unreadable(topic, partition, names.partition_dir_name(topic, partition), None, reason)
                     )
+        self._sum_up()
         if is_certifying:
             self._account()
         self.report.engine = self._engine.name
@@ -225,7 +235,14 @@ class _Scan:
         for attempt in range(1, MAX_RETRIES + 1):
             order = order_of(place.name, self._end(place) if found.identity in self._oldest else None)
             search = FileSearch(
-                self._subject, place.topic, place.partition, place.name, self._on_record, order, check=self._check
+                self._subject,
+                place.topic,
+                place.partition,
+                place.name,
+                self._on_record,
+                order,
+                self.is_locating,
+                check=self._check,
             )
             search.check()
             row = FileRow(place.name, place.topic, place.partition, place.sort, found.size)
@@ -233,7 +250,7 @@ class _Scan:
                 before = self._env.file_size(place.path), self._env.mtime_ms(place.path)
                 self._read(place, search, row, has_limit=attempt == 1)
                 is_whole = self.only is not None or row.adds_up
-                if attempt == MAX_RETRIES or (is_whole and not search.unreadable):
+                if attempt == MAX_RETRIES or (is_whole and not search.found.unreadable):
                     break
                 if attempt > 1 and before == (self._env.file_size(place.path), self._env.mtime_ms(place.path)):
                     break
@@ -244,7 +261,9 @@ class _Scan:
                 break
         search.counts.files = 1
         row.read = search.amounts
-        row.problems = len(search.unreadable)
+        row.problems = len(search.found.unreadable)
+        # Here, since what was found waits until files before it are through.
+        search.found.settle(self._room)
         with self._lock:
             self._scanned_bytes += search.counts.bytes
             if self._advance is not None:
@@ -279,34 +298,30 @@ class _Scan:
             report.vanished += 1
             return
         search, row = outcome
-        if found.identity in self._rows:
-            # It has grown, and was read once more.
-            report.findings = [one for one in report.findings if one.file != row.file]
-            report.unreadable = [one for one in report.unreadable if one.file != row.file]
+        # If it has grown, and was read once more, what was found before counts no more.
+        before = self._found.pop((found.identity, row.file), None)
+        if before is not None:
+            self._room.give_back(before.found.taken)
+        if search.found.findings or search.found.unreadable:
+            self._found[found.identity, row.file] = search
         self._rows[found.identity] = row
         if search.order is not None:
             self._next_offsets[found.identity] = search.order.next_offset
         report.counts.add(search.counts)
-        report.unreadable += search.unreadable
-        partition = (search.topic or "", search.partition or 0)
         if search.topic is not None and search.is_in_scope:
-            report.partitions.add(partition)
-        room: dict[str, int] = {}
-        for finding, is_deciding in search.found():
-            listed = room.setdefault(
-                finding.what,
-                MAX_LISTED - sum(1 for one in report.findings if one.what == finding.what),
-            )
-            # What decides about a partition is kept, whatever else there is.
-            if listed > 0 or is_deciding:
-                room[finding.what] -= 1
-                report.findings.append(finding)
-            else:
-                report.unlisted[finding.what] = report.unlisted.get(finding.what, 0) + 1
-        for what, count in search.unlisted.items():
-            report.unlisted[what] = report.unlisted.get(what, 0) + count
-            if what == VALUE:
-                report.unlisted_values[partition] = report.unlisted_values.get(partition, 0) + count
+            report.partitions.add((search.topic, search.partition or 0))
+
+    def _sum_up(self) -> None:
+        """Put down what was found."""
+        report = self.report
+        for search in self._found.values():
+            for finding in search.found.findings:
+                report.add(finding, is_in_the_way=finding.topic is None and self._subject.is_in_the_way(finding))
+            for place in search.found.unreadable:
+                report.add_unreadable(place)
+            report.unlisted += search.found.unlisted
+            if search.topic is not None and search.partition is not None:
+                report.unlisted_undecided[search.topic, search.partition] += search.found.unlisted[UNDECIDED]
 
     # -- the account ---------------------------------------------------------------------------------------------------
 
@@ -348,7 +363,7 @@ class _Scan:
         for name, reason in overlapping(there):
             into = rows[name]
             into.problems += 1
-            report.unreadable.append(Unreadable(into.topic, into.partition, name, None, reason))
+            report.add_unreadable(Unreadable(into.topic, into.partition, name, None, reason))
         for identity, listed in self._census.files.items():
             row = self._rows.get(identity)
             is_missing = identity in self._missing

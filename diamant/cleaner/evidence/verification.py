@@ -234,18 +234,17 @@ def _check_claims(
     report = scan_directory(env, directory, subject, ends, advance=advance, check=check)
     found.was_scanned = True
     astray = report.astray
-    is_value_astray = any(one.digest != subject.key_digest.hex() for one in astray)
 
     def judge(claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
         state = report.state(partition, end, subject.key_digest.hex())
         since = len(report.written_since(partition, end))
         if state == VALUES_PRESENT or (claim["state"] == KEY_GONE and state == VALUES_GONE):
             return BROKEN, state, since
-        if state == INCONCLUSIVE or (claim["state"] == KEY_GONE and astray) or is_value_astray:
+        if state == INCONCLUSIVE or (claim["state"] == KEY_GONE and astray):
             return CANNOT_TELL, state, since
         return HOLDS, state, since
 
-    found.claims = check_claims(certificate, report, judge, found.notes, is_bound=secret is not None)
+    found.claims = check_claims(certificate, report, judge, found.notes, env, directory, is_bound=secret is not None)
     if astray:
         found.notes.append(f"The key is in {len({one.file for one in astray})} files that belong to no partition.")
     broken = [claim for claim in found.claims if claim["verdict"] == BROKEN]

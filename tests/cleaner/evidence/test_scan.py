@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from crc32c import crc32c
 
-from diamant.cleaner.evidence import record_search
-from diamant.cleaner.evidence.findings import RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, VALUE
+from diamant.cleaner.evidence import found_list
+from diamant.cleaner.evidence.findings import RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, VALUE, Finding
 from diamant.cleaner.evidence.needles import KEY, Needles
 from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.record_search import Subject
@@ -22,6 +23,7 @@ from diamant.cleaner.evidence.scan import (
     LogEnd,
     ScanReport,
     scan_directory,
+    scan_partitions,
 )
 from diamant.cleaner.evidence.scan_report import NOT_THERE
 from diamant.protocol.records import Header, Record, build_batch
@@ -231,11 +233,114 @@ def test_a_key_that_is_everywhere_is_found_where_it_is_a_key(tmp_path: Path) -> 
 
 def test_thousands_of_values_are_not_taken_for_none(tmp_path: Path) -> None:
     """Findings are listed up to a bound, and count beyond it."""
-    records = [record(b"customer-42", b"v", offset) for offset in range(record_search.MAX_LISTED + 10)]
+    records = [record(b"customer-42", b"v", offset) for offset in range(found_list.MAX_LISTED + 10)]
     put(tmp_path, LOG, build_batch(records))
     report = scan(tmp_path)
-    assert report.unlisted_values == {TOPIC: 10}
-    assert state(report, end=0) == VALUES_PRESENT
+    assert report.unlisted == {VALUE: 10}
+    assert (state(report, end=1), report.elsewhere_not_listed(1000)) == (VALUES_PRESENT, 0)
+
+
+def test_thousands_of_writes_behind_the_claim_are_no_obstacle(tmp_path: Path) -> None:
+    """The lowest is known, so those that are not listed lie behind the claim as well."""
+    count = found_list.MAX_LISTED + 10
+    records = [record(b"customer-42", b"v", offset) for offset in range(50, 50 + count)]
+    put(tmp_path, LOG, build_batch([record(b"customer-42", None, 49)]), build_batch(records))
+    report = scan(tmp_path)
+    assert (state(report, end=50), state(report, end=51)) == (VALUES_GONE, VALUES_PRESENT)
+    assert len(report.written_since(TOPIC, 50)) == found_list.MAX_LISTED
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_stray_copy_does_not_hide_behind_the_same_key_in_other_topics(tmp_path: Path, is_compiled: bool) -> None:
+    """However often that is there, and however many records of the key the copy itself has."""
+    count = found_list.MAX_LISTED + 100
+    put(tmp_path, LOG, build_batch([record(b"customer-42", None)]))
+    others = [record(b"customer-42", b"v" * 30, offset) for offset in range(count)]
+    put(tmp_path, "events-0/00000000000000000000.log", build_batch(others))
+    put(tmp_path, "backup/00000000000000000000.log", build_batch([record(b"customer-42", b"short", 3)]))
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert state(report) == INCONCLUSIVE
+    assert [(one.file, one.offset) for one in report.in_the_way] == [("backup/00000000000000000000.log", 3)]
+    assert report.reasons(TOPIC, END)[0]["file"] == "backup/00000000000000000000.log"
+    tombstones = [record(b"customer-42", None, offset) for offset in range(count)]
+    put(
+        tmp_path,
+        "backup/00000000000000000000.log",
+        build_batch(tombstones),
+        build_batch([record(b"customer-42", b"short", count)]),
+    )
+    assert state(scan(tmp_path, is_compiled=is_compiled)) == INCONCLUSIVE
+    put(tmp_path, "backup/00000000000000000000.log", build_batch(tombstones))
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert (state(report), report.in_the_way, report.astray[0].has_value) == (VALUES_GONE, [], False)
+
+
+def test_a_stray_value_that_equals_its_key_is_no_tombstone(tmp_path: Path) -> None:
+    """What is left of both is the same digest."""
+    put(tmp_path, LOG, build_batch([record(b"customer-42", None)]))
+    stray = put(tmp_path, "backup/00000000000000000000.log", build_batch([record(b"customer-42", b"customer-42")]))
+    report = scan(tmp_path)
+    assert (state(report), [one.has_value for one in report.astray]) == (INCONCLUSIVE, [True])
+    stray.write_bytes(build_batch([record(b"customer-42", None)]))
+    report = scan(tmp_path)
+    assert (state(report), [one.has_value for one in report.astray]) == (VALUES_GONE, [False])
+
+
+@pytest.mark.parametrize("limit", ["MAX_LISTED", "MAX_DECIDING"])
+def test_what_is_kept_is_bounded_and_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """Of all files together; the lowest of each file and sort is there, and the rest is counted."""
+    monkeypatch.setattr(found_list, limit, 20)
+    for file in range(30):
+        base = file * 100
+        records = [record(b"customer-42", b"v" if offset % 2 else None, base + offset) for offset in range(40)]
+        put(tmp_path, f"users-0/{base:020}.log", build_batch(records[20:]), build_batch(records[:20]) + b"\0" * 9)
+    report = scan(tmp_path)
+    assert len(report.findings) <= 2 * (20 if limit == "MAX_DECIDING" else 30 * 20) + 2 * 30
+    assert len(report.findings) + report.unlisted.total() == 30 * 40
+    offsets = {one.offset for one in report.findings}
+    assert {file * 100 for file in range(30)} | {file * 100 + 1 for file in range(30)} <= offsets
+    assert len({one.file for one in report.unreadable}) == 30
+    assert all(row.problems for row in report.rows)
+
+
+def test_locating_keeps_no_findings(tmp_path: Path) -> None:
+    """Whoever locates is told of each record, and wants no list of them."""
+    put(tmp_path, LOG, build_batch([record(b"customer-42", b"v", offset) for offset in range(50)]))
+    seen: list[int] = []
+    report = scan_partitions(
+        RealEnv(),
+        str(tmp_path),
+        subject(),
+        {},
+        [TOPIC],
+        on_record=lambda _search, one, _header: seen.append(one.offset),
+    )
+    assert (seen, report.findings) == (list(range(50)), [])
+    assert len(scan_partitions(RealEnv(), str(tmp_path), subject(), {}, [TOPIC]).findings) == 50
+
+
+def test_a_report_of_many_partitions_is_asked_quickly(tmp_path: Path) -> None:
+    """What is asked of one partition does not go through what was found in the others."""
+
+    class Counted(list[Finding]):
+        """Counts who goes through it."""
+
+        passes = 0
+
+        def __iter__(self) -> Iterator[Finding]:
+            Counted.passes += 1
+            return super().__iter__()
+
+    for partition in range(20):
+        batch = build_batch([record(b"customer-42", None), record(b"customer-42", b"v", 1)])
+        put(tmp_path, f"users-{partition}/00000000000000000000.log", batch)
+    report = scan(tmp_path)
+    report.findings = Counted(report.findings)
+    for partition in range(20):
+        one = ("users", partition)
+        assert report.state(one, 1, subject().key_digest.hex()) == VALUES_GONE
+        assert (len(report.of(one)), len(report.written_since(one, 1)), len(report.tombstones(one, 1))) == (2, 1, 1)
+    assert Counted.passes == 0
 
 
 def test_only_the_digest_of_the_key_is_enough(tmp_path: Path) -> None:
@@ -311,7 +416,7 @@ def test_gaps_and_what_was_appended_meanwhile_are_no_damage(tmp_path: Path, is_c
 def test_bytes_of_the_key_do_not_hide_those_of_a_value(tmp_path: Path) -> None:
     """However often they are in a file of the partition, or in one that belongs to none."""
     looked_for = subject(b"customer-number-42")
-    flood = b"customer-number-42 " * (record_search.MAX_LISTED + 50)
+    flood = b"customer-number-42 " * (found_list.MAX_LISTED + 50)
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, "users-0/00000000000000000000.index", flood, PERSON)
     report = scan(tmp_path, looked_for)
@@ -329,7 +434,7 @@ def test_bytes_of_the_key_do_not_hide_those_of_a_value(tmp_path: Path) -> None:
 
 def test_the_lowest_of_very_many_records_decides(tmp_path: Path) -> None:
     """Wherever in the file it is: files that nobody uses may have been put together in any way."""
-    count = record_search.MAX_LISTED + 10
+    count = found_list.MAX_LISTED + 10
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, offset) for offset in range(50, 50 + count)]))
     report = scan(tmp_path)
     assert state(report, end=50) == KEY_GONE
