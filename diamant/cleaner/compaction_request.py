@@ -72,13 +72,17 @@ class Compactor:
         self._env = env
         self._service = service
         self._censuses: dict[TopicPartition, LogCensus] = {}
+        self._next_tidying = 16
+        """Beyond so many those of deleted logs are let go of."""
 
     def census_of(self, log: Log) -> LogCensus:
         """Return what was counted of a log's segments."""
         found = self._censuses.get((log.topic, log.partition))
         if found is None or found.log is not log:
-            self._censuses = {name: one for name, one in self._censuses.items() if not one.log.is_deleted}
             found = self._censuses[log.topic, log.partition] = LogCensus(log, self._service.blocking)
+            if len(self._censuses) > self._next_tidying:
+                self._censuses = {name: one for name, one in self._censuses.items() if not one.log.is_deleted}
+                self._next_tidying = 2 * len(self._censuses)
         return found
 
     async def compact(
