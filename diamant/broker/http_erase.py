@@ -59,7 +59,7 @@ async def certificates(call: Call) -> dict[str, Any]:
     erasures = call.broker.erasures
     return {
         "certificates": await erasures.certificates(),
-        "unfinished": [one for undertakings in call.broker.undertakings() for one in undertakings.unfinished()],
+        "unfinished": [one for kind in call.broker.undertakings() for one in await kind.unfinished_on_disk()],
         "public_key": await erasures.public_key(),
     }
 

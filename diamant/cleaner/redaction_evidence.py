@@ -38,6 +38,7 @@ RECORDS_PRESENT = "records-present"
 NOT_STABLE = "not-stable-yet"
 """Of the offsets from the last stable one on, where records match: they cannot go before their transactions are over."""
 
+KEPT = "Records of which nobody can tell whether they match were left, as whoever asked for this wanted it"
 MAX_KEPT = 100
 """Offsets of undecided records that a certificate lists, of a partition."""
 
@@ -71,6 +72,8 @@ class Redacted(Subject):
 
     def is_in_the_way(self, finding: Finding) -> bool:
         # The texts of `where` are also in what nobody has called a record of the topic; a record that matches is another matter.
+        if is_kept(self.where, finding):
+            return False
         is_record = finding.what in (SAME_KEY, UNDECIDED)
         return is_record or self.needles.kind_of(bytes.fromhex(finding.digest)) != WHERE
 
@@ -121,7 +124,7 @@ def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> l
             unlisted = report.unlisted_undecided[partition]
             found.append(
                 {
-                    "what": "Records of which nobody can tell whether they match were left, as whoever asked for this wanted it",
+                    "what": KEPT,
                     "topic": partition[0],
                     "partition": partition[1],
                     "offsets": offsets[:MAX_KEPT],
@@ -129,6 +132,28 @@ def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> l
                 }
             )
     return found
+
+
+def is_kept(where: Where, finding: Finding) -> bool:
+    """Tell whether a finding is a record that nobody can decide, and that is to be left then."""
+    return finding.what == UNDECIDED and where.undecided == KEEP
+
+
+def kept_astray(report: ScanReport, where: Where) -> list[dict[str, Any]]:
+    """Return, for a certificate, the files of no partition in which such records are left; `MAX_KEPT` at most."""
+    offsets: dict[str, set[int]] = {}
+    for one in report.astray:
+        if is_kept(where, one) and one.offset is not None:
+            offsets.setdefault(one.file, set()).add(one.offset)
+    return [
+        {
+            "what": KEPT,
+            "file": file,
+            "offsets": sorted(found)[:MAX_KEPT],
+            "offsets_not_listed": max(0, len(found) - MAX_KEPT),
+        }
+        for file, found in sorted(offsets.items())[:MAX_KEPT]
+    ]
 
 
 def matching_from(report: ScanReport, partition: TopicPartition, first: int, end: int | None = None) -> list[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tests.broker.erasing.cases import (
     DAY_MS,
     RETRY_MS,
     START_MS,
+    Held,
     Producer,
     config,
     create,
@@ -120,19 +120,6 @@ async def test_a_damaged_segment_does_not_hide_that_everything_else_matches(brok
 
 
 # -- timeouts --------------------------------------------------------------------------------------------------------------------
-
-
-class Held:
-    """A function that a thread is in until the test lets it go on."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def __call__(self, *arguments: Any) -> Any:
-        self.begun.set()
-        assert self.go_on.wait(20)
-        return self._real(*arguments)
 
 
 async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
@@ -306,6 +293,50 @@ async def test_a_redaction_that_somebody_waits_for_is_cancelled(
     service = await broker.cleaning.service()
     assert service.states.state(("orders", 0)) == "none"
     assert intents(broker) == []
+
+
+async def test_a_cancellation_that_stops_halfway_is_not_called_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as its intent is there the redaction goes on, and nobody finds a certificate that says otherwise."""
+    await make(broker)
+    write(broker, (b"another", b"two"), topic="orders")
+    producer = Producer(broker, "orders", 0, 5)
+    producer.write((KEY, b"one"))
+    held = await redact(broker)
+
+    def fail(*_arguments: Any) -> None:
+        raise OSError("stopped here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(redaction_certificates, "remove_redaction", fail)
+        with pytest.raises(redaction.RedactFailed):
+            await broker.cancel(held.id, reason="enough")
+    assert (await broker.erasures.certificate(held.id))["ended"] is None
+    producer.end(is_commit=True)
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(lambda: not broker.redactions.unfinished())
+    assert (await broker.erasures.certificate(held.id))["state"] == "records-gone"
+
+
+async def test_undecided_records_in_files_of_no_partition_are_kept_like_others(broker: Broker) -> None:
+    """With `keep` they are no obstacle, and the certificate names them; else nothing is certified as long as they lie there."""
+    where = 'value.email == "ada@example.com"'
+    await make(broker)
+    write(broker, (b"1", b'{"email": "ada@example.com"}'), (b"2", b"no json: email ada@example.com"), topic="orders")
+    segment = next(iter(data_of(broker).glob("orders-0/*.log")))
+    write(broker, (b"3", b'{"email": "bob@example.com"}'), topic="orders")
+    stray = data_of(broker) / "stray" / "00000000000000000000.log"
+    stray.parent.mkdir()
+    kept = await redact(broker, where, undecided="keep")
+    assert kept.state == "records-gone"
+    stray.write_bytes(segment.read_bytes())
+    kept = await redact(broker, where, undecided="keep")
+    assert (kept.state, kept.next_due_ms) == ("records-gone", None), str(kept.certificate["not_certified"])
+    assert [one["file"] for one in kept.certificate["overrides"] if "file" in one] == [f"stray/{stray.name}"]
+    assert "stray/" in certificate_page(kept.certificate)
+    verified = await broker.erasures.verify(kept.certificate, public_key=pinned(kept.certificate), where=where)
+    assert verified.is_valid, verified.notes
 
 
 # -- bounds ----------------------------------------------------------------------------------------------------------------------

@@ -46,5 +46,6 @@ def _print_unfinished(console: Console, unfinished: Sequence[Mapping[str, Any]])
         return
     table = Table("id", "kind", "goes on", box=None)
     for one in unfinished:
-        table.add_row(one["id"], one["kind"], time_text(one["due_ms"]))
+        due_ms = one["due_ms"]
+        table.add_row(one["id"], one["kind"], "never: it cannot be read" if due_ms is None else time_text(due_ms))
     console.print(table)

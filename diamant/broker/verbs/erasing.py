@@ -14,8 +14,7 @@ What happens, and what a broker that is stopped in between goes on with at its n
 The intent is on disk before anything else happens, and each phase is written down when what it stands for is done, so a phase
 may be gone through twice and none is left out. A claim ends behind the tombstone, or where the log ended when the key was located
 and no tombstone was needed. What was written behind it is named, and not erased. A partition in which something cannot be read,
-or in which a value is left, gets no claim. What cannot be finished goes on every `RETRY_MS`, what cannot be certified less and
-less often.
+or in which a value is left, gets no claim. What cannot be finished, or cannot be certified, is tried again less and less often.
 
 A topic is the one that had the name when the erasure was asked for (`scope`). Of one that is deleted meanwhile nothing is
 claimed, and the certificate says so; with the last of them the erasure ends.
@@ -36,12 +35,13 @@ from typing import Any
 from diamant.broker.verbs.calling import on_loop
 from diamant.broker.verbs.compaction import check_engine
 from diamant.broker.verbs.erasure import NOT_CERTIFIED, EraseFailed, Erasure, claim_of
+from diamant.broker.verbs.erasure_certificates import Seen
 from diamant.broker.verbs.erasure_steps import ErasureSteps
 from diamant.broker.verbs.errors import BadArgument, NotPossible
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import ended_topics, scope_of
 from diamant.broker.verbs.tombstones import write_tombstone
-from diamant.broker.verbs.undertakings import ID_BYTES, MAX_RETRY_DOUBLINGS, RETRY_MS
+from diamant.broker.verbs.undertakings import ID_BYTES, RETRY_MS
 from diamant.cleaner.evidence.certificate_files import tidy
 from diamant.cleaner.evidence.intent import (
     CLOSING,
@@ -249,11 +249,12 @@ class Erasures(ErasureSteps):
         return Subject(intent.key, topics, needles)
 
     async def _save(self, intent: Intent, key: SigningKey) -> None:
-        """Put the intent on disk; it is looked at again when it is due, or in `RETRY_MS`. Once begun this comes to its end."""
+        """Put the intent on disk; it is looked at again when it is due, or after a pause. Once begun this comes to its end."""
 
         async def save() -> None:
             await asyncio.to_thread(write_intent, self._env, self._directory, intent, key)
-            self._schedule(intent.id, self._env.clock.now_ms() + RETRY_MS if intent.due_ms is None else intent.due_ms)
+            later_ms = self._env.clock.now_ms() + self._pause_ms(intent.id)
+            self._schedule(intent.id, later_ms if intent.due_ms is None else intent.due_ms)
 
         await self._to_its_end(save())
 
@@ -322,18 +323,18 @@ class Erasures(ErasureSteps):
         return write_tombstone(self._broker, log, key)
 
     async def _certify_values(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
-        report = await self._scan(subject, progress)
-        state = self._state(intent, report, subject)
+        seen = await self._look_at(intent, await self._scan(subject, progress))
+        report, state = seen.report, self._state(intent, seen.report, subject)
         if state == KEY_GONE:
-            return await self._issue(intent, subject, key, report, state, None)
+            return await self._issue(intent, subject, key, seen, state, None)
         if state != VALUES_GONE:
-            return await self._not_certified(intent, subject, key, report)
+            return await self._not_certified(intent, subject, key, seen)
         horizons = [one.horizon_ms for claim in self._claims(intent) for one in report.tombstones(*claim_of(claim))]
         known = [one for one in horizons if one is not None]
         now_ms = self._env.clock.now_ms()
         # A tombstone that no round has stamped yet gets its horizon from the next one.
         intent.due_ms = max([*known, *([now_ms + RETRY_MS] if None in horizons else [])], default=now_ms)
-        erasure = await self._issue(intent, subject, key, report, state, intent.due_ms)
+        erasure = await self._issue(intent, subject, key, seen, state, intent.due_ms)
         if intent.is_now and erasure.groups_behind and not intent.is_confirmed:
             intent.is_now = False
             erasure = replace(erasure, is_now_refused=True)
@@ -344,35 +345,37 @@ class Erasures(ErasureSteps):
         await self._save(intent, key)
         return erasure
 
-    async def _not_certified(self, intent: Intent, subject: Subject, key: SigningKey, report: ScanReport) -> Erasure:
+    async def _not_certified(self, intent: Intent, subject: Subject, key: SigningKey, seen: Seen) -> Erasure:
         """Say why there is no claim, and when it is tried again: each try scans everything, so less and less often."""
-        intent.due_ms = self._env.clock.now_ms() + (RETRY_MS << min(intent.retries, MAX_RETRY_DOUBLINGS))
+        intent.due_ms = self._retry_later_ms(intent.retries)
         intent.retries += 1
-        erasure = await self._issue(intent, subject, key, report, NOT_CERTIFIED, intent.due_ms)
+        erasure = await self._issue(intent, subject, key, seen, NOT_CERTIFIED, intent.due_ms)
         await self._save(intent, key)
         return erasure
 
     async def _certify_key(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
-        report = await self._scan(subject, progress)
-        state = self._state(intent, report, subject)
+        seen = await self._look_at(intent, await self._scan(subject, progress))
+        state = self._state(intent, seen.report, subject)
         if state == KEY_GONE:
-            return await self._issue(intent, subject, key, report, state, None)
+            return await self._issue(intent, subject, key, seen, state, None)
         if subject.key is not None:
             # Something has come back, or cannot be read: with the key it may be got rid of, so the intent has it again.
             intent.phase = REMOVING
-        return await self._not_certified(intent, subject, key, report)
+        return await self._not_certified(intent, subject, key, seen)
 
     # -- without having been carried out ---------------------------------------------------------------------------------
 
     async def _end(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
         """End it, as none of its topics is there any more; the scan tells where else the key was seen."""
-        await asyncio.to_thread(self._remove_doomed, intent.topics, [])
-        report = await self._scan(subject, progress)
+        await self._to_its_end(asyncio.to_thread(self._remove_doomed, intent.topics, []))
+        seen = await self._look_at(intent, await self._scan(subject, progress))
         ended = {"what": TOPICS_DELETED, "reason": "", "at_ms": self._env.clock.now_ms()}
-        return await self._issue(intent, subject, key, report, NOT_CERTIFIED, None, ended)
+        return await self._issue(intent, subject, key, seen, NOT_CERTIFIED, None, ended)
 
     async def _give_up(self, intent_id: str, ended: dict[str, Any]) -> Erasure:
         key = await self._key()
         intent = await asyncio.to_thread(read_intent, self._env, self._directory, intent_id, key)
         intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
-        return await self._issue(intent, self._subject(intent, key), key, ScanReport(), NOT_CERTIFIED, None, ended)
+        return await self._issue(
+            intent, self._subject(intent, key), key, Seen(ScanReport()), NOT_CERTIFIED, None, ended
+        )

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.verbs.erasure import NOT_CERTIFIED, Erasure, claim_ends, claim_of
@@ -15,16 +16,17 @@ from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import ended_topics, later_partitions
 from diamant.broker.verbs.undertakings import Undertakings
 from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence.certificate_files import certificate_path, conclude, list_certificates, read_certificate
+from diamant.cleaner.evidence.certificate_files import certificate_path, conclude, list_certificates
 from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.cleaner.evidence.intent import Intent
 from diamant.cleaner.evidence.needles import MIN_BYTES
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan_report import INCONCLUSIVE, KEY_GONE, VALUES_GONE, ScanReport
 from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.cleaner.evidence.verification import RECORDS_GONE, Verification, verify_certificate
+from diamant.cleaner.evidence.verification import Verification, verify_certificate
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
+from diamant.storage.env import Env
 
 if TYPE_CHECKING:
     from diamant.cleaner.redaction_where import Where
@@ -32,9 +34,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ONLY_THE_DIGEST = (
-    "Bytes of values outside of records of the key: the broker was stopped during the last scan, and the one after it knew the "
-    "key by its digest only. They were searched for before the certificate for values-gone."
+    "Bytes of the key and of values outside of records: the broker was stopped during the last scan, and the one after it knew "
+    "the key by its digest only. They were searched for before the certificate for values-gone."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What stays as it is whatever becomes of topics: a scan, and what takes long to be put down of it."""
+
+    report: ScanReport
+    after: list[dict[str, Any]] = field(default_factory=list)
+    """Affected segments as they are, none if nothing was scanned."""
 
 
 class ErasureCertificates(Undertakings):
@@ -53,15 +64,7 @@ class ErasureCertificates(Undertakings):
         if not erasure_id.isalnum():
             raise NotFound("there is no such certificate")
 
-        def read() -> dict[str, Any] | None:
-            for states in ((NOT_CERTIFIED,), (KEY_GONE, VALUES_GONE, RECORDS_GONE, NOT_CERTIFIED)):
-                found = read_certificate(self._env, self._directory, erasure_id, states)
-                # That one was ended is its last word, whatever was certified before.
-                if found is not None and (len(states) > 1 or found.get("ended")):
-                    return found
-            return None
-
-        found = await asyncio.to_thread(read)
+        found = await asyncio.to_thread(_last_certificate, self._env, self._directory, erasure_id)
         if found is None:
             raise NotFound("there is no such certificate")
         return found
@@ -149,13 +152,16 @@ class ErasureCertificates(Undertakings):
         intent: Intent,
         subject: Subject,
         key: SigningKey,
-        report: ScanReport,
+        seen: Seen,
         state: str,
         due_ms: int | None,
         ended: dict[str, Any] | None = None,
     ) -> Erasure:
-        """Sign what the scan has shown, and keep it. With `key-gone`, or if it was `ended` otherwise, the intent goes."""
-        after = await asyncio.to_thread(self._digests, self._affected_files(intent), self._ends())
+        """Sign what the scan has shown, and keep it. With `key-gone`, or if it was `ended` otherwise, the intent goes.
+
+        To be called in the turn of the loop in which `state` was told: the claims have to be of the same topics.
+        """
+        fields = self._certificate_fields(intent, subject, seen, state, due_ms, ended)
         path = certificate_path(self._directory, intent.id, state)
 
         def sign() -> tuple[dict[str, Any], bytes]:
@@ -166,12 +172,11 @@ class ErasureCertificates(Undertakings):
             await asyncio.to_thread(conclude, self._env, self._directory, intent.id, path, text)
             self._finished(intent.id)
 
-        fields = self._certificate_fields(intent, subject, report, state, after, due_ms, ended)
         signed, text = await asyncio.to_thread(sign)
         if state == KEY_GONE or ended is not None:
             await self._to_its_end(end())
         else:
-            await asyncio.to_thread(self._env.write_atomically, path, text)
+            await self._to_its_end(asyncio.to_thread(self._env.write_atomically, path, text))
         if state == NOT_CERTIFIED:
             self.failed += 1
         else:
@@ -179,6 +184,10 @@ class ErasureCertificates(Undertakings):
         logger.info("erasure %s: %s", intent.id, state)
         behind = await self._groups_behind(intent) if state == VALUES_GONE else {}
         return Erasure(intent.id, state, signed, path, key.public_pem, due_ms, behind)
+
+    async def _look_at(self, intent: Intent, report: ScanReport) -> Seen:
+        """Have the affected segments hashed, which may take long: what a scan amounts to is told after that."""
+        return Seen(report, await asyncio.to_thread(self._digests, self._affected_files(intent), self._ends()))
 
     def _affected_files(self, intent: Intent) -> list[str]:
         """Return the segments that now hold the offsets of those in which the key was, and of its tombstones."""
@@ -201,12 +210,12 @@ class ErasureCertificates(Undertakings):
         self,
         intent: Intent,
         subject: Subject,
-        report: ScanReport,
+        seen: Seen,
         state: str,
-        after: list[dict[str, Any]],
         due_ms: int | None,
         ended: dict[str, Any] | None,
     ) -> dict[str, Any]:
+        report, after = seen.report, seen.after
         claims, refused = [], []
         states = self._states(intent, report, subject)
         # Then that the key is gone was to be certified, and something names it still.
@@ -291,3 +300,19 @@ class ErasureCertificates(Undertakings):
             if is_early and is_read and not is_superseded and not report.tombstones(partition, end):
                 lost.append({"topic": partition[0], "partition": partition[1]})
         return lost
+
+
+def _last_certificate(env: Env, directory: str, undertaking_id: str) -> dict[str, Any] | None:
+    """Return the last word on an erasure or a redaction; None if there is none. Blocks.
+
+    That one was ended is the last word, whatever was certified before. Else it is the certificate that was issued last: what
+    was certified may have come back. Of those that a clock that stands still has issued it is the file that was written last.
+    """
+    found = []
+    for one in list_certificates(env, directory):
+        if one["id"] == undertaking_id:
+            certificate = certificates.parse(env.read_bytes(one["path"]))
+            is_ended, issued_ms = bool(certificate.get("ended")), certificate.get("clock", {}).get("issued_ms", 0)
+            is_refused = certificate["state"] == NOT_CERTIFIED
+            found.append(((is_ended, issued_ms, env.mtime_ms(one["path"]), is_refused), certificate))
+    return max(found, key=lambda one: one[0])[1] if found else None

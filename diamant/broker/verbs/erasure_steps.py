@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from diamant.broker.verbs.compaction import PARTITIONS_PER_TURN, BrokerStopping
 from diamant.broker.verbs.erasure import EraseFailed, claim_ends, claim_of
 from diamant.broker.verbs.erasure_certificates import ErasureCertificates
-from diamant.broker.verbs.errors import NotFound, NotPossible, TimedOut, VerbError
+from diamant.broker.verbs.errors import VerbError
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.tombstones import remove_tombstones
-from diamant.broker.verbs.undertakings import RETRY_MS
 from diamant.cleaner.evidence.intent import Intent
 from diamant.cleaner.evidence.locate import filter_skip
 from diamant.cleaner.evidence.record_search import Subject
@@ -23,7 +24,6 @@ from diamant.cleaner.evidence.scan_report import VALUES_PRESENT
 from diamant.cleaner.service_settings import HASH_KEY_FILE
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
-from diamant.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -45,37 +45,49 @@ class ErasureSteps(ErasureCertificates):
 
         With `is_patient` somebody waits for it, and so does this while time may help.
         """
-        affected = self._affected(intent)
+        left, steps, ends = self._affected(intent), _steps(intent), claim_ends(intent)
         rounds, pause_s = 0, LOOK_AGAIN_S
         while True:
-            progress.begin("compacting", len(affected), "partitions")
-            await self._compact_all(intent, affected, "clean", progress)
+            progress.begin("compacting", len(left), "partitions")
+            await self._compact_all(intent, left, "clean", progress)
             rounds += 1
-            removed = await asyncio.to_thread(self._remove_doomed, intent.topics, affected)
-            self._count_removed(intent, removed)
-            left = await self._left(intent, subject, affected)
-            is_held = is_patient and any(self._is_held(intent, one) for one in left)
+            for partition in left:
+                if partition in steps:
+                    steps[partition]["compactions"] = rounds
+            await self._remove_files(intent, left)
+            # What is clean is not compacted again for the sake of others that are held up.
+            left = await self._left(intent, subject, left)
+            is_held = is_patient and any(self._is_held(intent, one, ends.get(one, 0)) for one in left)
             if not left or (rounds >= ROUNDS and not is_held):
                 break
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_LOOK_AGAIN_S)
-        for step in intent.done:
-            step["compactions"] = rounds
 
     async def _compact_all(
         self, intent: Intent, partitions: Sequence[TopicPartition], until: str, progress: Progress
     ) -> None:
-        """Compact partitions; several are asked for at once, so that the cleaner need not look for work after each."""
-        for first in range(0, len(partitions), COMPACTIONS_AT_ONCE):
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for partition in partitions[first : first + COMPACTIONS_AT_ONCE]:
-                        if self._log(partition) is not None:
-                            group.create_task(self._compact(intent, partition, until, progress))
-            except BaseExceptionGroup as failures:
-                raise failures.exceptions[0] from None
+        """Compact partitions; some are always asked for, so that the cleaner need not look for other work in between."""
+        steps, room = _steps(intent), asyncio.Semaphore(COMPACTIONS_AT_ONCE)
+        # It is loaded before: those that wait for it would all go on in the same turn.
+        await self._broker.compactions.compactor()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for count, partition in enumerate(partitions, start=1):
+                    if self._log(partition) is None:
+                        continue
+                    await room.acquire()
+                    step = steps.get(partition, {})
+                    task = group.create_task(self._compact(intent, partition, until, step, progress))
+                    task.add_done_callback(lambda _: room.release())
+                    if count % PARTITIONS_PER_TURN == 0:
+                        await asyncio.sleep(0)
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
 
-    async def _compact(self, intent: Intent, partition: TopicPartition, until: str, progress: Progress) -> None:
+    async def _compact(
+        self, intent: Intent, partition: TopicPartition, until: str, step: dict[str, Any], progress: Progress
+    ) -> None:
+        """Compact one; who has done it, or why that could not be, is put down in `step`."""
         try:
             report = await self._broker.compact(
                 *partition,
@@ -84,11 +96,13 @@ class ErasureSteps(ErasureCertificates):
                 return_at_horizon=until != "clean",
                 engine=intent.engine,
             )
-            _note_runners(intent, partition, report.partitions[0].runners)
-        except (TimedOut, NotFound, NotPossible):
+            step.pop("not_compacted", None)
+            step["runners"] = list(dict.fromkeys([*step.get("runners", ()), *report.partitions[0].runners]))
+        except BrokerStopping:
             raise
         except VerbError as error:
-            # Quarantined, uncleanable: the scan says what is left there.
+            # Quarantined, uncleanable, not compacted any more, deleted: the scan says what is left there.
+            step["not_compacted"] = str(error)
             logger.warning("erasure %s: %s-%d cannot be compacted: %s", intent.id, *partition, error)
         progress.advance()
 
@@ -111,12 +125,11 @@ class ErasureSteps(ErasureCertificates):
         ends = claim_ends(intent)
         return [one for one in partitions if report.state(one, ends.get(one, 0), digest) == VALUES_PRESENT]
 
-    def _is_held(self, intent: Intent, partition: TopicPartition) -> bool:
-        """Tell whether time may help: an open transaction, or `min.compaction.lag.ms`."""
+    def _is_held(self, intent: Intent, partition: TopicPartition, end: int) -> bool:
+        """Tell whether time may help below the claim's end: an open transaction, or `min.compaction.lag.ms`."""
         log = self._log(partition)
-        if log is None:
+        if log is None or not log.config.is_compacted:
             return False
-        end = claim_ends(intent).get(partition, 0)
         return log.last_stable_offset < end or (log.config.min_compaction_lag_ms > 0 and not intent.is_forced)
 
     # -- the key ---------------------------------------------------------------------------------------------------------
@@ -127,39 +140,49 @@ class ErasureSteps(ErasureCertificates):
         progress.begin("removing tombstones", len(affected), "partitions")
         behind = await self._groups_behind(intent) if intent.is_now else {}
         if intent.is_now:
+            self._note_override(intent, affected, behind)
+            ends = claim_ends(intent)
             for partition in affected:
                 log = self._log(partition)
                 if log is not None:
-                    await self._remove_tombstones(intent, log, behind.get(names.partition_dir_name(*partition), []))
+                    await remove_tombstones(self._broker, log, intent.key, ends.get(partition, 0))
                 progress.advance()
         else:
             await self._compact_all(intent, affected, "tombstones-gone", progress)
-        removed = await asyncio.to_thread(self._remove_doomed, intent.topics, affected)
-        self._count_removed(intent, removed)
+        await self._remove_files(intent, affected)
         report = await self._look(subject, affected)
         left = [one for claim in self._claims(intent) for one in report.tombstones(*claim_of(claim))]
         if left:
             now_ms = self._env.clock.now_ms()
             later = max((one.horizon_ms or 0 for one in left), default=0)
-            intent.due_ms = later if later > now_ms else now_ms + RETRY_MS
+            if later > now_ms:
+                intent.due_ms = later
+            else:
+                # Something keeps what may go: nobody knows until when.
+                intent.due_ms = self._retry_later_ms(intent.retries)
+                intent.retries += 1
             raise EraseFailed(
                 f"erasure {intent.id}: {len(left)} tombstones are still there, it goes on at {intent.due_ms} ms since the epoch"
             )
 
-    async def _remove_tombstones(self, intent: Intent, log: Log, behind: list[str]) -> None:
-        """Override the horizon in one partition, and put down whom that may concern."""
-        override = {
-            "what": "delete.retention.ms was overridden: the tombstone went before its horizon",
-            "topic": log.topic,
-            "partition": log.partition,
-            "groups_that_had_not_passed_it": behind,
-        }
-        if (log.topic, log.partition) not in [(one["topic"], one["partition"]) for one in intent.overrides]:
-            intent.overrides.append(override)
-        for step in intent.done:
-            if (step["topic"], step["partition"]) == (log.topic, log.partition):
-                step["removed_before_horizon"] = True
-        await remove_tombstones(self._broker, log, intent.key, claim_ends(intent).get((log.topic, log.partition), 0))
+    def _note_override(
+        self, intent: Intent, partitions: Sequence[TopicPartition], behind: Mapping[str, list[str]]
+    ) -> None:
+        """Put down that the horizon is overridden, and whom that may concern."""
+        steps, known = _steps(intent), {(one["topic"], one["partition"]) for one in intent.overrides}
+        for topic, partition in partitions:
+            if self._log((topic, partition)) is None:
+                continue
+            if (topic, partition) not in known:
+                override = {
+                    "what": "delete.retention.ms was overridden: the tombstone went before its horizon",
+                    "topic": topic,
+                    "partition": partition,
+                    "groups_that_had_not_passed_it": behind.get(names.partition_dir_name(topic, partition), []),
+                }
+                intent.overrides.append(override)
+            if (topic, partition) in steps:
+                steps[topic, partition]["removed_before_horizon"] = True
 
     # -- what both need --------------------------------------------------------------------------------------------------
 
@@ -171,14 +194,14 @@ class ErasureSteps(ErasureCertificates):
         except OSError:
             return None
 
-    def _count_removed(self, intent: Intent, removed: Mapping[TopicPartition, int]) -> None:
-        for step in intent.done:
-            count = removed.get((step["topic"], step["partition"]), 0)
-            step["files_removed_at_once"] = step.get("files_removed_at_once", 0) + count
+    async def _remove_files(self, intent: Intent, partitions: Sequence[TopicPartition]) -> None:
+        """Remove what waits to be deleted there. Once begun this comes to its end."""
+        work = asyncio.to_thread(self._remove_doomed, intent.topics, partitions)
+        removed = await self._to_its_end(work)
+        for partition, step in _steps(intent).items():
+            step["files_removed_at_once"] = step.get("files_removed_at_once", 0) + removed.get(partition, 0)
 
 
-def _note_runners(intent: Intent, partition: TopicPartition, runners: Sequence[str]) -> None:
-    """Put down who has compacted a partition: each runner once, in the order in which they came."""
-    for step in intent.done:
-        if (step["topic"], step["partition"]) == partition:
-            step["runners"] = list(dict.fromkeys([*step.get("runners", ()), *runners]))
+def _steps(intent: Intent) -> dict[TopicPartition, dict[str, Any]]:
+    """Return what was done, by partition."""
+    return {(one["topic"], one["partition"]): one for one in intent.done}

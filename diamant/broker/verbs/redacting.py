@@ -41,7 +41,7 @@ from diamant.broker.verbs.redaction import (
 )
 from diamant.broker.verbs.redaction_certificates import RedactionCertificates
 from diamant.broker.verbs.scope import scope_of
-from diamant.broker.verbs.undertakings import ID_BYTES, RETRY_MS
+from diamant.broker.verbs.undertakings import ID_BYTES
 from diamant.cleaner.evidence.locate import take_sample
 from diamant.cleaner.evidence.needles import MAX_NEEDLES, Needle, Needles
 from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
@@ -188,7 +188,7 @@ class Redactions(RedactionCertificates):
                 await self._rewrite(works, progress)
         if ended is not None:
             return await self._conclude(intent, subject, key, ended=ended)
-        removed = await asyncio.to_thread(self._remove_doomed, [intent.topic], partitions)
+        removed = await self._to_its_end(asyncio.to_thread(self._remove_doomed, [intent.topic], partitions))
         self._note_done(intent, works, removed)
         intent.phase = REWRITTEN
         await self._save(intent, key)
@@ -202,11 +202,11 @@ class Redactions(RedactionCertificates):
                 intent.ends.setdefault(str(index), log.log_end_offset)
 
     async def _save(self, intent: RedactionIntent, key: SigningKey) -> None:
-        """Put the intent on disk; it is looked at again in `RETRY_MS`. Once begun this comes to its end."""
+        """Put the intent on disk; it is looked at again after a pause. Once begun this comes to its end."""
 
         async def save() -> None:
             await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
-            self._schedule(intent.id, self._env.clock.now_ms() + RETRY_MS)
+            self._schedule(intent.id, self._env.clock.now_ms() + self._pause_ms(intent.id))
 
         await self._to_its_end(save())
 
@@ -214,7 +214,7 @@ class Redactions(RedactionCertificates):
         self, intent: RedactionIntent, subject: Redacted, key: SigningKey, progress: Progress, ended: dict[str, Any]
     ) -> Redaction:
         """End it, as its topic is not there any more; the scan tells where else the bytes were seen."""
-        await asyncio.to_thread(self._remove_doomed, [intent.topic], [])
+        await self._to_its_end(asyncio.to_thread(self._remove_doomed, [intent.topic], []))
         subject.topics = frozenset()
         return await self._conclude(intent, subject, key, await self._scan(subject, progress), ended=ended)
 
@@ -265,6 +265,7 @@ class Redactions(RedactionCertificates):
                 subject.needles.left_out += 1
 
         works: list[Work] = []
+        room = MAX_OFFSET_BYTES
         for log in logs:
             index = str(log.partition)
             if intent.phase != REWRITING:
@@ -274,7 +275,6 @@ class Redactions(RedactionCertificates):
                 log.active.base_offset, log.active.path, log.active.size, tuple(log.active.txn_index.all())
             )
             closed = list(log.segments[:-1])
-            room = MAX_OFFSET_BYTES - sum(work.located.nbytes for work in works)
 
             def locate(
                 check: Callable[[], object],
@@ -306,6 +306,7 @@ class Redactions(RedactionCertificates):
             except TooManyMatches as error:
                 raise NotPossible(f"{log.topic}-{log.partition}: {error}; nothing was changed there") from None
             works.append(Work(log, located))
+            room -= located.nbytes
         return works
 
     def _refused(self, intent: RedactionIntent, works: Sequence[Work]) -> dict[str, Any] | None:

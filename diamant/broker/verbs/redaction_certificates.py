@@ -11,9 +11,9 @@ from typing import Any
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.redaction import NOT_CERTIFIED, Redaction, Work, relative_path
 from diamant.broker.verbs.scope import ended_as, ended_topics, later_partitions
-from diamant.broker.verbs.undertakings import MAX_RETRY_DOUBLINGS, RETRY_MS, Undertakings
+from diamant.broker.verbs.undertakings import Undertakings
 from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence.certificate_files import REDACTION_PREFIX, certificate_path, tidy
+from diamant.cleaner.evidence.certificate_files import REDACTION_PREFIX, certificate_path, conclude, tidy
 from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.cleaner.evidence.needles import MIN_BYTES
 from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
@@ -26,6 +26,7 @@ from diamant.cleaner.redaction_evidence import (
     WHERE,
     Redacted,
     is_only_undecided,
+    kept_astray,
     kept_undecided,
     matching_from,
     request_fields,
@@ -73,7 +74,7 @@ class RedactionCertificates(Undertakings):
         if state == NOT_CERTIFIED:
             intent.phase = HELD
             # Each try reads everything, so what does not get better is tried less and less often.
-            intent.due_ms = self._env.clock.now_ms() + (RETRY_MS << min(intent.retries, MAX_RETRY_DOUBLINGS))
+            intent.due_ms = self._retry_later_ms(intent.retries)
             intent.retries += 1
         return await self._issue(intent, subject, key, report, claims, refused, state)
 
@@ -115,7 +116,8 @@ class RedactionCertificates(Undertakings):
         ended: dict[str, Any] | None = None,
     ) -> Redaction:
         """Sign and keep a certificate. The intent is written anew if it has a due time, else it goes."""
-        names_after = [one["file"] for one in intent.before] if self._ended(intent) is None else []
+        # Where nothing was scanned they mean nothing, and hashing them may take long.
+        names_after = [one["file"] for one in intent.before] if self._ended(intent) is None and report.rows else []
         after = await asyncio.to_thread(self._digests, names_after, self._ends())
         fields = self._certificate_fields(intent, subject, report, claims, refused, state, after, ended)
         path = certificate_path(self._directory, intent.id, state, REDACTION_PREFIX)
@@ -125,11 +127,13 @@ class RedactionCertificates(Undertakings):
             return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
 
         async def keep() -> None:
-            await asyncio.to_thread(self._env.write_atomically, path, text)
             if intent.due_ms is None:
-                await asyncio.to_thread(remove_redaction, self._env, self._directory, intent.id)
+                await asyncio.to_thread(
+                    conclude, self._env, self._directory, intent.id, path, text, remove=remove_redaction
+                )
                 self._finished(intent.id)
             else:
+                await asyncio.to_thread(self._env.write_atomically, path, text)
                 await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
                 self._schedule(intent.id, intent.due_ms)
 
@@ -218,7 +222,7 @@ class RedactionCertificates(Undertakings):
             "found": intent.found,
             "done": intent.done,
             "runs": intent.runs,
-            "overrides": kept_undecided(report, claims),
+            "overrides": [*kept_undecided(report, claims), *kept_astray(report, subject.where)],
             "claims": claims,
             "not_certified": refused,
             "ended": ended,

@@ -4,8 +4,9 @@ Each has an intent on disk (`cleaner/evidence/intent.py`) until it is over; what
 it is due. One at a time in a broker, of either kind. Bounds: `MAX_WAITING` calls wait for their turn, and `MAX_UNFINISHED` are
 unfinished.
 
-What can never be certified goes on for ever, unless somebody cancels it (`cancel`): then its intent goes, and its last
-certificate says that nothing is certified, and why.
+What can never be certified goes on for ever, less and less often, unless somebody cancels it (`cancel`): then its intent goes,
+and its last certificate says that nothing is certified, and why. A cancellation waits for the attempt that it ends, and for
+nobody's turn.
 
 No text of an error and no line of the log holds a key, a value or what was asked for.
 """
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from diamant.broker.topics import INTERNAL_TOPICS
 from diamant.broker.verbs.calling import on_loop
+from diamant.broker.verbs.compaction import BrokerStopping
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany, VerbError
 from diamant.broker.verbs.evidence_work import EvidenceWork
 from diamant.cleaner.evidence.signing_key import SigningKey, default_path
@@ -38,6 +40,8 @@ RETRY_MS = 60_000
 """What could not be finished is tried again this much later, on the broker's clock."""
 MAX_RETRY_DOUBLINGS = 10
 """How often that pause doubles for what cannot be certified: up to 17 hours."""
+MAX_FAILURE_DOUBLINGS = 6
+"""How often it doubles for attempts that fail before they come to that, as on a full disk: up to an hour."""
 MAX_WAITING = 64
 MAX_UNFINISHED = 10_000
 MAX_TEXT = 1_000
@@ -45,7 +49,7 @@ MAX_TEXT = 1_000
 ID_BYTES = 16
 
 MAX_REMEMBERED = 1_000
-"""Ids of those that ended, or were cancelled, lately."""
+"""Ids of those that ended lately."""
 CANCELLED = "cancelled"
 """In a certificate, `ended.what` of one that its user has cancelled."""
 
@@ -78,7 +82,12 @@ class Undertakings(EvidenceWork):
         self._running: dict[asyncio.Task[Any], str] = {}
         """Attempts under way, and the id of what they are at."""
         self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)
-        self._cancelled: deque[str] = deque(maxlen=MAX_REMEMBERED)
+        self._failures: dict[str, int] = {}
+        """Attempts in a row, since the start, that failed; by id, of unfinished ones."""
+        self._ending: dict[str, asyncio.Future[bool]] = {}
+        """Those that are being cancelled: nobody goes on with them. It tells whether they were."""
+        self._cancels: set[asyncio.Task[Any]] = set()
+        self._cancel_turn = asyncio.Lock()
         self.done = 0
         self.failed = 0
         """Those that ended with, and those that ended without, a certificate; since the start."""
@@ -106,7 +115,7 @@ class Undertakings(EvidenceWork):
 
     async def cancel(self, intent_id: str, *, reason: str) -> Any:
         """End one that is not over, and return what is said of it then; see `Broker.cancel`. None if there is none."""
-        return await on_loop(self._loop, lambda: self._cancel(intent_id, reason))
+        return await on_loop(self._loop, lambda: self._begin_cancelling(intent_id, reason))
 
     # -- the loop thread -------------------------------------------------------------------------------------------------
 
@@ -123,16 +132,16 @@ class Undertakings(EvidenceWork):
             self._schedule(intent_id, self._env.clock.now_ms() if due_ms is None else due_ms)
 
     async def stop(self) -> None:
-        """End what is under way; its intent stays."""
+        """End what is under way; its intent stays. Cancellations that have begun come to their end before that."""
         self._is_stopping = True
         tasks = [*self._running, *self._resumed]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._cancels, return_exceptions=True)
 
     def next_due_ms(self) -> int | None:
         """When one is to go on; None: never."""
-        waiting = (due_ms for one, due_ms in self._due.items() if one not in self._under_way)
+        waiting = (due_ms for one, due_ms in self._due.items() if self._is_free(one))
         return None if self._is_stopping else min(waiting, default=None)
 
     @property
@@ -144,12 +153,16 @@ class Undertakings(EvidenceWork):
         """Begin to go on with one that is due. It may take long, or wait for its turn: `settled` waits for it."""
         now_ms = self._env.clock.now_ms()
         for one, due_ms in self._due.items():
-            if due_ms <= now_ms and one not in self._under_way:
+            if due_ms <= now_ms and self._is_free(one):
                 self._under_way.add(one)
                 task = self._loop.create_task(self._go_on(one))
                 self._resumed.add(task)
                 task.add_done_callback(self._resumed.discard)
                 return
+
+    def _is_free(self, intent_id: str) -> bool:
+        """Tell whether nobody is at it."""
+        return intent_id not in self._under_way and intent_id not in self._ending
 
     async def settled(self) -> None:
         """Wait for those that have gone on by themselves, until they are over or due later; not while a call is before them."""
@@ -157,13 +170,18 @@ class Undertakings(EvidenceWork):
             await asyncio.wait(set(self._resumed))
 
     async def _go_on(self, due: str) -> None:
-        self._due[due] = self._env.clock.now_ms() + RETRY_MS
+        self._due[due] = self._env.clock.now_ms() + self._pause_ms(due)
         try:
-            await self._tracked(due, self._resume(due))
+            if due not in self._ending:
+                await self._tracked(due, self._resume(due))
+                self._failures.pop(due, None)
         except (VerbError, StorageError, OSError, ValueError) as error:
-            logger.warning(
-                "%s %s: not finished, tried again in %d s: %s", self.noun, due, RETRY_MS // 1000, reason_of(error)
-            )
+            if due in self._due:
+                self._failures[due] = self._failures.get(due, 0) + 1
+                pause_s = max(0, self._due[due] - self._env.clock.now_ms()) // 1000
+                logger.warning(
+                    "%s %s: not finished, tried again in %d s: %s", self.noun, due, pause_s, reason_of(error)
+                )
         finally:
             self._under_way.discard(due)
             self._broker.scheduler.poke()
@@ -179,12 +197,23 @@ class Undertakings(EvidenceWork):
                 self._under_way.discard(intent_id)
 
     def unfinished(self) -> list[dict[str, Any]]:
-        """Those that are not over."""
+        """Those that are not over and go on by themselves."""
         return [{"id": one, "kind": self.noun, "due_ms": due_ms} for one, due_ms in sorted(self._due.items())]
+
+    async def unfinished_on_disk(self) -> list[dict[str, Any]]:
+        """Those that are not over. `due_ms` is None of one that is not gone on with, as its intent cannot be read."""
+        found = await asyncio.to_thread(self._unfinished_ids)
+        ids = {one for one in found if one not in self._over} | set(self._due)
+        return [{"id": one, "kind": self.noun, "due_ms": self._due.get(one)} for one in sorted(ids)]
 
     async def public_key(self) -> str:
         """The public key as PEM."""
         return (await self._key()).public_pem
+
+    def _retry_later_ms(self, retries: int) -> int:
+        """When that goes on what was scanned in vain so often before."""
+        now_ms: int = self._env.clock.now_ms()
+        return now_ms + (RETRY_MS << min(retries, MAX_RETRY_DOUBLINGS))
 
     async def _key(self) -> SigningKey:
         if self._signing_key is None:
@@ -200,6 +229,10 @@ class Undertakings(EvidenceWork):
         except OSError as error:
             raise NotPossible(f"there is no key to sign with, nothing was changed: {reason_of(error)}") from None
 
+    def _pause_ms(self, intent_id: str) -> int:
+        """How long it takes to the next attempt, if nothing else says when: longer after each that has failed."""
+        return RETRY_MS << min(self._failures.get(intent_id, 0), MAX_FAILURE_DOUBLINGS)
+
     def _schedule(self, intent_id: str, due_ms: int) -> None:
         self._due[intent_id] = due_ms
         self._broker.scheduler.poke()
@@ -207,6 +240,7 @@ class Undertakings(EvidenceWork):
     def _finished(self, intent_id: str) -> None:
         """Forget one whose intent is gone."""
         self._due.pop(intent_id, None)
+        self._failures.pop(intent_id, None)
         self._over.append(intent_id)
 
     async def _tracked(self, intent_id: str, coroutine: Any) -> Any:
@@ -228,30 +262,59 @@ class Undertakings(EvidenceWork):
             await wait_in_spite_of_cancelling(task)
             raise
 
-    async def _cancel(self, intent_id: str, reason: str) -> Any:
+    async def _begin_cancelling(self, intent_id: str, reason: str) -> Any:
+        """Cancel it; once begun this comes to its end, whoever waits for it, and the broker stops after that."""
         self._check_reason(reason, "")
-        if intent_id not in await asyncio.to_thread(self._unfinished_ids):
-            return None
-        await self._usable_key()
-        self._cancelled.append(intent_id)
-        for task, one in list(self._running.items()):
-            if one == intent_id:
-                task.cancel()
-        async with self._turn(intent_id):
-            ended = {"what": CANCELLED, "reason": reason, "at_ms": self._env.clock.now_ms()}
+        if self._is_stopping:
+            raise BrokerStopping("the broker is stopping, nothing was cancelled")
+        task = self._loop.create_task(self._cancel(intent_id, reason))
+        self._cancels.add(task)
+        task.add_done_callback(self._cancels.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(task)
+
+    async def _cancel(self, intent_id: str, reason: str) -> Any:
+        async with self._cancel_turn:
+            if intent_id not in await asyncio.to_thread(self._unfinished_ids):
+                return None
+            await self._usable_key()
+            ending = self._ending[intent_id] = self._loop.create_future()
+            is_cancelled = False
             try:
-                found = await self._to_its_end(self._give_up(intent_id, ended))
-            except FileNotFoundError:
-                raise NotFound(f"{self.noun} {intent_id} has just ended: see its certificate") from None
-            except ValueError as error:
-                raise NotPossible(
-                    f"{self.noun} {intent_id} cannot be read, so nothing can be said of it ({error}): bring back the key file "
-                    "and its secret, or remove the intent from the data directory yourself"
-                ) from None
-            except (StorageError, OSError) as error:
-                raise self.failure(f"{self.noun} {intent_id} could not be cancelled: {reason_of(error)}") from None
+                await self._stop_attempts(intent_id)
+                found = await self._end_cancelled(intent_id, reason)
+                is_cancelled = True
+            finally:
+                # Not before: whoever waits for the attempt is told what has become of it.
+                del self._ending[intent_id]
+                ending.set_result(is_cancelled)
+                self._broker.scheduler.poke()
         logger.info("%s %s: cancelled, not certified", self.noun, intent_id)
         return found
+
+    async def _stop_attempts(self, intent_id: str) -> None:
+        """End those under way. What they have begun on the disk is over when they are."""
+        attempts = {task for task, one in self._running.items() if one == intent_id}
+        for task in attempts:
+            task.cancel()
+        if attempts:
+            await asyncio.wait(attempts)
+
+    async def _end_cancelled(self, intent_id: str, reason: str) -> Any:
+        ended = {"what": CANCELLED, "reason": reason, "at_ms": self._env.clock.now_ms()}
+        try:
+            return await self._give_up(intent_id, ended)
+        except FileNotFoundError:
+            raise NotFound(f"{self.noun} {intent_id} has just ended: see its certificate") from None
+        except ValueError as error:
+            raise NotPossible(
+                f"{self.noun} {intent_id} cannot be read, so nothing can be said of it ({error}): bring back the key file "
+                "and its secret, or remove the intent from the data directory yourself"
+            ) from None
+        except (StorageError, OSError) as error:
+            raise self.failure(
+                f"{self.noun} {intent_id} could not be cancelled, it goes on: {reason_of(error)}"
+            ) from None
 
     # -- a call ----------------------------------------------------------------------------------------------------------
 
@@ -268,10 +331,17 @@ class Undertakings(EvidenceWork):
                 f"{self.noun} {intent_id} was not certified within {limit_ms} ms; {self._what_follows(intent_id)}"
             ) from None
         except asyncio.CancelledError:
-            if intent_id not in self._cancelled or self._is_cancelling():
+            ending = self._ending.get(intent_id)
+            if ending is None or self._is_cancelling():
                 raise
-            what = "has ended just now, see its certificate" if intent_id in self._over else "is not certified"
-            raise NotPossible(f"{self.noun} {intent_id} was cancelled meanwhile, it {what}") from None
+            await asyncio.wait({ending})
+            if not ending.result():
+                self.failed += intent_id not in self._over
+                raise self.failure(
+                    f"{self.noun} {intent_id} was to be cancelled meanwhile, and this attempt has ended for that; "
+                    f"{self._what_follows(intent_id)}"
+                ) from None
+            raise NotPossible(f"{self.noun} {intent_id} was cancelled meanwhile, it is not certified") from None
         except (StorageError, OSError) as error:
             self.failed += 1
             raise self.failure(f"{self.noun} {intent_id} could not go on: {reason_of(error)}") from None

@@ -10,9 +10,9 @@ a pending one gives it its name if the intent is gone; with the intent there the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from diamant.cleaner.evidence import certificate as certificates
 from diamant.cleaner.evidence.intent import PREFIX, SUFFIX, remove_intent
 from diamant.storage.env import Env
 
@@ -40,22 +40,22 @@ def list_certificates(env: Env, directory: str) -> list[dict[str, Any]]:
     return found
 
 
-def read_certificate(env: Env, directory: str, erasure_id: str, states: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return the certificate of an erasure, or a redaction, with the first of some states; None if there is none. Blocks."""
-    for state in states:
-        for prefix in (PREFIX, REDACTION_PREFIX):
-            try:
-                return certificates.parse(env.read_bytes(certificate_path(directory, erasure_id, state, prefix)))
-            except FileNotFoundError:
-                continue
-    return None
+def conclude(
+    env: Env,
+    directory: str,
+    erasure_id: str,
+    path: str,
+    text: bytes,
+    *,
+    remove: Callable[[Env, str, str], None] | None = None,
+) -> None:
+    """Exchange the intent for the last certificate, durably. Blocks; OSError, after which it may be called again.
 
-
-def conclude(env: Env, directory: str, erasure_id: str, path: str, text: bytes) -> None:
-    """Exchange the intent for the last certificate, durably. Blocks; OSError, after which it may be called again."""
+    `remove`: what removes an intent; None: that of an erasure.
+    """
     env.write_atomically(path + PENDING, text)
     env.sync_dir(directory)
-    remove_intent(env, directory, erasure_id)
+    (remove or remove_intent)(env, directory, erasure_id)
     env.rename(path + PENDING, path)
     env.sync_dir(directory)
 

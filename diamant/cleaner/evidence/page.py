@@ -124,7 +124,7 @@ def _endings(certificate: Fields) -> Iterable[Html]:
     if part(certificate, "ended"):
         ended = part(certificate, "ended")
         why = {
-            "cancelled": "It was cancelled by whoever had asked for it",
+            "cancelled": "It was cancelled",
             "everything-matches": "It was ended by the system",
             "undecided-records": "There are records of which nobody can tell whether they are meant, and nobody had said what "
             "is to become of them",

@@ -173,6 +173,8 @@ def _check_roots(certificate: Mapping[str, Any], found: Verification) -> None:
 
 def _check_coverage(certificate: Mapping[str, Any], found: Verification) -> None:
     problems = coverage_problems(certificate)
+    if found.state in (VALUES_GONE, KEY_GONE, RECORDS_GONE) and not certificate["claims"]:
+        problems.append("It says that something is gone, and claims that of no partition.")
     found.coverage_adds_up = not problems
     found.notes += problems[:MAX_PROBLEMS]
     if len(problems) > MAX_PROBLEMS:

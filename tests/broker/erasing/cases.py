@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,19 @@ class Producer:
         )
         self._log.append_internal(marker)
         self._broker.log_changed(self._log)
+
+
+class Held:
+    """A function that a thread is in until the test lets it go on."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.begun.set()
+        assert self.go_on.wait(20)
+        return self.real(*arguments)
 
 
 def fill(broker: Broker, count: int = 30, topic: str = "users", partition: int = 0) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,19 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.verbs import erasing, erasure_certificates
+from diamant.broker.verbs.compaction import BrokerStopping
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut
 from diamant.cleaner.evidence.certificate_files import conclude
 from diamant.cleaner.evidence.intent import write_intent
 from diamant.cleaner.evidence.page import certificate_page
+from diamant.storage.env import RealEnv
 from tests.broker.erasing.cases import (
     DAY_MS,
     KEY,
     PERSON,
     RETRY_MS,
     START_MS,
+    Held,
     Producer,
     certificates_in,
     config,
@@ -34,20 +38,6 @@ from tests.broker.erasing.cases import (
 )
 from tests.cleaner.evidence.naive_scanner import files_with, records_of_key
 from tests.waiting import wait_until
-
-
-class Held:
-    """A function that a thread is in until the test lets it go on."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def __call__(self, *arguments: Any) -> Any:
-        self.begun.set()
-        assert self.go_on.wait(20)
-        return self._real(*arguments)
-
 
 # -- timeouts ----------------------------------------------------------------------------------------------------------------
 
@@ -122,7 +112,7 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
     verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (verified.signature, verified.is_valid) == ("trusted", False)
     page = certificate_page(certificate)
-    assert "It was cancelled by whoever had asked for it" in page
+    assert "It was cancelled, on " in page
     assert "Nothing was read for this certificate" in page
     move_to(broker, START_MS + DAY_MS)
     assert not broker.erasures.is_at_work
@@ -159,6 +149,120 @@ async def test_one_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
     assert broker.erasures.failed == 1
 
 
+async def waiting_erasure(broker: Broker) -> str:
+    """The id of one that waits for its horizon."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    return (await erase(broker)).id
+
+
+async def test_nobody_else_is_waited_for(broker: Broker) -> None:
+    """Others may be at work, or wait for their turn, however long that takes."""
+    erasure_id = await waiting_erasure(broker)
+    async with broker.erasures.lock:
+        ended = await asyncio.wait_for(broker.cancel(erasure_id, reason="enough"), 10)
+    assert ended.certificate["ended"]["what"] == "cancelled"
+    assert broker.erasures.unfinished() == []
+
+
+async def held_call(broker: Broker) -> tuple[str, asyncio.Future[Any]]:
+    """Somebody who waits for an erasure that a transaction keeps from being over, and its id."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    Producer(broker, "users", 0, 5).write((KEY, PERSON))
+    call = asyncio.ensure_future(erase(broker))
+    await wait_until(lambda: broker.erasures.unfinished() != [])
+    return broker.erasures.unfinished()[0]["id"], call
+
+
+async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while the last certificate is being written still."""
+    erasure_id, call = await held_call(broker)
+    held = Held(conclude)
+    monkeypatch.setattr(erasure_certificates, "conclude", held)
+    cancelling = asyncio.ensure_future(broker.cancel(erasure_id, reason="enough"))
+    await wait_until(held.begun.is_set)
+    await turns()
+    assert not call.done()
+    held.go_on.set()
+    with pytest.raises(NotPossible, match="was cancelled meanwhile, it is not certified"):
+        await call
+    assert (await cancelling).id == erasure_id
+
+
+async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk the erasure goes on, and both who ask and who wait for it learn that."""
+    erasure_id, call = await held_call(broker)
+
+    def full(*_arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(erasure_certificates, "conclude", full)
+        with pytest.raises(erasing.EraseFailed, match="could not be cancelled, it goes on"):
+            await broker.cancel(erasure_id, reason="enough")
+    with pytest.raises(erasing.EraseFailed, match=r"was to be cancelled meanwhile.*it goes on in the broker"):
+        await call
+    assert [one["id"] for one in broker.erasures.unfinished()] == [erasure_id]
+    assert (await broker.cancel(erasure_id, reason="enough")).certificate["ended"]["what"] == "cancelled"
+
+
+@pytest.mark.parametrize("where", ["_remove_doomed", "write_atomically"])
+async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
+    broker: Broker, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread that it has left behind puts its certificate into the place of the last one."""
+    owner: Any = erasing.Erasures if where == "_remove_doomed" else RealEnv
+    held = Held(getattr(owner, where))
+    monkeypatch.setattr(
+        owner,
+        where,
+        lambda self, *arguments: (
+            held(self, *arguments)
+            if where == "_remove_doomed" or str(arguments[0]).endswith("not-certified.json")
+            else held.real(self, *arguments)
+        ),
+    )
+    monkeypatch.setattr(erasing.Erasures, "_state", lambda *_: "not-certified")
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    call = asyncio.ensure_future(erase(broker))
+    await wait_until(held.begun.is_set)
+    (one,) = broker.erasures.unfinished()
+    cancelling = asyncio.ensure_future(broker.cancel(one["id"], reason="enough"))
+    await wait_until(lambda: any(task.cancelling() for task in broker.erasures._running))
+    await turns()
+    assert broker.erasures._running
+    held.go_on.set()
+    ended = await cancelling
+    with pytest.raises(NotPossible, match="was cancelled meanwhile"):
+        await call
+    assert await broker.erasures.certificate(one["id"]) == ended.certificate
+
+
+async def test_a_broker_stops_behind_a_cancellation(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has asked for it, in whatever way: the data directory is not let go of before."""
+    erasure_id = await waiting_erasure(broker)
+    held = Held(conclude)
+    monkeypatch.setattr(erasure_certificates, "conclude", held)
+    cancelling = asyncio.ensure_future(broker.cancel(erasure_id, reason="enough"))
+    await wait_until(held.begun.is_set)
+    stopping = asyncio.ensure_future(broker.erasures.stop())
+    await turns()
+    assert not stopping.done()
+    held.go_on.set()
+    await stopping
+    assert (await cancelling).certificate["ended"]["what"] == "cancelled"
+    with pytest.raises(BrokerStopping):
+        await broker.cancel(erasure_id, reason="again")
+
+
+async def turns() -> None:
+    """Let others do what they can do without waiting for threads."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path) -> None:
     """After a restart, while its attempt is under way; a later start finds nothing to go on with."""
     async with Broker(config(tmp_path), env=env_at()) as broker:
@@ -176,10 +280,11 @@ async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path) -> None:
 
 
 async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(tmp_path: Path) -> None:
-    """Nobody knows what it was about; the error says what to do. One that is not there is not found."""
+    """It is listed, and goes on at no time; the error says what to do. One that is not there is not found."""
     async with Broker(config(tmp_path), env=env_at()) as broker:
         (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
     async with Broker(config(tmp_path), env=env_at()) as broker:
+        assert await broker.erasures.unfinished_on_disk() == [{"id": "abc", "kind": "erasure", "due_ms": None}]
         with pytest.raises(NotPossible, match="erasure abc cannot be read"):
             await broker.cancel("abc", reason="r")
         with pytest.raises(NotFound):

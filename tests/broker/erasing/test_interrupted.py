@@ -199,6 +199,7 @@ async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_p
         await wait_until(lambda: certificates_in(data_of(broker), "key-gone") != [])
         certificate = certificates.parse(certificates_in(data_of(broker), "key-gone")[0].read_bytes())
         assert certificate["coverage"]["values_searched_for"] == 0
+        assert "Bytes of the key and of values" in certificate["not_covered"][-1]
         assert "by its digest only" in certificate["not_covered"][-1]
         assert (certificate["request"]["key_bytes"], traces(data_of(broker))) == (len(KEY), [])
 
@@ -226,6 +227,7 @@ async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(
     erasure = await erase(broker, is_now=True)
     assert (erasure.state, erasure.next_due_ms) == ("not-certified", START_MS + RETRY_MS)
     assert [one["id"] for one in broker.erasures.unfinished()] == [erasure.id]
+    assert (await broker.erasures.certificate(erasure.id))["state"] == "not-certified"
     monkeypatch.undo()
     log.with_suffix(".log.swap").unlink()
     move_to(broker, START_MS + RETRY_MS)

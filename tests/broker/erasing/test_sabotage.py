@@ -159,6 +159,11 @@ def with_a_claim_for_nothing(certificate: dict[str, Any]) -> None:
     certificate["claims"].append({**certificate["claims"][0], "partition": 7})
 
 
+def without_claims(certificate: dict[str, Any]) -> None:
+    """Say that something is gone, and of no partition."""
+    certificate["claims"] = []
+
+
 def with_wrong_totals(certificate: dict[str, Any]) -> None:
     """Sum up to something else."""
     certificate["coverage"]["records"] += 1
@@ -171,7 +176,15 @@ def without_any(certificate: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "spoil",
-    [without_a_file, without_a_codec, with_half_a_file, with_a_claim_for_nothing, with_wrong_totals, without_any],
+    [
+        without_a_file,
+        without_a_codec,
+        with_half_a_file,
+        with_a_claim_for_nothing,
+        without_claims,
+        with_wrong_totals,
+        without_any,
+    ],
     ids=lambda spoil: spoil.__name__,
 )
 async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(

@@ -16,6 +16,7 @@ from tests.broker.erasing.cases import (
     KEY,
     PERSON,
     START_MS,
+    Held,
     certificates_in,
     check_claims,
     clock_of,
@@ -153,6 +154,39 @@ async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> N
     assert [(one["topic"], one["what"]) for one in certificate["elsewhere"]] == [("users", "same-key")]
     verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (verified.signature, verified.coverage_adds_up, verified.is_valid) == ("trusted", True, False)
+
+
+async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_to_claim(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the scan has shown is judged behind that: there is no certificate that something is gone from nowhere."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    held = Held(erasing.Erasures._digests)
+    held.go_on.set()
+    monkeypatch.setattr(erasing.Erasures, "_digests", lambda *arguments: held(*arguments))
+    real = erasing.Erasures._scan
+
+    async def scan(self: Any, *arguments: Any) -> Any:
+        report = await real(self, *arguments)
+        if list(data_of(broker).glob("*.values-gone.json")):
+            held.begun.clear()
+            held.go_on.clear()
+        return report
+
+    monkeypatch.setattr(erasing.Erasures, "_scan", scan)
+    call = asyncio.ensure_future(erase(broker, is_now=True))
+    await wait_until(lambda: not held.go_on.is_set() and held.begun.is_set())
+    await broker.topics.delete(["users"])
+    held.go_on.set()
+    erasure = await call
+    assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
+    assert certificates_in(data_of(broker), "key-gone") == []
+    monkeypatch.undo()
+    assert erasure.next_due_ms is not None
+    move_to(broker, erasure.next_due_ms)
+    await wait_until(lambda: not broker.erasures.unfinished())
+    assert last_certificate(broker, "not-certified")["ended"]["what"] == "topics-deleted"
 
 
 async def test_other_topics_are_certified_all_the_same(broker: Broker) -> None:
