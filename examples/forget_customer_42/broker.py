@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import select
+import selectors
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -40,7 +40,9 @@ class BrokerProcess:
             )
         self._process = process
         assert process.stdout is not None
-        is_there, _, _ = select.select([process.stdout], [], [], START_TIMEOUT_S)
+        with selectors.DefaultSelector() as selector:  # not select(), which knows no descriptor above 1023
+            selector.register(process.stdout, selectors.EVENT_READ)
+            is_there = selector.select(START_TIMEOUT_S)
         greeting = process.stdout.readline() if is_there else ""
         if not greeting.startswith(GREETING):
             self._end()
