@@ -267,6 +267,7 @@ def begun(log: Log, monkeypatch: pytest.MonkeyPatch) -> tuple[Replacement, Itera
     replacement.prepare()
     turns = replacement.swap_in_turns()
     next(turns)
+    next(turns)
     return replacement, turns
 
 
@@ -288,7 +289,7 @@ def test_between_the_turns_of_a_swap_the_log_is_in_use(log: Log, monkeypatch: py
         log.delete_records(start)
     replacement.finish()
     assert not log.is_exchanging
-    assert start == 4  # two more sources, then two snapshots, with a pause each
+    assert start == 8  # two more sources, then two snapshots, after a pause each
     assert read_all(log, start) == expected
     assert values(old)[:2] == [b"0", b"1"]
     log = reopen(log, is_clean=False, recovery_point=log.recovery_point)
