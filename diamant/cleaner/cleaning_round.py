@@ -44,7 +44,8 @@ async def _swap(
         log, output.base_offset, output.source_base_offsets, source_sizes=source_sizes, size=output.size
     )
     try:
-        await loop.run_in_executor(blocking, replacement.prepare)
+        replacement.open()
+        await (loop.run_in_executor(blocking, replacement.prepare) if replacement.must_sync else asyncio.sleep(0))
         check_done()
     except BaseException:
         await loop.run_in_executor(blocking, replacement.abandon)

@@ -54,9 +54,10 @@ class SourcesChanged(StorageError):
 class Replacement:
     """One new segment, whose `.cleaned` files are complete and synced, and the segments it replaces.
 
-    `__init__` and `swap` (or `swap_in_turns`) belong to the log's owner and do not wait for the disk: about four files are
-    renamed per source. `prepare` and `finish` block for fsyncs and belong in another thread. Each is called once, in the
-    order `prepare`, `swap`, `finish`; whoever stops before `swap` calls `abandon`.
+    `__init__`, `open` and `swap` (or `swap_in_turns`) belong to the log's owner and do not wait for the disk: about four files
+    are renamed per source. `prepare` and `finish` block for fsyncs and belong in another thread. Each is called once, in the
+    order `prepare`, `swap`, `finish`; whoever stops before `swap` calls `abandon`. Where most groups are small, going to another
+    thread and back costs as much as the work: an owner may call `open` first and `prepare` only if it `must_sync`.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Replacement:
         self._size = size
         self._new: Segment | None = None
         self._end_mark: Segment | None = None
+        self._lacks_end_mark = False
         self._is_swapped = False
         if not self._bases or self._bases[0] != base_offset or sorted(set(self._bases)) != list(self._bases):
             raise ValueError(f"{log.path}: sources {self._bases} do not make a segment at {base_offset}")
@@ -120,10 +122,9 @@ class Replacement:
                     raise SourcesChanged(f"{segment.path}: expected {expected} bytes, got {segment.size}")
         return found
 
-    def prepare(self) -> None:
-        """Open the new segment, without building its indexes, and make everything durable that the swap relies on.
+    def open(self) -> None:
+        """Open the new segment, without building its indexes: a few small reads of files that were written just now.
 
-        For any thread. Old segments that no flush has covered yet are synced: once renamed, no flush would.
         Raises StorageError if the `.cleaned` files are not what was announced, OSError.
         """
         log = self._log
@@ -132,13 +133,31 @@ class Replacement:
             raise StorageError(f"{new.path}: expected {self._size} bytes, got {new.size}")
         for index in (new.offset_index, new.time_index):
             index.sanity_check()
-        for segment in self._unsynced:
-            segment.sync()
-        if self._sources and self._sources[-1].base_offset >= max(new.next_offset(), self._base_offset + 1):
-            self._end_mark = _create_end_mark(log, self._end_offset - 1)
         # While it has another name than later on it must not be opened by its name: a flush may be at it in another thread.
         _ = new.file
+        ends_at = max(new.next_offset(), self._base_offset + 1)
+        self._lacks_end_mark = bool(self._sources) and self._sources[-1].base_offset >= ends_at
         self._new = new
+
+    @property
+    def must_sync(self) -> bool:
+        """Whether `prepare` has to wait for the disk. Asked between `open` and `swap`."""
+        return bool(self._unsynced) or self._lacks_end_mark
+
+    def prepare(self) -> None:
+        """Open the new segment, if it is not open, and make everything durable that the swap relies on.
+
+        For any thread. Old segments that no flush has covered yet are synced: once renamed, no flush would.
+        Raises what `open` raises.
+        """
+        if self._new is None:
+            self.open()
+        for segment in self._unsynced:
+            segment.sync()
+        self._unsynced = []
+        if self._lacks_end_mark:
+            self._end_mark = _create_end_mark(self._log, self._end_offset - 1)
+            self._lacks_end_mark = False
 
     def swap(self) -> Segment | None:
         """Do all that `swap_in_turns` does at once; return the new segment, None if retention has removed all sources."""
@@ -157,7 +176,8 @@ class Replacement:
         Kafka adds the new segment even when all sources are gone, below the log start, until retention comes by the next
         time. Here it is not added: what retention has deleted does not come back.
         """
-        assert self._new is not None, "prepare comes first"
+        assert self._new is not None, "open or prepare comes first"
+        assert not self.must_sync, "prepare comes first"
         log = self._log
         new = self._new
         try:

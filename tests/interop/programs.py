@@ -16,7 +16,7 @@ from typing import Any
 # A line at level ERROR with which Kafka comments on what it does itself: new partitions of a topic that exists.
 KAFKA_NOISE = re.compile(r"Expected partition .* to exist, but it was missing\. Creating")
 # What either broker may say when it starts on a directory that was not closed.
-RECOVERY_NOISE = re.compile(r"cut off \d+ bytes")
+RECOVERY_NOISE = re.compile(r"cut off \d+ bytes|the last stop was not orderly: \d+ logs were checked")
 SHOWN = 5
 
 
@@ -65,6 +65,7 @@ class Programs:
         port = free_port(self.port)
         command = [*self.diamant, "start", "--listen", f"127.0.0.1:{port}", "--data", str(directory)]
         command += [word for config in ("diamant.http.listen=", *configs) for word in ("--set", config)]
+        was_killed = not (directory / ".kafka_cleanshutdown").exists()
         with (
             log.open("w") as errors,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
@@ -79,7 +80,9 @@ class Programs:
                 code = kill(process) if is_killed else stop(process)
         if not is_killed:
             self._report_stop("Diamant", directory, [] if code == 0 else [f"exit code {code}, see {log}"])
-        lines = [line for line in log.read_text().splitlines() if not RECOVERY_NOISE.search(line)]
+        lines = log.read_text().splitlines()
+        if was_killed:
+            lines = [line for line in lines if not RECOVERY_NOISE.search(line)]
         noise = [line for line in lines if re.search(r"\b(ERROR|WARNING)\b|Traceback", line)]
         self.checks.report(f"Diamant has no warnings or errors on {directory.name}", noise)
 
