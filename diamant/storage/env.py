@@ -349,6 +349,8 @@ class RealEnv:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._maps: OrderedDict[str, View] = OrderedDict()
+        self._map_counts: dict[str, int] = {}
+        """How many views there are below a directory, so that renaming a file, the usual case, needs no search."""
         self._maps_lock = threading.Lock()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
@@ -452,20 +454,30 @@ class RealEnv:
         finally:
             os.close(fd)
         with self._maps_lock:
+            if path not in maps:
+                self._count_map(path, 1)
             maps[path] = view
             while len(maps) > MAX_CACHED_MAPS:
-                maps.popitem(last=False)
+                self._count_map(maps.popitem(last=False)[0], -1)
         return view
 
     def _forget_map(self, path: str) -> None:
         """Forget the view of a file, or of everything below a directory."""
-        if not self._maps:
-            return
         with self._maps_lock:
-            if self._maps.pop(path, None) is None:
+            if self._maps.pop(path, None) is not None:
+                self._count_map(path, -1)
+            elif path in self._map_counts:
                 below = path + "/"
                 for name in [name for name in self._maps if name.startswith(below)]:
                     del self._maps[name]
+                    self._count_map(name, -1)
+
+    def _count_map(self, path: str, change: int) -> None:
+        counts = self._map_counts
+        while path := path.rpartition("/")[0]:
+            counts[path] = counts.get(path, 0) + change
+            if not counts[path]:
+                del counts[path]
 
     def disk_usage(self, path: str) -> tuple[int, int]:
         stats = os.statvfs(path)

@@ -13,7 +13,7 @@ import pytest
 
 from diamant.storage import env as env_module
 from diamant.storage.clock import SettableClock
-from diamant.storage.env import Env, RealEnv, parent
+from diamant.storage.env import MAX_CACHED_MAPS, Env, RealEnv, parent
 from diamant.storage.errors import StorageError
 from diamant.storage.memory_env import MemoryEnv
 
@@ -181,6 +181,21 @@ def test_maps_follow_changes(any_env: Env, root: str) -> None:
             any_env.map_file(f"{root}/e/f")
     any_env.open(f"{root}/empty", create=True)
     assert bytes(any_env.map_file(f"{root}/empty")) == b""
+
+
+def test_maps_follow_a_directory_above(any_env: Env, root: str) -> None:
+    """After a directory was renamed or removed the old paths give what is there now, also when views had been given up."""
+    names = [f"{name}/{index}" for name in ("d", "e") for index in range(MAX_CACHED_MAPS // 2 + 10)]
+    for content in (b"a", b"b", b"c"):
+        for name in names:
+            any_env.make_dirs(parent(f"{root}/new/{name}"))
+            any_env.open(f"{root}/new/{name}", create=True).append(content)
+        if content == b"b":
+            any_env.rename(f"{root}/top", f"{root}/old")
+        elif content == b"c":
+            any_env.remove_tree(f"{root}/top")
+        any_env.rename(f"{root}/new", f"{root}/top")
+        assert {bytes(any_env.map_file(f"{root}/top/{name}")) for name in names} == {content}
 
 
 def test_times(any_env: Env, root: str) -> None:
