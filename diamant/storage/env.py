@@ -20,6 +20,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import stat
 import threading
 from collections import OrderedDict
 from contextlib import suppress
@@ -227,6 +228,7 @@ class RealFile:
 
     A reader that holds the object may go on reading after the file was renamed or removed. An object that is dropped
     without `close` closes its descriptor when the last reference goes, which is how segments with readers are let go.
+    Takes over `fd`. OSError if it is no regular file: reading a pipe might never end.
     """
 
     __slots__ = ("_fd", "_size", "path")
@@ -234,7 +236,10 @@ class RealFile:
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._fd = fd
-        self._size = os.fstat(fd).st_size
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "expected a regular file", path)
+        self._size = found.st_size
 
     def pread(self, count: int, position: int) -> bytes:
         data = os.pread(self._fd, count, position)
@@ -355,7 +360,7 @@ class RealEnv:
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         if read_only:
-            return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         self._forget_map(path)
         return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,6 +175,15 @@ def test_what_cannot_be_read_is_never_clean(tmp_path: Path, spoil: Any, is_compi
     report = scan(tmp_path, is_compiled=is_compiled)
     assert state(report) == INCONCLUSIVE
     assert report.unreadable[0].file == LOG
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """Reading what is no regular file might never end, and says nothing about the next time: nobody can tell what it holds."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    os.mkfifo(tmp_path / "users-0" / "pipe")
+    report = scan(tmp_path)
+    assert (state(report), [one.file for one in report.unreadable]) == (INCONCLUSIVE, ["users-0/pipe"])
+    assert "regular file" in report.unreadable[0].reason
 
 
 def test_damage_in_another_topic_is_reported_and_no_more(tmp_path: Path) -> None:
