@@ -35,7 +35,8 @@ SETTINGS = (
 SEGMENT_BYTES = 8192
 RECORDS_PER_RUN = 60
 """Input for each application and partition, in each run of the broker."""
-PROGRESS_TIMEOUT_S = 30
+PROGRESS_TIMEOUT_S = 90
+"""Longer than a transaction may take (60 s): a member that librdkafka leaves hanging does so until then, with Kafka, too."""
 
 
 class Load:
