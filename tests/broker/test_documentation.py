@@ -81,7 +81,7 @@ def test_the_examples_for_pytest_pass(tmp_path: Path) -> None:
         timeout=120,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "11 passed" in result.stdout
+    assert "13 passed" in result.stdout
 
 
 @pytest.mark.parametrize("page", console_pages.PAGES)
