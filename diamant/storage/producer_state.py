@@ -13,6 +13,8 @@ transaction. Deciding and changing are two steps, so that a failed write leaves 
       ... the marker is written ...
     complete_txn(append_marker(header, control_type, coordinator_epoch, offset))
 
+A producer that wants to begin a transaction is announced by `start_verification` before the coordinator is asked about it.
+
 Batches already in the log go through `replay`: what is stored is believed, whatever its sequence or epoch.
 
 A sequence number counts the records of one producer in one partition, from 0 to 2^31-1, and then starts over at 0.
@@ -42,6 +44,7 @@ from diamant.storage import names
 from diamant.storage.env import Env
 from diamant.storage.errors import CorruptLog
 from diamant.storage.producer_snapshot import ProducerEntry, read_snapshot, write_snapshot
+from diamant.storage.verification_states import VerificationState, VerificationStates
 
 __all__ = [
     "CachedBatch",
@@ -169,8 +172,28 @@ class ProducerStateManager:
         self._unreplicated: OrderedDict[int, int] = OrderedDict()
         """First offset to marker offset of each transaction whose marker the high watermark has not passed."""
         self._snapshots: list[int] | None = None
+        self._verifications = VerificationStates()
 
     # -- a batch about to be appended ------------------------------------------------------------------------------
+
+    def start_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int, *, supports_epoch_bump: bool
+    ) -> bool:
+        """Announce a transactional batch about which the coordinator is going to be asked.
+
+        False if there is nothing to ask: the producer has a transaction of this epoch open here. `supports_epoch_bump`:
+        the request is of transactions version 2. KafkaError: INVALID_PRODUCER_EPOCH.
+        """
+        state = self._producers.get(producer_id)
+        if state is not None:
+            if producer_epoch < state.producer_epoch:
+                raise self._stale_epoch(state, producer_epoch)
+            if state.current_txn_first_offset >= 0 and producer_epoch == state.producer_epoch:
+                return False
+        self._verifications.start(
+            producer_id, base_sequence, producer_epoch, now_ms, supports_epoch_bump=supports_epoch_bump
+        )
+        return True
 
     def check(self, header: BatchHeader, *, is_client: bool) -> Update | DuplicateBatch:
         """Decide on a data batch with a producer id, before it is written.
@@ -179,6 +202,12 @@ class ProducerStateManager:
         KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
         """
         state = self._producers.get(header.producer_id)
+        if self._verifications and is_client:
+            verification = self._verifications.get(header.producer_id)
+            if verification is not None:
+                duplicate = self._check_verification(state, header, verification)
+                if duplicate is not None:
+                    return duplicate
         if state is None:
             # An unknown producer may begin anywhere: its state may have expired or been deleted (KIP-360).
             return Update(header)
@@ -193,7 +222,7 @@ class ProducerStateManager:
                 if duplicate is not None:
                     return duplicate
         if header.producer_epoch < state.producer_epoch:
-            raise self._stale_epoch(state, header)
+            raise self._stale_epoch(state, header.producer_epoch)
         if state.current_txn_first_offset >= 0 and not header.attributes & TRANSACTIONAL_FLAG:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
@@ -204,12 +233,11 @@ class ProducerStateManager:
     def _check_sequence(self, state: ProducerState, header: BatchHeader) -> DuplicateBatch | None:
         """Look at a sequence that does not simply follow: a batch sent again, a new epoch, or an error."""
         if header.producer_epoch == state.producer_epoch:
-            last_sequence = header.last_sequence
-            for batch in state.batches:
-                if batch.last_sequence == last_sequence and first_sequence(batch) == header.base_sequence:
-                    return DuplicateBatch(batch.last_offset - batch.offset_delta, batch.last_offset, batch.timestamp)
+            duplicate = _duplicate(state, header)
+            if duplicate is not None:
+                return duplicate
         elif header.producer_epoch < state.producer_epoch:
-            raise self._stale_epoch(state, header)
+            raise self._stale_epoch(state, header.producer_epoch)
         elif header.base_sequence == 0 or state.producer_epoch == NO_PRODUCER_EPOCH:
             return None
         if header.producer_epoch == state.producer_epoch:
@@ -225,10 +253,34 @@ class ProducerStateManager:
             f"{state.producer_epoch} (current producer epoch)",
         )
 
-    def _stale_epoch(self, state: ProducerState, header: BatchHeader) -> KafkaError:
+    def _check_verification(
+        self, state: ProducerState | None, header: BatchHeader, verification: VerificationState
+    ) -> DuplicateBatch | None:
+        """Look at a batch of a producer that was announced: it may come again, but not before one that has to."""
+        if state is not None:
+            if header.producer_epoch == state.producer_epoch:
+                duplicate = _duplicate(state, header)
+                if duplicate is not None:
+                    return duplicate
+            if header.producer_epoch < state.producer_epoch:
+                raise self._stale_epoch(state, header.producer_epoch)
+        sequence = header.base_sequence
+        if verification.supports_epoch_bump and sequence != 0 and (state is None or not state.batches):
+            expected = "0, with which every transaction of version 2 begins"
+        elif sequence > verification.lowest_sequence:
+            expected = f"at most {verification.lowest_sequence}, the lowest one that was refused"
+        else:
+            return None
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Out of order sequence number for producer {header.producer_id} in partition {self._name}: "
+            f"{sequence} (incoming seq. number), expected {expected}",
+        )
+
+    def _stale_epoch(self, state: ProducerState, producer_epoch: int) -> KafkaError:
         return KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"Epoch of producer {header.producer_id} in partition {self._name} is {header.producer_epoch}, "
+            f"Epoch of producer {state.producer_id} in partition {self._name} is {producer_epoch}, "
             f"which is smaller than the last seen epoch {state.producer_epoch}",
         )
 
@@ -257,9 +309,11 @@ class ProducerStateManager:
             del batches[0]
         batches.append(CachedBatch(last_sequence, base_offset + delta, delta, timestamp))
         state.last_timestamp = timestamp
-        if header.attributes & TRANSACTIONAL_FLAG and state.current_txn_first_offset < 0:
-            state.current_txn_first_offset = base_offset
-            self._ongoing[base_offset] = producer_id
+        if header.attributes & TRANSACTIONAL_FLAG:
+            self._verifications.on_batch(producer_id)
+            if state.current_txn_first_offset < 0:
+                state.current_txn_first_offset = base_offset
+                self._ongoing[base_offset] = producer_id
         self.map_end_offset = base_offset + delta + 1
 
     # -- markers and transactions ----------------------------------------------------------------------------------
@@ -273,7 +327,7 @@ class ProducerStateManager:
         if state is None:
             return
         if header.producer_epoch < state.producer_epoch:
-            raise self._stale_epoch(state, header)
+            raise self._stale_epoch(state, header.producer_epoch)
         if coordinator_epoch < state.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -303,6 +357,7 @@ class ProducerStateManager:
         state = self._producers.get(header.producer_id)
         if state is None:
             self._producers[header.producer_id] = state = ProducerState(header.producer_id)
+        self._verifications.on_marker(header.producer_id, header.producer_epoch)
         first_offset = state.current_txn_first_offset
         state.set_epoch(header.producer_epoch)
         state.coordinator_epoch = coordinator_epoch
@@ -399,6 +454,7 @@ class ProducerStateManager:
         ]
         for producer_id in expired:
             del self._producers[producer_id]
+        self._verifications.expire(now_ms, limit_ms)
         return len(expired)
 
     def clear(self, offset: int = 0) -> None:
@@ -514,3 +570,12 @@ def first_sequence(batch: CachedBatch) -> int:
     """Return the sequence of a batch's first record, counting back across the wrap."""
     first = batch.last_sequence - batch.offset_delta
     return first if first >= 0 else first + MAX_SEQUENCE + 1
+
+
+def _duplicate(state: ProducerState, header: BatchHeader) -> DuplicateBatch | None:
+    """Return where a batch of the producer's present epoch already is; None if it is not one of the last five."""
+    last_sequence = header.last_sequence
+    for batch in state.batches:
+        if batch.last_sequence == last_sequence and first_sequence(batch) == header.base_sequence:
+            return DuplicateBatch(batch.last_offset - batch.offset_delta, batch.last_offset, batch.timestamp)
+    return None

@@ -114,8 +114,6 @@ class Appending:
                 log: Log | None = None
                 try:
                     log = self._log(name, topic_id, index)
-                    if self._refused_writes:
-                        self._check_sequence(log)
                     if self.heavy:
                         raise HeavyBatch
                     checked = log.check_batch(records, produce_version=version, is_light=True)
@@ -169,7 +167,7 @@ class Appending:
         log = self._find(name, topic_id, index)
         _check_allowed(log, self._context, acks)
         refused = self._refused_writes.get((log.topic, index)) if self._refused_writes else None
-        if refused is not None and refused.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        if refused is not None:
             raise refused
         return log
 
@@ -211,12 +209,6 @@ class Appending:
             )
         elif writes:
             self._refused_writes = self._ask(producers.pop(), writes)
-
-    def _check_sequence(self, log: Log) -> None:
-        """Raise what is an error of the log in Kafka, whose answer has the log's start."""
-        refused = self._refused_writes.get((log.topic, log.partition))
-        if refused is not None:
-            raise refused
 
     def _verify_again(self, log: Log, records: memoryview) -> None:
         if not _is_transactional(records):

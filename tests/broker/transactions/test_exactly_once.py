@@ -95,9 +95,7 @@ class Load:
         pending = set(self.tasks)
         while pending:
             commits = self.commits
-            done, pending = await asyncio.wait(
-                pending, timeout=PROGRESS_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
-            )
+            done, pending = await asyncio.wait(pending, timeout=PROGRESS_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
             is_going_on = done or self.commits > commits

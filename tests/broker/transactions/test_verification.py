@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.transactions import verification
 from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 from diamant.broker.transactions.verification import Support, Write
 from diamant.protocol.errors import ErrorCode
@@ -129,23 +128,35 @@ async def test_without_verification() -> None:
         assert (await read_committed(wire, "t", 0), await read_committed(wire, "t", 1)) == ([], [b"value"])
 
 
-async def test_what_is_remembered_of_refused_batches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest entry goes; an entry goes too when its producer was let in, or came with a newer epoch."""
-    monkeypatch.setattr(verification, "MAX_REFUSED", 3)
+async def test_a_refused_batch_blocks_those_behind_it() -> None:
+    """Whatever the refusal was: until the refused batch is there no later one of its producer gets in, of either kind."""
     async with running(MemoryEnv()) as (broker, wire):
-        await started(wire)
-        check = broker.transactions.verification.check
-        refused = broker.transactions.verification._refused
-        log = broker.topics.log("t", 0)
-        tv1 = Support(knows_abortable=False, adds_partitions=False)
-        await broker.topics.delete(["__transaction_state"])
-        for producer_id in range(5):
-            errors = check("id", ProducerIdAndEpoch(producer_id, 0), [Write(log, 7)], tv1)
-            assert [error.code for error in errors.values()] == [ErrorCode.NOT_ENOUGH_REPLICAS]
-        assert [key[2] for key in refused] == [2, 3, 4]
-        check("id", ProducerIdAndEpoch(4, 0), [Write(log, 5)], tv1)
-        check("id", ProducerIdAndEpoch(4, 0), [Write(log, 6)], tv1)
-        assert refused[log.topic_id, 0, 4] == (0, 5)
-        check("id", ProducerIdAndEpoch(4, 1), [Write(log, 8)], tv1)
-        check("id", ProducerIdAndEpoch(4, 0), [Write(log, 1)], tv1)
-        assert refused[log.topic_id, 0, 4] == (1, 8)
+        txn = await started(wire)
+        assert await txn.produce("t", 0, version=9) == "INVALID_TXN_STATE"
+        assert await txn.produce("t", 1, version=9, is_transactional=False) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+        assert await txn.add(("t", 0)) == ["NONE"]
+        assert await txn.produce("t", 1, version=9) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+        assert broker.topics.log("t", 0).log_end_offset == 0
+        assert await txn.produce("t", 0, version=9) == "NONE"
+        assert await txn.produce("t", 1, version=9) == "NONE"
+
+
+async def test_a_refused_batch_of_one_version_and_a_batch_of_the_other() -> None:
+    """What the first request supported counts: after one of TV1 a TV2 batch may begin above 0, otherwise it may not."""
+    async with running(MemoryEnv()) as (_, wire):
+        txn = await started(wire)
+        assert await txn.produce("t", 5, version=9) == "INVALID_TXN_STATE"
+        assert await txn.produce("t", 3, version=12) == "NONE"
+        assert await txn.produce("t", 3, partition=1, version=12) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+async def test_a_batch_of_an_old_epoch_is_refused_by_its_partition() -> None:
+    """The coordinator is not asked, not even for a transactional id that it does not know."""
+    async with running(MemoryEnv()) as (broker, wire):
+        txn = await started(wire)
+        assert await txn.produce("t", 0, version=12) == "NONE"
+        assert await txn.end(commit=True, version=5) == "NONE"
+        old = ProducerIdAndEpoch(txn.producer_id, txn.epoch - 1)
+        tv2 = Support(knows_abortable=True, adds_partitions=True)
+        errors = broker.transactions.verification.check("never-seen", old, [Write(broker.topics.log("t", 0), 1)], tv2)
+        assert [error.code for error in errors.values()] == [ErrorCode.INVALID_PRODUCER_EPOCH]
