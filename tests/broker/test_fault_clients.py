@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import pytest
@@ -317,11 +318,16 @@ def test_a_consumer_survives_an_answer_that_is_cut(
 def test_a_consumer_gets_what_was_held(
     diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
-    """A fetch whose answer is late holds up nothing but itself."""
+    """A fetch that is held until it is let go holds up nothing but itself: the consumer then reads on."""
     client.produce(diamant_broker.bootstrap_servers, diamant_topic, VALUES)
-    fault = diamant_faults.add("Fetch", topic=diamant_topic, delay_ms=200, times=1)
-    assert client.consume(diamant_broker.bootstrap_servers, diamant_topic, 3) == VALUES
-    assert fault.count == 1
+    fault = diamant_faults.add("Fetch", topic=diamant_topic, hold=True, times=1)
+    with ThreadPoolExecutor(1) as threads:
+        consumed = threads.submit(client.consume, diamant_broker.bootstrap_servers, diamant_topic, 3)
+        fault.wait_fired()
+        assert (fault.held, consumed.done()) == (1, False)
+        assert fault.release() == 1
+        assert consumed.result() == VALUES
+    assert (fault.count, fault.held) == (1, 0)
 
 
 @with_each_client

@@ -57,6 +57,12 @@ logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer", bound=JoinAnswer | SyncAnswer)
 
 
+_WITH_MEMBER_ID = frozenset(
+    {ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+)
+"""What a JoinGroup is refused with before there is a group; Kafka leaves the member id out of later refusals."""
+
+
 class Waiter(Generic[_Answer]):
     """A request that waits for `future`: the bytes that `encode` makes of the answer."""
 
@@ -110,7 +116,7 @@ class ClassicGroups:
             self._check_join(group_id, request)
             group = self._group_to_join(group_id, request)
             if group is None:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id}")
+                return encode(JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
             if group.consumer is not None:
                 return encode(self._coordinator.consumer.classic_join(group, request))
             classic = group.classic
@@ -119,7 +125,8 @@ class ClassicGroups:
                 self._coordinator.become(group, classic=classic)
             answered = self._run(classic, classic.join(request, waiter, self._limits(), self._now_ms()))
         except REQUEST_ERRORS as error:
-            return encode(JoinAnswer(_answer_code(error), request.member_id))
+            code = _answer_code(error)
+            return encode(JoinAnswer(code, request.member_id if code in _WITH_MEMBER_ID else UNKNOWN_MEMBER_ID))
         return _result(waiter.future, answered)
 
     def sync(
@@ -226,12 +233,18 @@ class ClassicGroups:
         self._coordinator.check_usable(group_id)
 
     def _group_to_join(self, group_id: str, request: JoinRequest) -> Group | None:
-        """The group, made if there is none and the member is new. An empty consumer group makes place for a classic one."""
+        """The group, made if there is none and the member is new. An empty consumer group makes place for a classic one, and is
+        gone even if the member is then refused.
+        """
         group = self._coordinator.group(group_id)
         is_new_member = request.member_id == UNKNOWN_MEMBER_ID
         if group is not None and (group.consumer is None or not group.consumer.is_empty):
             return group
         if not is_new_member:
+            if group is not None:
+                self._coordinator.append(group_id, self._coordinator.consumer.tombstones(group))
+                self._coordinator.become(group)
+                self._coordinator.forget(group_id)
             return None
         records = []
         if group is not None:

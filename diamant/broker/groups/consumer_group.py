@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 from weakref import WeakValueDictionary
 
+from diamant.broker.coordinators.internal_topic import string_hash
 from diamant.broker.groups.assignors import NOTHING, Assignment
 from diamant.broker.groups.consumer_member import (
     LEAVE_EPOCH,
@@ -31,7 +32,7 @@ from diamant.broker.groups.consumer_member import (
     ConsumerGroupMember,
     EpochedPartitions,
 )
-from diamant.broker.groups.java_order import strings_in_java_order
+from diamant.broker.groups.java_order import copied_map_capacity, in_java_order, strings_in_timeline_order
 from diamant.broker.groups.reconciliation import NOT_ASSIGNED
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.group_records import (
@@ -160,14 +161,23 @@ class ConsumerGroup:
         return self._holders.get(topic_id, {}).get(partition, NOT_ASSIGNED)
 
     def preferred_assignor(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> str | None:
-        """The assignor that most members ask for, with `before` replaced by `after`; None if nobody asks for one."""
+        """The assignor that most members ask for, with `before` replaced by `after`; None if nobody asks for one.
+
+        Of those that as many ask for it is the first in the map with which Kafka counts, a copy of the group's: a name that
+        is new to the copy goes to the front of its bucket (`HashMap.compute`).
+        """
         counts = Counter(member.server_assignor for member in self.members.values() if member.server_assignor)
+        names: list[str] = strings_in_timeline_order([name for name in counts if name])
+        capacity = copied_map_capacity(len(names))
         if before is not None and before.member_id in self.members and before.server_assignor:
             counts[before.server_assignor] -= 1
+            if not counts[before.server_assignor]:
+                names.remove(before.server_assignor)
         if after is not None and after.server_assignor:
             counts[after.server_assignor] += 1
-        names = strings_in_java_order([name for name, count in counts.items() if count > 0])
-        return max(names, key=counts.__getitem__, default=None)
+            if after.server_assignor not in names:
+                names.insert(0, after.server_assignor)
+        return max(in_java_order(names, string_hash, capacity), key=counts.__getitem__, default=None)
 
     def is_homogeneous(self, member_count: int, names: Counter[str], regexes: Counter[str]) -> bool:
         """Whether `member_count` members with these subscriptions all have the same one."""

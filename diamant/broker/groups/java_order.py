@@ -7,6 +7,8 @@ broker to the other.
 A `java.util.HashMap` is an array of buckets: element `e` is in bucket `(h ^ h >>> 16) mod capacity`, `h` its hash code and
 the capacity a power of two. Walking goes from bucket to bucket; within one the order is that of insertion. (Java makes a
 tree of a bucket with more than eight elements; that is left out, and of no matter but to the order.)
+
+Kafka's own `TimelineHashMap` begins with two slots and takes the highest bits of the hash code times a constant.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from diamant.broker.coordinators.internal_topic import string_hash
 
 _DEFAULT_CAPACITY = 16
 _MASK = 0xFFFFFFFF
+_TIMELINE_FACTOR = -7046029254386353131
 
 _Element = TypeVar("_Element")
 
@@ -43,6 +46,11 @@ def copied_capacity(count: int) -> int:
     return 1 << (wanted - 1).bit_length()
 
 
+def copied_map_capacity(count: int) -> int:
+    """Buckets of a `HashMap` that was made as the copy of a map with `count` elements."""
+    return 1 << (int(count / 0.75 + 1) - 1).bit_length() if count else _DEFAULT_CAPACITY
+
+
 def in_java_order(elements: Iterable[_Element], hash_of: Callable[[_Element], int], capacity: int) -> list[_Element]:
     """`elements`, given in the order of insertion, as a map with `capacity` buckets lists them."""
 
@@ -56,6 +64,18 @@ def in_java_order(elements: Iterable[_Element], hash_of: Callable[[_Element], in
 def strings_in_java_order(texts: Collection[str]) -> list[str]:
     """The keys of a `HashMap<String, ...>` that was filled one by one."""
     return in_java_order(texts, string_hash, grown_capacity(len(texts)))
+
+
+def strings_in_timeline_order(texts: Collection[str]) -> list[str]:
+    """The keys of a `TimelineHashMap<String, ...>` that was filled one by one, in this order."""
+    bits = 1
+    while len(texts) * 0.75 > 1 << bits:
+        bits += 1
+
+    def slot(text: str) -> int:
+        return (string_hash(text) * _TIMELINE_FACTOR & 0xFFFFFFFFFFFFFFFF) >> (64 - bits)
+
+    return sorted(texts, key=slot)
 
 
 def uuids_in_java_order(topic_ids: Collection[UUID]) -> list[UUID]:

@@ -93,16 +93,20 @@ class _Step:
         )
 
     def without_unsubscribed(self) -> ConsumerGroupMember:
-        """Take away the topics that it does not subscribe to any more, before there is a new target."""
+        """Take away the topics that it does not subscribe to any more, before there is a new target.
+
+        A member that subscribes to nothing has taken the step even if it had nothing, as in Kafka: the epoch that it had
+        before does not count any more.
+        """
         member = self._member
         dropped = {topic_id for topic_id in member.assigned if topic_id not in self._subscribed}
-        if not dropped:
+        if not dropped and (self._subscribed or member.pending_revocation):
             return member
         kept = {topic_id: epochs for topic_id, epochs in member.assigned.items() if topic_id not in dropped}
         pending = dict(member.pending_revocation)
         for topic_id in dropped:
             pending[topic_id] = {**pending.get(topic_id, {}), **member.assigned[topic_id]}
-        if self.owns_any(pending):
+        if pending and self.owns_any(pending):
             return member.moved_to(
                 member.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, pending_revocation=pending
             )

@@ -4,7 +4,8 @@ Versions: 2 adds the error for the whole group and null for "all topics", 5 the 
 several groups in one request (KIP-709), 9 the member and its epoch, 10 topic ids in place of names.
 Behaviour: what was never committed is offset -1 without an error, whether or not group, topic and partition exist. An offset for
 which a transaction is open is UNSTABLE_OFFSET_COMMIT to who asks for stable ones.
-Deviations: none known.
+Deviations: a member epoch without a member id is UNKNOWN_MEMBER_ID in a consumer group; Kafka fails on it with
+UNKNOWN_SERVER_ERROR.
 
 Source: KafkaApis.handleOffsetFetchRequest, OffsetMetadataManager.fetchOffsets and fetchAllOffsets.
 """

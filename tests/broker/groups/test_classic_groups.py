@@ -342,16 +342,18 @@ async def test_a_group_of_a_thousand(direct: Direct) -> None:
     assert len(direct.groups.timers) == 0
 
 
-@pytest.mark.slow
-async def test_many_groups(direct: Direct) -> None:
+@pytest.mark.parametrize(
+    "count", [pytest.param(1_000, marks=pytest.mark.slow), pytest.param(10_000, marks=pytest.mark.long)]
+)
+async def test_many_groups(direct: Direct, count: int) -> None:
     """Groups by the thousand, each with its own member."""
-    group_ids = [f"g{number}" for number in range(1000)]
+    group_ids = [f"g{number}" for number in range(count)]
     await asyncio.gather(*(direct.join(name, name, join_request(fresh_id=name)) for name in group_ids))  # type: ignore[arg-type]
     for name in group_ids:
         direct.sync(name, name, 1)
-    assert direct.groups.count_by_state() == {GroupState.STABLE: 1000}
+    assert direct.groups.count_by_state() == {GroupState.STABLE: count}
     assert {direct.groups.heartbeat(name, name, None, 1) for name in group_ids} == {ErrorCode.NONE}
-    assert len(direct.groups.timers) == 1000
+    assert len(direct.groups.timers) == count
 
 
 async def test_megabytes_of_metadata(direct: Direct) -> None:

@@ -14,8 +14,11 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config import BrokerConfig
+from diamant.protocol.batch import iter_headers
 from diamant.protocol.consumer_protocol import Subscription, encode_assignment, encode_subscription, parse_assignment
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.group_records import ConsumerGroupMetadataKey, parse_key
+from diamant.protocol.records import iter_records
 from tests.broker.groups.consumer_wire import PROPERTIES, T1, T2, A, B, C, Members, prepare
 from tests.broker.wire import WireClient
 
@@ -243,10 +246,27 @@ async def test_classic_requests_to_a_consumer_group_are_checked(members: Classic
         (await members.join("g", "known", instance_id="i"), ErrorCode.UNKNOWN_MEMBER_ID),
     ):
         assert answer.error_code == code
+        assert getattr(answer, "member_id", "") == ""
     assert await members.classic_beat("g", member, 9) is ErrorCode.ILLEGAL_GENERATION
     assert await members.classic_beat("g", A, 2) is ErrorCode.UNKNOWN_MEMBER_ID
     assert (await members.join("g", "", version=3)).error_code == ErrorCode.NONE
     assert (await members.join("g", "", version=3)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+async def test_a_refused_join_removes_an_empty_consumer_group(members: ClassicMembers) -> None:
+    """An unknown member is refused, by its id, and the group is not there any more, neither in memory nor in the log."""
+    await members.beat("g", A, 0, names=["t1"])
+    assert (await members.heartbeat("g", A, -1)).error_code == ErrorCode.NONE
+    assert (await members.state("g"))[0] == "Empty"
+    answer = await members.join("g", "known")
+    assert (answer.error_code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "known")
+    assert await members.error("g", A, -1) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert (await members.describe("g")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert members.broker.groups.group("g") is None
+    data = members.broker.groups.log_of("g").read(0, 1 << 20, isolation_level=0, min_one_message=True).slices[0].read()
+    records = [record for position, _ in iter_headers(data) for record in iter_records(data, position)]
+    *_, last = [record.value for record in records if parse_key(record.key or b"") == ConsumerGroupMetadataKey("g")]
+    assert last is None
 
 
 async def test_static_members_change_the_protocol(members: ClassicMembers) -> None:
