@@ -2,7 +2,8 @@
 
 The owner takes a plan of what to sync, a thread runs it, the owner moves the recovery point. One plan at a time:
 fsyncs of one disk gain nothing from each other's company. A failed fsync is final for its log: the page cache may
-have dropped what could not be written.
+have dropped what could not be written. So is a flush that did not come to its end for any other reason (no memory, no
+thread): what it was to sync is not vouched for.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Flusher:
         future = self._due.get(log)
         if future is None:
             future = self._due[log] = self._loop.create_future()
-            if self._task is None:
-                self._task = self._loop.create_task(self._run())
+        if self._task is None:
+            self._task = self._loop.create_task(self._run())
         return future
 
     def is_due(self, log: Log) -> bool:
@@ -89,14 +90,26 @@ class Flusher:
             return
         try:
             plan = log.begin_flush()
-            if plan is None:
-                return
-            await self._loop.run_in_executor(None, plan.run)
-        except OSError as error:
+            if plan is not None:
+                await self._loop.run_in_executor(None, plan.run)
+                log.complete_flush(plan)
+        except BaseException as error:
             if not log.is_deleted:
+                log.fail(_as_os_error(error))
                 logger.error(
-                    "%s-%d: cannot be synced, appends are refused from now on: %s", log.topic, log.partition, error
+                    "%s-%d: cannot be synced, appends are refused from now on: %s",
+                    log.topic,
+                    log.partition,
+                    log.write_failure,
                 )
-                log.fail(error)
-            return
-        log.complete_flush(plan)
+            if not isinstance(error, Exception):
+                raise
+
+
+def _as_os_error(error: BaseException) -> OSError:
+    """Return an error of another kind as the cause of an OSError, which is what a log fails with."""
+    if isinstance(error, OSError):
+        return error
+    failure = OSError(f"the flush was not finished: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure

@@ -45,7 +45,7 @@ async def _swap(
     )
     try:
         replacement.open()
-        await (loop.run_in_executor(blocking, replacement.prepare) if replacement.must_sync else asyncio.sleep(0))
+        await (loop.run_in_executor(blocking, replacement.prepare) if replacement.must_prepare else asyncio.sleep(0))
         check_done()
     except BaseException:
         await loop.run_in_executor(blocking, replacement.abandon)

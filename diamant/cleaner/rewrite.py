@@ -50,7 +50,7 @@ from diamant.storage import names
 from diamant.storage.env import Env
 from diamant.storage.errors import CorruptLog
 from diamant.storage.offset_index import OffsetIndex
-from diamant.storage.segment import scan_headers
+from diamant.storage.segment import scan_from_offset, scan_headers
 
 RUNNER = "inline"
 
@@ -152,7 +152,12 @@ class _Round:
         index = OffsetIndex(
             self.env, names.index_file(plan.directory, base_offset), base_offset, plan.segment_index_bytes
         )
-        return index.lookup(plan.first_dirty_offset)[1]
+        file = self.env.open(names.log_file(plan.directory, base_offset), read_only=True)
+        try:
+            scan = scan_from_offset(file, segment.size, index, plan.first_dirty_offset)
+            return next((at for at, _ in scan), 0)
+        finally:
+            file.close()
 
     def _scan_start(self, segment: SegmentPlan) -> int:
         file = self.env.open(names.log_file(self.plan.directory, segment.base_offset), read_only=True)

@@ -26,6 +26,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import Protocol, TypeAlias
 
+from diamant.storage import names
 from diamant.storage.clock import Clock, SystemClock
 from diamant.storage.errors import InUse
 
@@ -348,6 +349,15 @@ class RealFile:
             self.close()
 
 
+class _HeldFile(RealFile):
+    """The file of a lock that this process holds, to be read until the lock is released: to close it would drop the lock."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        self._fd = -1
+
+
 class RealEnv:
     """The operating system."""
 
@@ -356,10 +366,15 @@ class RealEnv:
         self._maps: OrderedDict[str, View] = OrderedDict()
         self._map_counts: dict[str, int] = {}
         """How many views there are below a directory, so that renaming a file, the usual case, needs no search."""
+        self._forgotten = 0
+        """Raised whenever a view may have to be forgotten, also when there is none: somebody may be about to keep one."""
         self._maps_lock = threading.Lock()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         if read_only:
+            held = _locked_here.get(os.path.realpath(path)) if path.endswith(names.LOCK) and _locked_here else None
+            if held is not None:
+                return _HeldFile(path, held)
             return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         self._forget_map(path)
         return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
@@ -386,12 +401,13 @@ class RealEnv:
         self._forget_map(new)
 
     def remove(self, path: str, *, missing_ok: bool = False) -> None:
-        self._forget_map(path)
         try:
             os.unlink(path)
         except FileNotFoundError:
             if not missing_ok:
                 raise
+        finally:
+            self._forget_map(path)
 
     def remove_tree(self, path: str) -> None:
         with suppress(FileNotFoundError):
@@ -452,6 +468,7 @@ class RealEnv:
             if view is not None:
                 maps.move_to_end(path)
                 return view
+            forgotten = self._forgotten
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size
@@ -459,6 +476,8 @@ class RealEnv:
         finally:
             os.close(fd)
         with self._maps_lock:
+            if self._forgotten != forgotten:
+                return view  # of a file that may have lost its name to another one since it was opened
             if path not in maps:
                 self._count_map(path, 1)
             maps[path] = view
@@ -469,6 +488,7 @@ class RealEnv:
     def _forget_map(self, path: str) -> None:
         """Forget the view of a file, or of everything below a directory."""
         with self._maps_lock:
+            self._forgotten += 1
             if self._maps.pop(path, None) is not None:
                 self._count_map(path, -1)
             elif path in self._map_counts:
@@ -525,14 +545,16 @@ def replace_file(env: Env, path: str, data: bytes, *, sync: bool) -> None:
         env.sync_dir(parent(path))
 
 
-_locked_here: set[str] = set()
-"""Lock files this process holds. POSIX record locks do not exclude their own process, so it must know by itself."""
+_locked_here: dict[str, int | None] = {}
+"""Lock files this process holds, and their descriptors. POSIX record locks do not exclude their own process, so it must know by
+itself."""
 
 
 class _RealLock:
     """A POSIX record lock on a `.lock` file: what Java's `FileChannel.tryLock` takes, so that Kafka sees ours.
 
-    The system drops such a lock when the process closes any descriptor of the file, hence nothing else may open it.
+    The system drops such a lock when the process closes any descriptor of the file, hence nothing else may open it: who reads
+    all files of a directory gets this one by its own descriptor (`_HeldFile`).
     """
 
     def __init__(self, path: str) -> None:
@@ -540,11 +562,11 @@ class _RealLock:
         self._name = os.path.realpath(path)
         if self._name in _locked_here:
             raise InUse(f"{path}: in use by this process already")
-        _locked_here.add(self._name)
+        _locked_here[self._name] = None
         try:
-            self._fd = self._acquire()
+            self._fd = _locked_here[self._name] = self._acquire()
         except BaseException:
-            _locked_here.discard(self._name)
+            del _locked_here[self._name]
             raise
 
     def _acquire(self) -> int:
@@ -574,8 +596,8 @@ class _RealLock:
             return
         with suppress(FileNotFoundError):
             os.unlink(self._path)
+        _locked_here.pop(self._name, None)
         os.close(fd)
-        _locked_here.discard(self._name)
 
 
 class _RealReadLock:

@@ -93,6 +93,9 @@ def load_log(
     producers = ProducerStateManager(env, path, topic, partition, expiration_ms=producer_expiration_ms)
     segments, missing_index = _open_segments(env, path, config)
     has_removed = False
+    if is_clean and segments and not segments[-1].indexes_fit_end():
+        said.append(f"{segments[-1].path}: its indexes are damaged; they are made anew")
+        missing_index.add(segments[-1].base_offset)
     if not is_clean or missing_index:
         first = _floor(segments, recovery_point) if not is_clean else len(segments)
         for index, segment in enumerate(list(segments)):

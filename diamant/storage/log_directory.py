@@ -166,7 +166,7 @@ class LogDirectory:
                 producer_expiration_ms=self._producer_expiration_ms,
                 messages=self.messages,
             )
-        except (StorageError, OSError) as error:
+        except Exception as error:  # whatever it is, the other partitions come up
             return error
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:

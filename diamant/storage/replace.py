@@ -39,10 +39,16 @@ from contextlib import suppress
 from diamant.storage import names
 from diamant.storage.errors import StorageError
 from diamant.storage.log import Log
-from diamant.storage.segment import Segment
+from diamant.storage.segment import Segment, scan_headers
 
 SOURCES_PER_TURN = 4
 """How many sources are renamed before others have their turn: about 0.3 ms."""
+
+MAX_SCANNED_BYTES = 64 * 1024
+"""How much of a new segment may lie behind the batch that its index names last for `Replacement.open` to look at it: some 2 ms.
+
+With the default `index.interval.bytes` these are 4 KiB and the last batch at most.
+"""
 
 _FILE_NAMES = (names.log_file, names.index_file, names.time_index_file, names.txn_index_file)
 
@@ -57,7 +63,7 @@ class Replacement:
     `__init__`, `open` and `swap` (or `swap_in_turns`) belong to the log's owner and do not wait for the disk: about four files
     are renamed per source. `prepare` and `finish` block for fsyncs and belong in another thread. Each is called once, in the
     order `prepare`, `swap`, `finish`; whoever stops before `swap` calls `abandon`. Where most groups are small, going to another
-    thread and back costs as much as the work: an owner may call `open` first and `prepare` only if it `must_sync`.
+    thread and back costs as much as the work: an owner may call `open` first and `prepare` only if it `must_prepare`.
     """
 
     def __init__(
@@ -123,16 +129,31 @@ class Replacement:
         return found
 
     def open(self) -> None:
-        """Open the new segment, without building its indexes: a few small reads of files that were written just now.
+        """Open the new segment, if that takes but a few small reads of files that were written just now.
 
-        Raises StorageError if the `.cleaned` files are not what was announced, OSError.
+        Left to `prepare` if more than MAX_SCANNED_BYTES lie behind the last batch in its offset index: the batches there are
+        scanned for the segment's end. Raises StorageError if the `.cleaned` files are not what was announced, OSError.
         """
+        new = self._find_new()
+        _, position = new.offset_index.last_entry
+        for at, header in scan_headers(new.file, position, new.size):
+            position = at + header.size
+            break
+        if new.size - position <= MAX_SCANNED_BYTES:
+            self._take(new)
+
+    def _find_new(self) -> Segment:
+        """Return the new segment, whose indexes are not built but checked."""
         log = self._log
         new = Segment(log.env, log.path, self._base_offset, log.config, suffix=names.CLEANED_SUFFIX)
         if self._size is not None and new.size != self._size:
             raise StorageError(f"{new.path}: expected {self._size} bytes, got {new.size}")
         for index in (new.offset_index, new.time_index):
             index.sanity_check()
+        return new
+
+    def _take(self, new: Segment) -> None:
+        """Have `new` be the new segment, and find out whether it needs an end mark."""
         # While it has another name than later on it must not be opened by its name: a flush may be at it in another thread.
         _ = new.file
         ends_at = max(new.next_offset(), self._base_offset + 1)
@@ -140,9 +161,9 @@ class Replacement:
         self._new = new
 
     @property
-    def must_sync(self) -> bool:
-        """Whether `prepare` has to wait for the disk. Asked between `open` and `swap`."""
-        return bool(self._unsynced) or self._lacks_end_mark
+    def must_prepare(self) -> bool:
+        """Whether `prepare` has something to do that takes its time. Asked between `open` and `swap`."""
+        return self._new is None or bool(self._unsynced) or self._lacks_end_mark
 
     def prepare(self) -> None:
         """Open the new segment, if it is not open, and make everything durable that the swap relies on.
@@ -151,7 +172,7 @@ class Replacement:
         Raises what `open` raises.
         """
         if self._new is None:
-            self.open()
+            self._take(self._find_new())
         for segment in self._unsynced:
             segment.sync()
         self._unsynced = []
@@ -177,7 +198,7 @@ class Replacement:
         time. Here it is not added: what retention has deleted does not come back.
         """
         assert self._new is not None, "open or prepare comes first"
-        assert not self.must_sync, "prepare comes first"
+        assert not self.must_prepare, "prepare comes first"
         log = self._log
         new = self._new
         try:

@@ -9,10 +9,12 @@ Source: Kafka's LogSegment and FileRecords.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
-from diamant.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, iter_headers, parse_header
+from diamant.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, crc_is_valid, iter_headers, parse_header
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.env import Env, File
@@ -21,6 +23,8 @@ from diamant.storage.log_config import LogConfig
 from diamant.storage.offset_index import OffsetIndex
 from diamant.storage.time_index import TimeIndex
 from diamant.storage.txn_index import TransactionIndex
+
+logger = logging.getLogger(__name__)
 
 NO_TIMESTAMP = -1
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -88,6 +92,62 @@ def _legacy_header(file: File, position: int, end: int, prefix: bytes) -> tuple[
     return None, size
 
 
+def scan_at_entry(file: File, end: int, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]] | None:
+    """Return a scan from where an entry of the offset index points; None if the entry does not fit what is there.
+
+    It fits if a batch begins there and nothing below `offset` is passed over. Kafka does not look: behind a wrong entry it
+    reads garbage, or passes over records. The scan reads that header anyway.
+    """
+    if position <= 0:
+        return scan_headers(file, 0, end) if not position else None
+    headers = scan_headers(file, position, end)
+    try:
+        first = next(headers, None)
+    except CorruptLog:
+        return None
+    if first is None or not _fits(file, offset, *first):
+        return None
+    return chain((first,), headers)
+
+
+def _fits(file: File, offset: int, position: int, header: BatchHeader) -> bool:
+    if header.last_offset == offset:
+        return True
+    # Older versions of Kafka have entries with the position of the first and the offset of the last of several batches.
+    return header.base_offset <= offset and crc_is_valid(file.pread(header.size, position), 0, header.size)
+
+
+def scan_from_offset(
+    file: File, end: int, index: OffsetIndex, offset: int, *, tell: Callable[[int, int], object] = lambda *_: None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Return a scan from a batch on below which all offsets are lower than `offset`, near it as the index says.
+
+    Instead of an entry that does not fit a lower one serves, or the beginning. `tell` is called with its offset and position
+    once the scan has come to where it should have pointed: if it does not, the `.log` file is to blame.
+    """
+    entry = index.lookup(offset)
+    scan = scan_at_entry(file, end, *entry)
+    return _scan_below(file, end, index, entry, tell) if scan is None else scan
+
+
+def _scan_below(
+    file: File, end: int, index: OffsetIndex, misfit: tuple[int, int], tell: Callable[[int, int], object]
+) -> Iterator[tuple[int, BatchHeader]]:
+    offset, distance = misfit[0], 1
+    scan = None
+    while scan is None:
+        # Ever further back, 32 times at most: all entries may be wrong.
+        offset, position = index.lookup(offset - distance)
+        scan = scan_at_entry(file, end, offset, position)
+        distance *= 2
+    is_told = False
+    for at, header in scan:
+        if not is_told and header.last_offset >= misfit[0]:
+            is_told = True
+            tell(*misfit)
+        yield at, header
+
+
 class Segment:
     """A `.log` file with its indexes; owned by the loop thread, its files may be synced from another thread."""
 
@@ -95,6 +155,7 @@ class Segment:
         "_env",
         "_file",
         "_first_timestamp",
+        "_is_misfit_told",
         "base_offset",
         "bytes_since_index_entry",
         "created_ms",
@@ -141,6 +202,7 @@ class Segment:
         self.created_ms = env.clock.now_ms()
         self.jitter_ms = jitter_ms
         self._first_timestamp: int | None = None
+        self._is_misfit_told = False
         self.first_append_ms: int | None = None
         """When the first batch was appended, by the wall clock; None if this process was not there."""
         self.is_deleted = False
@@ -237,11 +299,28 @@ class Segment:
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Position and header of the first batch whose last offset is at least `offset`; None if there is none."""
-        _, position = self.offset_index.lookup(offset)
-        for at, header in scan_headers(self.file, position, self.size):
+        for at, header in self._scan_from(offset):
             if header.last_offset >= offset:
                 return at, header
         return None
+
+    def floor_position(self, offset: int) -> int:
+        """Where a batch begins below which all offsets are lower than `offset`, near it as the index says."""
+        return next((at for at, _ in self._scan_from(offset)), 0)
+
+    def _scan_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        return scan_from_offset(self.file, self.size, self.offset_index, offset, tell=self._tell_misfit)
+
+    def _tell_misfit(self, offset: int, position: int) -> None:
+        if not self._is_misfit_told:
+            self._is_misfit_told = True
+            logger.warning(
+                "%s is damaged: its entry for offset %d has position %d, where that batch is not. Such entries are passed "
+                "over; remove the file while the broker is stopped to have it made anew",
+                self.offset_index.path,
+                offset,
+                position,
+            )
 
     def last_batch_before(self, start: int, end: int) -> tuple[int, int]:
         """End position and next offset of the last whole batch that ends at or before byte `end`.
@@ -249,33 +328,30 @@ class Segment:
         Scanning begins at an indexed batch near `end`, at the latest at `start`, which must be a batch boundary. If not
         even the first batch fits, (start, -1).
         """
-        _, indexed = self.offset_index.lookup_position(end)
-        position, next_offset = start, -1
-        for at, header in scan_headers(self.file, max(start, indexed), self.size):
-            if at + header.size > end:
-                break
-            position, next_offset = at + header.size, header.next_offset
-        if next_offset < 0 and indexed > start:
-            return self._scan_from(start, end)
-        return position, next_offset
-
-    def _scan_from(self, start: int, end: int) -> tuple[int, int]:
-        position, next_offset = start, -1
-        for at, header in scan_headers(self.file, start, self.size):
-            if at + header.size > end:
-                break
-            position, next_offset = at + header.size, header.next_offset
-        return position, next_offset
+        offset, indexed = self.offset_index.lookup_position(end)
+        if indexed > start and (near := scan_at_entry(self.file, self.size, offset, indexed)) is not None:
+            found = _last_before(near, end)
+            if found is not None:
+                return found
+        return _last_before(scan_headers(self.file, start, self.size), end) or (start, -1)
 
     def next_offset(self) -> int:
         """The offset after the last whole batch, by framing alone (CRCs are recovery's business)."""
         if not self.size:
             return self.base_offset
-        _, position = self.offset_index.last_entry
         next_offset = self.base_offset
-        for _, header in scan_headers(self.file, position, self.size):
+        for _, header in self._scan_from(self.offset_index.last_offset):
             next_offset = header.next_offset
         return next_offset
+
+    def indexes_fit_end(self) -> bool:
+        """Whether the last entries of the indexes lie within the segment, so that appends can add further ones."""
+        offset, position = self.offset_index.last_entry
+        timed_offset = self.time_index.last_entry[1]
+        if not position and timed_offset == offset == self.base_offset:
+            return True
+        is_fitting = scan_at_entry(self.file, self.size, offset, position) is not None
+        return is_fitting and max(offset, timed_offset) < self.next_offset()
 
     def on_inactive(self) -> None:
         """Called when the segment stops being the active one: the final time-index entry, indexes to the page cache."""
@@ -314,8 +390,7 @@ class Segment:
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
         self.max_timestamp, self.offset_of_max_timestamp = self.time_index.last_entry
-        _, position = self.offset_index.last_entry
-        for _, header in scan_headers(self.file, position, self.size):
+        for _, header in self._scan_from(self.offset_index.last_offset):
             self._see(header)
         self.bytes_since_index_entry = 0
         return removed
@@ -338,9 +413,14 @@ class Segment:
         self.bytes_since_index_entry = 0
 
     def rebuild_entry(self, header: BatchHeader, position: int, last_indexed: int, interval_bytes: int) -> int:
-        """Index one recovered batch at `position`; the position of the last indexed batch after it (LogSegment.recover)."""
+        """Index one recovered batch at `position`; the position of the last indexed batch after it (LogSegment.recover).
+
+        Where an index is full (`segment.index.bytes` was lowered) entries are left out, and it is coarser there. Kafka's
+        broker does not start then.
+        """
         self._see(header)
-        if position - last_indexed > interval_bytes:
+        is_due = position - last_indexed > interval_bytes
+        if is_due and not (self.offset_index.is_full or self.time_index.is_full):
             self.offset_index.append(header.last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
             return position
@@ -380,3 +460,13 @@ class Segment:
         self.offset_index.close()
         self.time_index.close()
         self.txn_index.close()
+
+
+def _last_before(headers: Iterator[tuple[int, BatchHeader]], end: int) -> tuple[int, int] | None:
+    """End position and next offset of the last batch of a scan that ends at or before byte `end`."""
+    found = None
+    for at, header in headers:
+        if at + header.size > end:
+            break
+        found = at + header.size, header.next_offset
+    return found

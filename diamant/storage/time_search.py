@@ -161,7 +161,7 @@ def with_largest_timestamp(log: Log) -> Iterator[Step]:
 def _in_segment(segment: Segment, timestamp: int, min_offset: int, *, is_first: bool) -> Iterator[Step]:
     """Steps in one segment. Of the first one the beginning is looked at here: it nearly always has the record."""
     _, indexed_offset = segment.time_index.lookup(timestamp)
-    _, position = segment.offset_index.lookup(max(indexed_offset, min_offset))
+    position = segment.floor_position(max(indexed_offset, min_offset))
     if is_first:
         for count, (at, header) in enumerate(scan_headers(segment.file, position, segment.size)):
             if count == LIGHT_HEADERS:

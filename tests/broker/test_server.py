@@ -8,6 +8,7 @@ import logging
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import pytest
 
 from diamant.broker.dispatch import frame_header
 from diamant.broker.server import CloseConnection, ConnectionInfo, Server, ServerLimits
-from diamant.protocol.connection import Request
+from diamant.protocol.connection import EAGER_FRAME_BYTES, Request
 from diamant.storage.env import RealEnv
 from diamant.storage.segment import FileSlice
 from tests.broker.wire import WireClient
+from tests.waiting import wait_until
 
 Dispatch = Callable[[ConnectionInfo, Request], Any]
 KEY, VERSION = 3, 0
@@ -343,6 +345,48 @@ async def test_memory_for_requests_is_limited_over_all_connections() -> None:
         assert await holder.receive_frame() == (1, b"done")
         assert await other.receive_frame() == (1, b"big!")
         assert server.memory.available_bytes == 100_000
+
+
+def held_bytes(server: Server) -> list[int]:
+    """What each connection has in memory for a request that is not complete, in ascending order."""
+    return sorted(len(connection._frames._frame or b"") for connection in server.connections)
+
+
+@pytest.mark.parametrize("limit_bytes", [-1, 1_100_000, 1_800_000])
+async def test_what_large_requests_of_many_connections_take(limit_bytes: int) -> None:
+    """Without a limit each connection has its one request in memory, and no more than that; with `queued.max.request.bytes` all
+    together have that limit, one request more, and 256 KiB for each that waits. In the end all are answered.
+    """
+    body = bytes(1_000_000)
+
+    def answer(_: ConnectionInfo, request: Request) -> bytes:
+        return b"%d" % len(request.body)
+
+    async with AsyncExitStack() as stack:
+        limits = {"max_frame_bytes": 1_100_000, "max_request_memory_bytes": limit_bytes}
+        server, address = await stack.enter_async_context(serving(answer, **limits))
+        clients = [await stack.enter_async_context(WireClient(address)) for _ in range(6)]
+        frames = [client.frame(KEY, VERSION, body) for client in clients]
+        for client, frame in zip(clients, frames, strict=True):
+            client.writer.write(frame[:-10])
+        waiting = 0 if limit_bytes < 0 else 4  # the second is admitted since the first has left something
+
+        def is_received() -> bool:
+            there = [connection._frames.pending_bytes for connection in server.connections]
+            paused = sum(connection.is_reading_paused for connection in server.connections)
+            return paused == waiting and there.count(len(frames[0]) - 10) == 6 - waiting
+
+        await wait_until(is_received)
+        held = held_bytes(server)
+        assert held[waiting:] == [len(frames[0]) - 4] * (6 - waiting)
+        assert all(size <= EAGER_FRAME_BYTES for size in held[:waiting])
+        if limit_bytes > 0:
+            assert sum(held) <= limit_bytes + len(frames[0]) + waiting * EAGER_FRAME_BYTES
+        for client, frame in zip(clients, frames, strict=True):
+            client.writer.write(frame[-10:])
+        for client in clients:
+            assert await client.receive_frame() == (1, b"1000000")
+        assert held_bytes(server) == [0] * 6
 
 
 async def test_a_lost_connection_gives_its_memory_back() -> None:

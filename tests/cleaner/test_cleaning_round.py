@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,8 +13,10 @@ from diamant.cleaner.cleaning_round import look_at_segments, run_plan
 from diamant.cleaner.plan import CleanerSettings, make_plan
 from diamant.cleaner.result import CleanResult
 from diamant.cleaner.runner import InlineRunner
+from diamant.storage import replace
 from diamant.storage.memory_env import MemoryEnv
 from diamant.storage.replace import SOURCES_PER_TURN
+from diamant.storage.segment import Segment
 from tests.cleaner.cleaner_log import START_MS, CleanerLog
 
 SEGMENTS = 200
@@ -84,6 +87,32 @@ async def test_a_round_that_is_cancelled_in_a_swap_ends_it(log: CleanerLog, bloc
     assert not [name for name in log.files() if name.endswith((".swap", ".cleaned"))]
     await run(log, blocking)
     assert len(log.keys()) == 20
+
+
+@pytest.mark.parametrize(("index_interval_bytes", "is_scanned_in_loop"), [(100, True), (2**31 - 1, False)])
+async def test_what_lies_behind_a_coarse_index_is_not_scanned_in_the_loop(
+    index_interval_bytes: int, is_scanned_in_loop: bool, blocking: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new segment is opened in the loop as long as its index leaves little to scan, else in a thread."""
+    monkeypatch.setattr(replace, "MAX_SCANNED_BYTES", 1000)
+    log = CleanerLog(index_interval_bytes=index_interval_bytes)
+    for number in range(40):
+        log.data(f"key-{number}")
+    log.roll()
+    log.log.flush()
+    next_offset = Segment.next_offset
+    scans: list[tuple[bool, int]] = []
+
+    def watched(segment: Segment) -> int:
+        is_in_loop = threading.current_thread() is threading.main_thread()
+        scans.append((is_in_loop, segment.size - segment.offset_index.last_entry[1]))
+        return next_offset(segment)
+
+    monkeypatch.setattr(Segment, "next_offset", watched)
+    await run(log, blocking)
+    [(is_in_loop, scanned_bytes)] = scans
+    assert is_in_loop is is_scanned_in_loop is (scanned_bytes <= 1000)
+    assert log.keys() == [f"key-{number}" for number in range(40)]
 
 
 def test_a_plan_is_the_same_from_what_was_looked_up_before(log: CleanerLog) -> None:

@@ -463,12 +463,13 @@ def test_old_tombstones_go_by_the_age_of_the_clean_files(retention_ms: int, stay
         assert log.horizon(0) == log.now_ms + retention_ms
 
 
-def test_an_old_batch_at_the_rounds_end_is_emptied_in_the_present_format() -> None:
+@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
+def test_an_old_batch_at_the_rounds_end_is_emptied_in_the_present_format(mode: str) -> None:
     """Kafka gives such a partition up: "Empty batches are only supported for magic v2 and above"."""
     log = with_old_messages(
         make_message(1, 0, b"a", b"1", timestamp=1), make_message(1, 1, None, b"2", timestamp=2), end=2
     )
-    log.clean()
+    log.clean(mode=mode)
     assert counts(log) == [(0, 1), (1, 0)]
     assert log.batch(1).header.max_timestamp == 2
 
@@ -646,12 +647,13 @@ def flipped(position: int, value: int = 0xFF) -> Callable[[bytearray], bytearray
         (lambda batch: batch[:-20], "CRC|magic|length|left"),
     ],
 )
-def test_broken_batches_fail_the_round(change: Callable[[bytearray], bytes], reason: str) -> None:
+@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
+def test_broken_batches_fail_the_round(change: Callable[[bytearray], bytes], reason: str, mode: str) -> None:
     """They are never taken for the end of the segment, nor rebuilt with a new checksum; nothing is left behind."""
     log = damaged(change)
     before = log.files()
     with pytest.raises(CorruptLog, match=reason):
-        log.clean()
+        log.clean(mode=mode)
     assert log.files() == before
 
 

@@ -64,6 +64,11 @@ class Truth:
     """A checkpoint that was written vouches for this log start."""
     max_start: int = 0
     """How far the log start may have moved."""
+    epochs_from: int = 0
+    """The leader epochs of what lies before may be unknown: it was deleted, and came back since no checkpoint said so.
+
+    As in Kafka, whose file of epochs is cut at the new log start before that is in its checkpoint.
+    """
 
     def frozen(self) -> Truth:
         """As of now."""
@@ -242,6 +247,7 @@ class Machine:
         """Move the log start up."""
         truth = self.truths["t", 0]
         truth.max_start = max(truth.max_start, before)
+        truth.epochs_from = max(truth.epochs_from, before)
         self.log().delete_records(before)
 
     def clean(self, first: int, last: int, keep: Callable[[int], bool], between: Callable[[], None]) -> None:
@@ -257,7 +263,9 @@ class Machine:
         write_cleaned(log, bases, lambda base: base in of_producers or keep(base))
         between()
         replacement = Replacement(log, bases[0], bases)
-        replacement.prepare()
+        replacement.open()
+        if replacement.must_prepare:
+            replacement.prepare()
         between()
         truth.cleaned = [
             batch
@@ -413,11 +421,13 @@ def check_log(log: Log, truth: Truth) -> Truth:
     check_indexes(log, stored)
     for _, _, batch in stored:
         if batch.next > log.log_start_offset:
-            epoch = log.epoch_for_offset(max(batch.base, log.log_start_offset))
-            assert epoch == parse_header(batch.data).partition_leader_epoch, f"leader epoch of {batch.base}"
+            offset = max(batch.base, log.log_start_offset)
+            epoch = log.epoch_for_offset(offset)
+            is_known = epoch == parse_header(batch.data).partition_leader_epoch
+            assert is_known or (epoch == -1 and offset < truth.epochs_from), f"leader epoch of {batch.base}: {epoch}"
     start = log.log_start_offset
     batches = [batch for batch in candidate if batch.base not in lost]
-    return Truth(history, batches, None, log.recovery_point, truth.min_start, start)
+    return Truth(history, batches, None, log.recovery_point, truth.min_start, start, truth.epochs_from)
 
 
 def problem_of(

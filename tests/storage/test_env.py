@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -281,6 +282,23 @@ def test_a_failed_append_leaves_the_size(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "f").read_bytes() == b"abcde"
 
 
+def test_a_held_lock_file_may_be_read(tmp_path: Path) -> None:
+    """As a scan of a whole directory does: to open and close it does not drop the lock, as the system would do."""
+    path = tmp_path / ".lock"
+    path.write_bytes(b"something")
+    lock = RealEnv().lock(str(path))
+    take_it = "import fcntl, sys\nfcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    for name in (str(path), f"{tmp_path}/./.lock"):
+        file = RealEnv().open(name, read_only=True)
+        assert (file.size(), file.pread(100, 0)) == (9, b"something")
+        file.close()
+        file.close()
+    command = [sys.executable, "-S", "-c", take_it, str(path)]
+    assert b"BlockingIOError" in subprocess.run(command, capture_output=True, check=False, timeout=30).stderr
+    lock.release()
+    assert not path.exists()
+
+
 def test_the_lock_excludes_other_processes(tmp_path: Path) -> None:
     """The lock is one that another process sees, as Java's `tryLock` does, and that dies with its process."""
     code = (
@@ -313,6 +331,57 @@ def test_only_so_many_maps_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         env.map_file(paths[0])
         env.map_file(path)
     assert list(env._maps) == [paths[3], paths[0], paths[4]]
+
+
+def exchange(env: RealEnv, path: str) -> None:
+    """Give the file's name to another one."""
+    env.rename(path, path + ".deleted")
+    env.rename(path + ".swap", path)
+
+
+def write_again(env: RealEnv, path: str) -> None:
+    """Remove the file and write it anew."""
+    content = env.read_bytes(path + ".swap")
+    env.remove(path)
+    env.create_new(path).append(content)
+
+
+def overwrite(env: RealEnv, path: str) -> None:
+    """Write over what the file holds."""
+    env.open(path).pwrite(env.read_bytes(path + ".swap"), 0)
+
+
+def exchange_directory(env: RealEnv, path: str) -> None:
+    """Give the name of the directory above to another one."""
+    directory = parent(path)
+    env.make_dirs(directory + "-new")
+    env.rename(path + ".swap", f"{directory}-new/f")
+    env.rename(directory, directory + "-old")
+    env.rename(directory + "-new", directory)
+
+
+@pytest.mark.parametrize("change", [exchange, write_again, overwrite, exchange_directory])
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_view_made_while_its_file_is_replaced_is_not_kept(
+    size: int, change: Callable[[RealEnv, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that has opened the old file when the owner replaces it must not leave its view to those who come later."""
+    env = RealEnv()
+    (tmp_path / "d").mkdir()
+    path = str(tmp_path / "d" / "f")
+    env.open(path, create=True).append(b"a" * size)
+    env.open(path + ".swap", create=True).append(b"b" * size)
+    close = os.close
+
+    def replaced_meanwhile(fd: int) -> None:
+        close(fd)
+        monkeypatch.setattr(os, "close", close)
+        change(env, path)
+
+    monkeypatch.setattr(os, "close", replaced_meanwhile)
+    env.map_file(path)
+    assert os.close is close
+    assert bytes(env.map_file(path)) == b"b" * size
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -227,6 +228,38 @@ def cleaning(machine: Machine) -> None:
     machine.checkpoint()
 
 
+def exchanges(machine: Machine) -> None:
+    """What a broker does while segments are exchanged: between two turns one thing of all that there is, in turn.
+
+    No flush has covered the last source, nor what is rolled later, until it is asked for.
+    """
+    for number in range(4):
+        machine.is_flushing = number < 2
+        machine.append(2)
+        machine.append(1, producer=1 if number == 1 else -1)
+        machine.roll()
+    machine.checkpoint()
+    things: Iterator[Callable[[], object]] = cycle(
+        (
+            lambda: machine.delete_records(machine.log().log_start_offset + 3),
+            lambda: machine.retain(1),
+            machine.flush,
+            machine.checkpoint,
+            lambda: machine.append(1, producer=1),
+            machine.roll,
+            lambda: machine.append(2),
+        )
+    )
+
+    def do_one_thing() -> None:
+        if machine.log().is_exchanging:
+            next(things)()
+
+    machine.clean(0, 2, lambda base: base in (0, 3), do_one_thing)
+    machine.clean(0, 1, lambda base: base == 3, do_one_thing)
+    machine.append(1, producer=1)
+
+
 LIVES: dict[str, tuple[Callable[[Machine], None], dict[str, int]]] = {
     "rolls": (rolls, {}),
     "rolls without flush": (rolls_without_flush, {}),
@@ -239,6 +272,7 @@ LIVES: dict[str, tuple[Callable[[Machine], None], dict[str, int]]] = {
     "stops": (stops, {}),
     "recoveries": (recoveries, {}),
     "cleaning": (cleaning, {}),
+    "exchanges": (exchanges, {}),
     "corrupt tails 1": (partial(corrupt_tails, seed=1), {}),
 }
 TORN_LIVES: dict[str, tuple[Callable[[Machine], None], dict[str, int]]] = {
