@@ -17,6 +17,7 @@ from diamant.cleaner.cleaning_round import look_at_first_timestamps
 from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
 from diamant.cleaner.figures import CleanerFigures
+from diamant.cleaner.log_troubles import LogTroubles
 from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.cleaner.prompt_logs import PromptLog, PromptLogs
 from diamant.storage.checkpoints import TopicPartition
@@ -31,6 +32,10 @@ SEGMENTS_PER_TURN = 256
 
 FRESH_S = 1.0
 """Mode prompt: how long the findings of a scan serve, in real time."""
+
+CANNOT_LOOK = "it cannot be looked at"
+CANNOT_ROLL = "the active segment is to be closed, but cannot be"
+UNKNOWN_DEADLINE = "when it is due cannot be told"
 
 
 class DueLogs:
@@ -55,6 +60,7 @@ class DueLogs:
         """Mode prompt: when a log will be due, or a segment is to be closed, as of the last scan; None: never."""
         self.to_learn: list[tuple[PromptLog, int]] = []
         """Mode prompt: logs, with their first dirty offsets, in which something may expire that nobody knows of yet."""
+        self._troubles = LogTroubles()
         self._found: deque[Log] = deque()
         self._fresh_until_s = 0.0
 
@@ -159,21 +165,23 @@ class DueLogs:
         self._figures.scan_started_ms = now_ms
         self.next_deadline_ms = None
         self.to_learn = []
+        self._troubles.keep_only(self._logs)
         found: list[tuple[Log, CleanableRange]] = []
         expiring: list[Log] = []
         async for log in self.compacted():
-            await self._learn_first_timestamps(log, now_ms)
-            if self._prompt is not None:
-                self._roll_if_due(log, now_ms)
-                self._prompt.of(log).refresh()
-            range_ = self._look_if_open(log, now_ms)
+            try:
+                await self._learn_first_timestamps(log, now_ms)
+                range_ = self._survey(log, now_ms)
+                is_expiring = range_ is not None and not range_.is_eligible and self.is_horizon_due(log, range_, now_ms)
+            except Exception as error:
+                # Whatever it is, the others are looked at. Kafka gives up the whole scan.
+                self._troubles.tell(_name(log), CANNOT_LOOK, error)
+                continue
+            self._troubles.is_over(_name(log), CANNOT_LOOK)
             if range_ is not None and is_candidate(log, range_):
                 found.append((log, range_))
-                if not range_.is_eligible and self.is_horizon_due(log, range_, now_ms):
+                if is_expiring:
                     expiring.append(log)
-            due_ms = None if self._prompt is None else self._deadline_ms(self._prompt.of(log), range_, now_ms)
-            if range_ is not None:
-                self._figures.saw(_name(log), range_, now_ms, due_ms)
         urgent = [log for log, _ in by_urgency(found, KAFKA if self._prompt is None else PROMPT)]
         self._figures.max_dirty_ratio = max((range_.dirty_ratio for _, range_ in found), default=0.0)
         if urgent or self._prompt is not None:
@@ -186,13 +194,27 @@ class DueLogs:
         self._found.extend([*urgent, *expiring])
         self._fresh_until_s = asyncio.get_running_loop().time() + FRESH_S
 
+    def _survey(self, log: Log, now_ms: int) -> CleanableRange | None:
+        """Return what there is to clean at a log, if a round may begin there; does what else is to be done at each look."""
+        if self._prompt is not None:
+            self._roll_if_due(log, now_ms)
+            if self._prompt.of(log).refresh():
+                self._states.retry_now(_name(log), now_ms)
+        range_ = self._look_if_open(log, now_ms)
+        due_ms = None if self._prompt is None else self._deadline_ms(self._prompt.of(log), range_, now_ms)
+        if range_ is not None:
+            self._figures.saw(_name(log), range_, now_ms, due_ms)
+        return range_
+
     def _roll_if_due(self, log: Log, now_ms: int) -> None:
         try:
             if background_roll.should_roll(log, now_ms):
                 log.roll()
                 logger.debug("%s-%d: rolled at offset %d", *_name(log), log.log_end_offset)
         except (StorageError, OSError) as error:
-            logger.warning("%s-%d: the active segment is to be closed, but cannot be: %s", *_name(log), error)
+            self._troubles.tell(_name(log), CANNOT_ROLL, error)
+        else:
+            self._troubles.is_over(_name(log), CANNOT_ROLL)
 
     def _deadline_ms(self, known: PromptLog, found: CleanableRange | None, now_ms: int) -> int | None:
         """Return when a log is due next, or since when it is; notes the first deadline ahead and what is not known yet.
@@ -209,8 +231,9 @@ class DueLogs:
                 if known.unknown(first_dirty):
                     self.to_learn.append((known, first_dirty))
         except (StorageError, OSError) as error:
-            logger.warning("%s-%d: when it is due cannot be told: %s", *_name(log), error)
+            self._troubles.tell(_name(log), UNKNOWN_DEADLINE, error)
             return None
+        self._troubles.is_over(_name(log), UNKNOWN_DEADLINE)
         known_times = [time for time in times if time is not None]
         ahead = [time for time in known_times if time > now_ms]
         if self.next_deadline_ms is not None:

@@ -16,7 +16,7 @@ from diamant.cleaner.quarantine import Quarantine
 from diamant.cleaner.segment_facts import PartitionFacts, horizon_round_end, prune, read_facts
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env
-from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.errors import CorruptLog
 from diamant.storage.log import Log
 from diamant.storage.segment import Segment
 
@@ -42,10 +42,12 @@ class PromptLog:
         """Return where the next round begins."""
         return self.quarantine.first_dirty(checkpoint)
 
-    def refresh(self) -> None:
-        """Let segments out of quarantine whose files are others now; asks for two file times of each."""
-        for one in self.quarantine.refresh(self.log):
+    def refresh(self) -> bool:
+        """Let segments out of quarantine whose files are others now, and tell whether any; two file times of each."""
+        let_out = self.quarantine.refresh(self.log)
+        for one in let_out:
             logger.info("%s: the segment at %d is out of quarantine", self.log.path, one.base_offset)
+        return bool(let_out)
 
     def release(self) -> None:
         """Try again what could not be read."""
@@ -168,7 +170,7 @@ class PromptLogs:
             try:
                 facts = await loop.run_in_executor(self._blocking, read_facts, self._env, log.path, base_offset, size)
                 known.facts.add(log, facts)
-            except (StorageError, OSError) as error:
+            except Exception as error:  # whatever it is, the others are read
                 if segment.is_deleted:
                     continue
                 is_remedied = isinstance(error, CorruptLog) and known.add_corrupt(error, first_dirty_offset, now_ms)

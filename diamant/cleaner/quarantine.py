@@ -16,7 +16,8 @@ What is in it must not come back to life, and must not be lost:
 * After that round nothing expires for `delete.retention.ms` yet: who had read an old record from the segment finds the
   tombstone.
 
-A segment is let out when its file is another one (repaired, restored), when the configuration changes, and when it is gone.
+A segment is let out when its file is another one (repaired, restored), when the configuration changes, and when it is gone. A
+file that is moved away leaves it where it is; when there is one again, that counts as another one, whatever its times.
 That is all kept in memory: after a restart the first round meets the corruption again before it has replaced anything above it.
 
 For the service, one `Quarantine` for each log that has met CorruptLog, in mode prompt only:
@@ -33,14 +34,18 @@ For the service, one `Quarantine` for each log that has met CorruptLog, in mode 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from diamant.cleaner.plan import CleanPlan
 from diamant.storage import names
+from diamant.storage.env import Env
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log import Log
+
+logger = logging.getLogger(__name__)
 
 MAX_SEGMENTS = 16
 """With more corrupt segments than these a log is not cleaned: there is something wrong beyond them."""
@@ -59,6 +64,8 @@ class CorruptSegment:
     since_ms: int
     clean_to: int
     """Up to here all keys were mapped when it was cleaned last; its base offset if it never was."""
+    is_away: bool = False
+    """Whether its file was not there, or could not be looked at, the last time."""
 
 
 def plan_around(plan: CleanPlan, corrupt: Collection[int], frozen_above: int | None = None) -> CleanPlan:
@@ -79,6 +86,14 @@ def corrupt_base(error: CorruptLog) -> int | None:
     """Return the base offset of the segment that an error is about; None if it is about another file."""
     parsed = names.parse_segment_file(os.path.basename(error.path))
     return parsed.offset if parsed is not None and parsed[1:] == (names.LOG_SUFFIX, "") else None
+
+
+def _file_times(env: Env, path: str) -> tuple[int, int | None] | OSError:
+    """Return when a file was written and made; the error if that cannot be told."""
+    try:
+        return env.mtime_ms(path), env.birth_ms(path)
+    except OSError as error:
+        return error
 
 
 class Quarantine:
@@ -117,12 +132,13 @@ class Quarantine:
         segment = next((one for one in log.segments[:-1] if one.base_offset == base_offset), None)
         if segment is None:
             return None
-        env = log.env
+        times = _file_times(log.env, segment.path)
+        if isinstance(times, OSError):
+            return None
         found = CorruptSegment(
             base_offset,
             segment.size,
-            env.mtime_ms(segment.path),
-            env.birth_ms(segment.path),
+            *times,
             error.position,
             error.reason,
             now_ms,
@@ -135,19 +151,22 @@ class Quarantine:
         return found
 
     def refresh(self, log: Log) -> list[CorruptSegment]:
-        """Let out the segments whose files have changed, forget those that are gone; return both."""
+        """Let out the segments whose files have changed, forget those that are gone from the log; return both."""
         changed = []
         present = {segment.base_offset: segment for segment in log.segments}
         for one in self.segments:
             segment = present.get(one.base_offset)
             if segment is None:
                 changed.append(self._corrupt.pop(one.base_offset))
-            elif (segment.size, log.env.mtime_ms(segment.path), log.env.birth_ms(segment.path)) != (
-                one.size,
-                one.modified_ms,
-                one.birth_ms,
-            ):
+                continue
+            times = _file_times(log.env, segment.path)
+            if isinstance(times, OSError):
+                if not one.is_away:
+                    self._corrupt[one.base_offset] = replace(one, is_away=True)
+                    logger.warning("a segment in quarantine has no file now, it waits for one: %s", times)
+            elif one.is_away or (segment.size, *times) != (one.size, one.modified_ms, one.birth_ms):
                 changed.append(one)
+                segment.let_go_of_file()  # readers, too, get the other one
                 self._release(one.base_offset)
         for base_offset in [*self._let_out, *self._healing]:
             if base_offset < log.segments[0].base_offset:

@@ -32,6 +32,7 @@ from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.due_logs import DueLogs, why_not
 from diamant.cleaner.eligibility import CleanableRange
 from diamant.cleaner.figures import CleanerFigures
+from diamant.cleaner.log_troubles import LogTroubles
 from diamant.cleaner.modes import KAFKA
 from diamant.cleaner.plan import CleanPlan, SegmentPlan, make_plan
 from diamant.cleaner.prompt_logs import PromptLog, PromptLogs
@@ -67,6 +68,8 @@ RETENTION_PAUSE_MS = 1_000
 
 MAX_INLINE_ROUNDS = 2
 """Rounds in threads of the broker at once: more would only share its interpreter."""
+
+RETENTION_FAILED = "retention failed"
 
 MAX_RESTARTS = 5
 """Rounds in a row whose log changed under them, before that counts as a failure."""
@@ -122,6 +125,7 @@ class CleanerService:
         self._figures = CleanerFigures()
         self._prompt = None if settings.mode == KAFKA else PromptLogs(env, self._blocking)
         self._due = DueLogs(env, logs, self.states, self._figures, self._prompt, self._blocking)
+        self._troubles = LogTroubles()
         self._alarm = Alarm(env.clock)
         self._next_ms = 0
         self._retained_ms = 0
@@ -697,23 +701,31 @@ class CleanerService:
 
     async def _retain(self) -> None:
         now_ms = self._retained_ms = self._env.clock.now_ms()
+        self._troubles.keep_only(self._logs)
         async for log in self._due.compacted():
             partition = _name(log)
             if not self.states.is_free(partition):
                 continue
             if self._is_kafka and self.states.is_uncleanable(partition, now_ms):
                 continue
-            count = deletable_segments(log, now_ms)
-            if count:
-                self.states.grab(partition)
-                try:
-                    freed = log.delete_oldest(count)
-                    logger.info("%s-%d: %d bytes deleted by retention", *partition, freed)
-                    self._on_retained(log)
-                except OSError as error:
-                    logger.error("%s-%d: retention failed: %s", *partition, error)
-                finally:
-                    self.states.done_deleting(partition)
+            try:
+                count = deletable_segments(log, now_ms)
+                if count:
+                    self._delete_oldest(log, count)
+            except Exception as error:  # whatever it is, the others have their turn
+                self._troubles.tell(partition, RETENTION_FAILED, error, level=logging.ERROR)
+            else:
+                self._troubles.is_over(partition, RETENTION_FAILED)
+
+    def _delete_oldest(self, log: Log, count: int) -> None:
+        partition = _name(log)
+        self.states.grab(partition)
+        try:
+            freed = log.delete_oldest(count)
+            logger.info("%s-%d: %d bytes deleted by retention", *partition, freed)
+            self._on_retained(log)
+        finally:
+            self.states.done_deleting(partition)
 
     async def _in_thread(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._blocking, call, *arguments)

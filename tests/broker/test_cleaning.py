@@ -390,7 +390,9 @@ async def test_the_cleaner_is_reconfigured_over_the_wire(tmp_path: Path) -> None
         refused = await change("log.cleaner.threads", "3")
         assert refused.error_code == ErrorCode.INVALID_REQUEST
         assert "between 1 and 2" in refused.error_message
-        assert (await change("log.cleaner.threads", "0")).error_code == ErrorCode.INVALID_REQUEST
+        refused = await change("log.cleaner.threads", "0")
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert all(word in refused.error_message for word in ("log.cleaner.threads", "0", "1"))
         assert (await change("log.cleaner.dedupe.buffer.size", "1048576")).error_code == ErrorCode.INVALID_REQUEST
         assert (await change("diamant.cleaner.mode", "kafka")).error_code == ErrorCode.INVALID_REQUEST
         for name, value in (
@@ -413,6 +415,12 @@ async def test_without_the_cleaner(tmp_path: Path) -> None:
         assert len(await read(wire, "t")) == 50
         assert (await (await broker.cleaning.service()).request(("t", 0))).is_cleaned
         assert len(await read(wire, "t")) < 30
+
+
+def test_a_start_without_threads_for_the_cleaner_is_refused(tmp_path: Path) -> None:
+    """With the name, the value and the limit; Kafka ends in a division by zero."""
+    with pytest.raises(ValueError, match=r"0 for configuration log\.cleaner\.threads: Value must be at least 1"):
+        config(tmp_path, properties={"log.cleaner.threads": "0"})
 
 
 def test_too_little_memory_for_the_threads_is_refused(tmp_path: Path) -> None:

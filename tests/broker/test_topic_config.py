@@ -103,6 +103,20 @@ def test_a_topic_follows_its_own_then_the_brokers_then_the_default() -> None:
     assert described["cleanup.policy"].source is ConfigSource.STATIC_BROKER_CONFIG
 
 
+@pytest.mark.parametrize("name", ["min.compaction.lag.ms", "max.compaction.lag.ms"])
+def test_a_topics_own_lag_counts_before_the_brokers(name: str) -> None:
+    """The broker's default is for topics without one, in the log and in DescribeConfigs."""
+    broker = BrokerConfig(properties={f"log.cleaner.{name}": "5000"})
+    field = name.replace(".", "_")
+    assert getattr(log_config({}, broker), field) == 5000
+    assert getattr(log_config({name: "7000"}, broker), field) == 7000
+    described = {entry.name: entry for entry in describe_topic_configs({name: "7000"}, broker)}[name]
+    assert [(synonym.name, synonym.value, int(synonym.source)) for synonym in described.synonyms][:2] == [
+        (name, "7000", 1),
+        (f"log.cleaner.{name}", "5000", 4),
+    ]
+
+
 def test_times_from_hours_are_described_without_their_source() -> None:
     """As in Kafka: retention.ms that comes from log.retention.hours has the value, but DEFAULT_CONFIG as its source."""
     broker = BrokerConfig(properties={"log.retention.hours": "1"})

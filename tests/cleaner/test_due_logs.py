@@ -6,7 +6,7 @@ import pytest
 
 from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.due_logs import DueLogs
-from diamant.cleaner.modes import KAFKA, PROMPT
+from diamant.cleaner.modes import KAFKA, MODES, PROMPT
 from tests.cleaner.several_logs import START_MS, SeveralLogs
 
 TP = ("t", 0)
@@ -125,11 +125,20 @@ async def test_what_is_overdue_comes_first_in_mode_prompt_only() -> None:
     assert overdue.config.max_compaction_lag_ms == 60_000
 
 
-async def test_one_scan_serves_several_rounds_in_mode_prompt() -> None:
+@pytest.mark.parametrize("mode", MODES)
+async def test_one_scan_serves_several_rounds_in_mode_prompt(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found is taken in order, each checked again; Kafka scans for each round."""
+    scans = []
+    real = DueLogs._scan
+
+    async def scan(self: DueLogs) -> None:
+        scans.append(1)
+        await real(self)
+
+    monkeypatch.setattr(DueLogs, "_scan", scan)
     logs, states = three_logs()
     states = CleaningStates()
-    due = logs.due(states, PROMPT)
+    due = logs.due(states, mode)
     taken = []
     for _ in range(3):
         topic = await topic_of(due)
@@ -137,4 +146,5 @@ async def test_one_scan_serves_several_rounds_in_mode_prompt() -> None:
         taken.append(topic)
         states.set_checkpoint((topic, 0), logs.logs[topic, 0].active.base_offset)
     assert sorted(taken) == ["t20", "t25", "t30"]
+    assert len(scans) == (3 if mode == KAFKA else 1)
     assert await topic_of(due) is None

@@ -90,14 +90,20 @@ async def test_after_a_round_it_looks_again_at_once(logs: SeveralLogs) -> None:
     assert logs.cleaned == ["large", "medium"]
 
 
-async def test_a_rolled_segment_is_looked_at_soon_in_mode_prompt(logs: SeveralLogs) -> None:
-    """Whatever the backoff; several rolls are one look."""
+@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
+async def test_a_rolled_segment_is_looked_at_soon_in_mode_prompt(logs: SeveralLogs, mode: str) -> None:
+    """Whatever the backoff, and several rolls are one look; kafka waits for the backoff."""
     log = logs.add("t", **ONCE)
-    service = await logs.start(backoff_ms=HOUR_MS)
+    service = await logs.start(mode=mode, backoff_ms=HOUR_MS)
     log.on_flush_due = service.rolled
     await service.settled()
     logs.fill(log, 10)
     logs.clock.advance_ms(1_000)
+    if mode == KAFKA:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert logs.cleaned == []
+        logs.clock.advance_ms(HOUR_MS)
     await wait_until(lambda: logs.cleaned == ["t"])
     assert logs.is_clean(log)
 
@@ -204,17 +210,30 @@ async def test_status(logs: SeveralLogs) -> None:
     assert status.io_bytes_total > 0
 
 
-async def test_overdue_is_shown(logs: SeveralLogs) -> None:
+@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
+async def test_overdue_is_shown(logs: SeveralLogs, mode: str) -> None:
     """A log that is not cleaned although its lag is over shows for how long."""
     log = logs.filthy("t", 20, max_compaction_lag_ms=HOUR_MS)
     logs.env.fail("append", "*.cleaned", OSError(errno.EIO, "Input/output error"))
-    service = await logs.start(mode=KAFKA)
+    service = await logs.start(mode=mode)
     logs.clock.advance_ms(HOUR_MS + 10_000)
     await service.settled()
     logs.clock.advance_ms(2_000)
     found = service.status().partitions[0]
     assert found.overdue_ms == found.compaction_lag_ms == 12_000
     assert log.config.max_compaction_lag_ms == HOUR_MS
+
+
+@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
+async def test_the_greatest_delay_is_of_the_last_scan_in_mode_prompt(logs: SeveralLogs, mode: str) -> None:
+    """Kafka's gauge goes on showing what it showed when something was picked last."""
+    logs.filthy("t", 20, max_compaction_lag_ms=HOUR_MS)
+    logs.clock.advance_ms(HOUR_MS + 10_000)
+    service = await logs.start(mode=mode)
+    await service.settled()
+    await service.settled()
+    assert logs.cleaned == ["t"]
+    assert service.status().max_compaction_delay_secs == (10 if mode == KAFKA else 0)
 
 
 async def test_the_summary_of_a_round_is_logged(logs: SeveralLogs, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from diamant.cleaner import rewrite
 from diamant.cleaner.cleaning_states import RETRY_FIRST_MS
-from diamant.cleaner.modes import KAFKA, PROMPT
+from diamant.cleaner.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.result import CleanResult
+from diamant.cleaner.result import CleanResult, OutputOverflow
 from diamant.cleaner.runner_errors import NoRoom, RunnerFailed
 from diamant.storage.env import Env
 from diamant.storage.log import Log
@@ -76,6 +76,27 @@ async def test_in_mode_prompt_a_corrupt_segment_is_left_out(logs: SeveralLogs) -
     assert logs.checkpoints["t", 0] == log.active.base_offset
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+async def test_a_missing_index_is_no_hindrance(logs: SeveralLogs, mode: str, suffix: str) -> None:
+    """The round needs none of its sources', and its output has one again."""
+    log = logs.filthy("t", 20, index_interval_bytes=0)
+    before = dict((key, offset) for offset, key in logs.values(log))
+    for segment in log.segments[:-1]:
+        path = segment.path.removesuffix(".log") + suffix
+        segment.close()
+        if logs.env.exists(path):
+            logs.env.remove(path)
+    service = await logs.start(mode=mode)
+    await service.settled()
+    assert logs.cleaned == ["t"]
+    assert not service.states.uncleanable
+    assert service.quarantined(("t", 0)) == ()
+    assert logs.is_clean(log)
+    assert dict((key, offset) for offset, key in logs.values(log)) == before
+    assert logs.env.file_size(log.segments[0].path.removesuffix(".log") + suffix) > 0
+
+
 async def test_a_segment_without_a_readable_beginning_is_left_out(logs: SeveralLogs) -> None:
     """Not even the age of it can be told."""
     log = logs.filthy("t", 20, max_compaction_lag_ms=HOUR_MS)
@@ -90,12 +111,13 @@ async def test_a_segment_without_a_readable_beginning_is_left_out(logs: SeveralL
     assert logs.cleaned
 
 
-async def test_a_full_disk_is_tried_again(logs: SeveralLogs) -> None:
-    """Nothing is lost; after the wait, or once room is made and a configuration changed, the log is cleaned."""
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_full_disk_is_tried_again(logs: SeveralLogs, mode: str) -> None:
+    """Nothing is lost; after the wait the log is cleaned, in both modes: Kafka takes the whole log directory offline."""
     log = logs.filthy("t", 20)
     before = logs.values(log)
     fault = logs.env.fail("append", "*.cleaned", OSError(errno.ENOSPC, "No space left on device"))
-    service = await logs.start()
+    service = await logs.start(mode=mode)
     await service.settled()
     assert logs.values(log) == before
     assert "No space left" in service.states.uncleanable["t", 0].reason
@@ -120,6 +142,35 @@ async def test_a_changed_configuration_brings_the_next_try_at_once_in_mode_promp
     await wait_until(lambda: logs.cleaned == ["t"])
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_round_that_failed_for_the_logs_sake_is_tried_again_in_mode_prompt(
+    logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """What is neither the disk's fault nor a worker's: kafka leaves the partition alone until a restart."""
+    real, is_broken = rewrite.clean, [True]
+
+    def clean(env: Env, plan: CleanPlan, **rest: Any) -> CleanResult:
+        if is_broken:
+            raise OutputOverflow("a.index", "the index is full")
+        return real(env, plan, **rest)
+
+    monkeypatch.setattr("diamant.cleaner.rewrite.clean", clean)
+    log = logs.filthy("t", 20)
+    service = await logs.start(mode=mode)
+    await service.settled()
+    assert "index is full" in service.states.uncleanable["t", 0].reason
+    is_broken.clear()
+    logs.clock.advance_ms(RETRY_FIRST_MS)
+    await service.settled()
+    logs.change(log, delete_retention_ms=5)
+    await service.settled()
+    assert logs.cleaned == (["t"] if mode == PROMPT else [])
+    await logs.stop()
+    service = await logs.start(mode=mode)
+    await service.settled()
+    assert logs.cleaned == ["t"]
+
+
 @pytest.mark.parametrize(("mode", "is_deleted"), [(KAFKA, False), (PROMPT, True)])
 async def test_retention_goes_on_where_cleaning_fails_in_mode_prompt(
     logs: SeveralLogs, mode: str, is_deleted: bool
@@ -136,8 +187,9 @@ async def test_retention_goes_on_where_cleaning_fails_in_mode_prompt(
     assert (log.log_start_offset == log.log_end_offset) is is_deleted
 
 
+@pytest.mark.parametrize("mode", MODES)
 async def test_an_unexpected_error_is_a_failure_of_its_round_only(
-    logs: SeveralLogs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    logs: SeveralLogs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """A bug in an engine is logged with its traceback; other logs are cleaned."""
     real = rewrite.clean
@@ -151,7 +203,7 @@ async def test_an_unexpected_error_is_a_failure_of_its_round_only(
     logs.filthy("bad", 30)
     logs.filthy("good", 20)
     with caplog.at_level(logging.WARNING):
-        service = await logs.start()
+        service = await logs.start(mode=mode)
         await service.settled()
     assert logs.cleaned == ["good"]
     assert "a bug" in service.states.uncleanable["bad", 0].reason
@@ -196,7 +248,8 @@ async def test_a_log_that_changes_all_the_time_is_not_tried_for_ever(logs: Sever
     assert "somewhere.log" in service.states.uncleanable["t", 0].reason
 
 
-async def test_a_worker_that_was_killed_is_replaced_at_once(logs: SeveralLogs, held: HeldRunner) -> None:
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_worker_that_was_killed_is_replaced_at_once(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
     """Once; if that does not help it is a failure, which the log's next try ends."""
     log = logs.filthy("t", 20)
     deaths = [RunnerFailed("worker 7 was killed by signal 9")] * 3
@@ -209,7 +262,7 @@ async def test_a_worker_that_was_killed_is_replaced_at_once(logs: SeveralLogs, h
         return await run(plan, **rest)
 
     held.run = die  # type: ignore[method-assign]
-    service = await logs.start(mode=KAFKA, new_process_runner=lambda: held)
+    service = await logs.start(mode=mode, new_process_runner=lambda: held)
     await service.settled()
     assert len(deaths) == 1
     assert "signal 9" in service.states.uncleanable["t", 0].reason
