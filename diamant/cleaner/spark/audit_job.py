@@ -38,7 +38,10 @@ def read_audit(
     deadline_ms: int | None = None,
     is_all: bool = False,
 ) -> DataFrame:
-    """Return the audit of the compacted topics below `paths`; with `is_all`, or where no metadata log tells, of every topic."""
+    """Return the audit of the compacted topics below `paths`; with `is_all`, or where no metadata log tells, of every topic.
+
+    No segment of another topic is opened.
+    """
     from pyspark.sql import functions as f
 
     from diamant.cleaner.spark.data_source import read_log
@@ -46,14 +49,13 @@ def read_audit(
 
     logs = log_table(session, paths, topics)
     if not is_all:
-        knows = logs.where(f.col("cleanup_policy").isNotNull()).limit(1).count() > 0
-        if knows:
-            logs = logs.where(f.col("cleanup_policy").contains(COMPACT))
+        logs = logs.where(f.col("cleanup_policy").isNull() | f.col("cleanup_policy").contains(COMPACT))
     chosen = sorted({row["topic"] for row in logs.select("topic").distinct().collect()})
     records = read_log(
         session, *paths, columns=COUNTED_COLUMNS, topics=",".join(chosen or topics), isolation="read_committed"
     )
-    return audit(records, logs, now_ms=now_ms, deadline_ms=deadline_ms)
+    # No topics as an option would be all of them.
+    return audit(records if chosen else records.limit(0), logs, now_ms=now_ms, deadline_ms=deadline_ms)
 
 
 def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int | None = None) -> DataFrame:
@@ -67,35 +69,47 @@ def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int 
     of_log = f.broadcast(logs.select("log_id", "topic", "partition", "max_compaction_lag_ms"))
     keyed = with_hashes(
         records.where((f.col("outcome") == "committed") & ~f.col("is_control") & f.col("key").isNotNull())
-    ).join(of_log, "log_id")
+    )
     limit = f.least(
         f.col("max_compaction_lag_ms"), f.lit(deadline_ms).cast("long")
     )  # Of NULL and a number: the number.
     next_one = Window.partitionBy("log_id", *HASHES).orderBy("offset")
-    judged = keyed.withColumns(
-        {
-            "since_ms": f.lead("timestamp_ms").over(next_one),
-            "is_superseded": f.lead("offset").over(next_one).isNotNull(),
-            "is_erased": f.lead(f.col("value_size").isNull()).over(next_one),
-            "limit_ms": limit,
-        }
-    ).withColumn("late_ms", f.lit(now_ms) - f.col("since_ms") - f.col("limit_ms"))
+    judged = (
+        keyed.withColumns(
+            {
+                "since_ms": f.lead("timestamp_ms").over(next_one),
+                "is_superseded": f.lead("offset").over(next_one).isNotNull(),
+                "is_erased": f.lead(f.col("value_size").isNull()).over(next_one),
+            }
+        )
+        # Behind the shuffle, so that no name of a topic travels with every record.
+        .join(of_log, "log_id")
+        .withColumn("late_ms", f.lit(now_ms) - f.col("since_ms") - limit)
+    )
     is_late = f.col("is_superseded") & (f.col("late_ms") > 0)
-    of_topics = judged.groupBy("topic").agg(
+    is_latest = ~f.col("is_superseded")
+    # A row for each key of a partition, where the window has put its records: so that they are read and shuffled once.
+    of_keys = judged.groupBy("log_id", "topic", "partition", *HASHES).agg(
         f.count("*").alias("records"),
         f.count(f.when(f.col("is_superseded"), 1)).alias("superseded"),
         f.min(f.when(f.col("is_superseded"), f.col("timestamp_ms"))).alias("oldest_superseded_ms"),
         f.count(f.when(is_late, 1)).alias("overdue"),
         f.max(f.when(is_late, f.col("late_ms"))).alias("overdue_ms"),
         f.count(f.when(is_late & f.col("is_erased"), 1)).alias("erased_overdue"),
+        f.max(f.when(is_latest, f.col("timestamp_ms"))).alias("latest_ms"),
+        f.max(f.when(is_latest, f.col("value_size").isNotNull())).alias("has_value"),
     )
-    youngest = Window.partitionBy("topic", *HASHES)
-    stranded = (
-        judged.where(~f.col("is_superseded"))
-        .withColumn("youngest", f.max(f.struct("timestamp_ms", "partition")).over(youngest))
-        .where(f.col("value_size").isNotNull() & (f.col("partition") != f.col("youngest.partition")))
+    youngest = f.max(f.struct("latest_ms", "partition")).over(Window.partitionBy("topic", *HASHES))
+    is_stranded = f.col("has_value") & (f.col("partition") != f.col("youngest.partition"))
+    of_topics = (
+        of_keys.withColumn("youngest", youngest)
         .groupBy("topic")
-        .agg(f.count("*").alias("stranded"))
+        .agg(
+            *(f.sum(name).alias(name) for name in ("records", "superseded", "overdue", "erased_overdue")),
+            f.min("oldest_superseded_ms").alias("oldest_superseded_ms"),
+            f.max("overdue_ms").alias("overdue_ms"),
+            f.count(f.when(is_stranded, 1)).alias("stranded"),
+        )
     )
     topics = logs.groupBy("topic").agg(
         f.max("cleanup_policy").alias("policy"),
@@ -105,7 +119,6 @@ def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int 
     counts = ("records", "superseded", "overdue", "erased_overdue", "stranded")
     return (
         topics.join(of_topics, "topic", "left")
-        .join(stranded, "topic", "left")
         .fillna(0, list(counts))
         .select(
             "topic",

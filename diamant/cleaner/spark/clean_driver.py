@@ -7,6 +7,9 @@ It has the session, and so the JVM, carries out one plan (`clean_job`), and says
     {"type": "manifest", "manifest": {...}}                        the end, see `manifest`; the outputs are left out
     {"type": "error", "kind": "...", ...}                          the other end
 
+A job of which no task comes to its end for far longer than the largest takes at the slowest (`Progress.patience_s`) is given
+up: Spark sees executors that are gone, but not one that waits for a disk or an object store which does not answer.
+
 It ends when its standard input does, and at once (SIGKILL) when the broker does; the JVM sees the driver's end at its own
 standard input. Like a worker of the cleaner it gives way to others, and so do the JVM and the Python workers of `local[*]`. The
 job's file holds the configuration of Spark, which may name secrets: it has mode 0600, and goes as soon as it was read.
@@ -19,10 +22,11 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.plan import CleanPlan
 from diamant.cleaner.spark.errors import SparkError
@@ -31,6 +35,9 @@ from diamant.cleaner.spark.manifest import Manifest, fields_of
 from diamant.cleaner.worker import PROGRESS_INTERVAL_S, die_with, step_back
 from diamant.cleaner.worker_messages import Message
 from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.cleaner.spark.clean_job import Progress
 
 OUTPUTS_TOGETHER = 64
 """Of a message, at some 500 bytes each."""
@@ -87,9 +94,17 @@ class Driver:
                 for message in messages:
                     self._send(message)
 
-    def _tell_progress(self, progress: Any) -> None:
+    def _tell_progress(self, progress: Progress) -> None:
         told: tuple[str, int] | None = None
+        seen: tuple[str, int] | None = None
+        since_s = time.monotonic()
         while not self._is_over.wait(PROGRESS_INTERVAL_S):
+            if seen != (progress.step, progress.tasks):
+                seen, since_s = (progress.step, progress.tasks), time.monotonic()
+            elif time.monotonic() - since_s > progress.patience_s:
+                # Whoever waits for the job may never return; the broker ends the process.
+                self._tell_end({"type": "error", **fields_of(_stalled(progress, self._fields["master"]))})
+                return
             now = (progress.step, progress.bytes)
             with self._lock:
                 if now != told and not self._is_over.is_set():
@@ -108,6 +123,13 @@ def _messages(manifest: Manifest) -> Iterator[Message]:
             yield {"type": "outputs", "outputs": [asdict(staged) for staged in outputs[begin:end]]}
             begin, sources = end, 0
     yield {"type": "manifest", "manifest": replace(manifest, outputs=()).to_fields()}
+
+
+def _stalled(progress: Progress, master: str) -> SparkError:
+    return SparkError(
+        f"no task on {master} has come to its end for {progress.patience_s:.7g} s ({progress.step}): does an executor wait for a "
+        "disk or an object store that does not answer?"
+    )
 
 
 def _plain(context: Any, error: Exception) -> Exception:

@@ -18,6 +18,7 @@ Of tasks: see `key_tuples`, `survivors`, `compiled_round`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -38,7 +39,7 @@ from diamant.cleaner.spark.clean_parts import (
     records_per_byte,
     segments_of,
 )
-from diamant.cleaner.spark.clean_tasks import Job, group_results, part_events, part_rows, reduce_rows
+from diamant.cleaner.spark.clean_tasks import Done, Job, group_results, part_events, part_rows, reduce_rows
 from diamant.cleaner.spark.key_tuples import ERROR, PartFigures
 from diamant.cleaner.spark.locations import Location
 from diamant.cleaner.spark.manifest import ErrorFields, GroupResult, Manifest, add_stats, error_of
@@ -46,6 +47,7 @@ from diamant.cleaner.spark.survivors import partitions_for
 from diamant.cleaner.spark.task_files import TaskFiles
 from diamant.cleaner.spark.transaction_walk import EVENT_FIELDS, ResumableTracker, TrackerState, has_aborted
 from diamant.cleaner.spark.versions import Versions
+from diamant.cleaner.throttle import Throttle
 from diamant.storage.env import Env, RealEnv
 
 if TYPE_CHECKING:
@@ -53,6 +55,11 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 T = TypeVar("T")
+
+PATIENCE_S = 1800.0
+"""How long no task of a job may come to its end, beside the time that the largest one may take at the slowest."""
+SLOWEST_BYTES_PER_S = 1e6
+"""What a task gets through at the slowest, unless it is told to be slower."""
 
 _NO_LIMIT = 2**63 - 2
 _NO_EVENTS = np.empty((0, EVENT_FIELDS), np.int64)
@@ -64,12 +71,26 @@ class Progress:
     def __init__(self, context: SparkContext) -> None:
         self.step = "starting"
         """What is being done, in a word."""
-        self._bytes = context.accumulator(0)
+        self.patience_s = PATIENCE_S
+        """If for so long no task comes to its end, something hangs."""
+        self.done = Done(context.accumulator(0), context.accumulator(0))
+        """For tasks."""
+
+    def begin(self, step: str, task_bytes: int, bytes_per_second: float = math.inf) -> None:
+        """Begin with a step, of whose tasks the largest reads so many bytes, and writes as many at most."""
+        self.step = step
+        self.patience_s = PATIENCE_S + 2 * task_bytes / min(SLOWEST_BYTES_PER_S, bytes_per_second)
 
     @property
     def bytes(self) -> int:
         """Bytes read and written by tasks that have ended."""
-        count: int = self._bytes.value
+        count: int = self.done.bytes.value
+        return count
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks have ended."""
+        count: int = self.done.tasks.value
         return count
 
 
@@ -106,7 +127,7 @@ class CleanJob:
         elif has_dirty_range(plan):
             self._scan_start = plan.segments[first].base_offset
         self._parts = cut(self._env, plan, self._dirty_position, part_bytes)
-        total = sum(segment.size for segment in plan.segments)
+        total = sum(part.end - part.position for part in self._parts)
         if partitions is None:
             partitions = partitions_for(total * records_per_byte(self._env, plan), context.defaultParallelism)
         self._job = Job(
@@ -149,23 +170,23 @@ class CleanJob:
 
     def _walk(self, parts: Sequence[Part]) -> dict[int, NDArray[np.int64]]:
         """Return the events of transactions of parts, by index."""
-        self.progress.step = "reading transactions"
         if not parts:
             return {}
+        self._begin("reading transactions", max(part.end - part.position for part in parts))
         sent = self._context.broadcast(self._job)
-        found = self._context.parallelize(parts, len(parts)).map(part_events(sent)).collect()
+        found = self._context.parallelize(parts, len(parts)).map(part_events(sent, self.progress.done)).collect()
         self._raise_first((index, error) for index, _, error in found if error is not None)
         return {index: events for index, events, _ in found if events is not None}
 
     def _map(self, map_end_offset: int) -> tuple[Any, dict[int, NDArray[np.int64]], list[PartFigures]]:
         """Make the tuples; the shuffled RDD, each part's events, and the figures."""
         states = self._states_of_parts()
-        self.progress.step = "map"
+        self._begin("map", max((part.end - part.position for part in self._parts), default=0))
         self._job = replace(self._job, map_end_offset=map_end_offset)
         job = self._job
         work = [(part, states.get(part.index)) for part in self._parts]
         sent = self._context.broadcast(job)
-        rows = self._context.parallelize(work, max(1, len(work))).mapPartitions(part_rows(sent, self.progress._bytes))
+        rows = self._context.parallelize(work, max(1, len(work))).mapPartitions(part_rows(sent, self.progress.done))
         shuffled = rows.partitionBy(job.partitions + 1, _itself)
         # This runs the whole map, and of what it shuffles fetches the last partition only.
         told: list[tuple[int, int, int, Any]] = self._context.runJob(shuffled, _values, [job.partitions])
@@ -175,12 +196,11 @@ class CleanJob:
 
     def _find_end(self) -> _FullMap:
         """Find out where Kafka's map is full."""
-        self.progress.step = "finding where the map is full"
+        dirty_bytes = sum(part.end - part.position for part in self._parts if part.is_dirty)
+        self._begin("finding where the map is full", dirty_bytes)
         sent = self._context.broadcast(self._job)
-        position = self._dirty_position
-        found: _FullMap | ErrorFields = (
-            self._context.parallelize([0], 1).map(_find_end_of_map(sent, position)).collect()[0]
-        )
+        look = _find_end_of_map(sent, self._dirty_position, self.progress.done)
+        found: _FullMap | ErrorFields = self._context.parallelize([0], 1).map(look).collect()[0]
         if isinstance(found, _FullMap):
             return found
         raise error_of(found, self._name)
@@ -189,8 +209,8 @@ class CleanJob:
         self, map_end_offset: int, events: dict[int, NDArray[np.int64]], shuffled: Any, tuples: int
     ) -> Manifest:
         plan, stats, context = self._plan, self._stats, self._context
-        self.progress.step = "rewrite"
         groups = group_segments(plan, segments_to_clean(plan, map_end_offset + 1))
+        self._begin("rewrite", max((sum(one.size for one in group) for group in groups), default=0))
         place_of = {segment.base_offset: place for place, segment in enumerate(plan.segments)}
         self._job = job = replace(
             self._job,
@@ -205,8 +225,10 @@ class CleanJob:
             if shuffled is None:
                 stay = context.parallelize(range(len(groups)), len(groups))
             else:
-                stay = shuffled.mapPartitionsWithIndex(reduce_rows(sent)).partitionBy(len(groups), _itself)
-            rewrite = group_results(sent, states, self.progress._bytes, has_survivors=shuffled is not None)
+                stay = shuffled.mapPartitionsWithIndex(reduce_rows(sent, self.progress.done)).partitionBy(
+                    len(groups), _itself
+                )
+            rewrite = group_results(sent, states, self.progress.done, has_survivors=shuffled is not None)
             results = stay.mapPartitionsWithIndex(rewrite).collect()
         self._raise_first((one.group, one.error) for one in results if one.error is not None)
         results.sort(key=lambda one: one.group)
@@ -269,6 +291,9 @@ class CleanJob:
                     tracker.replay(events.get(part.index, _NO_EVENTS))
         return states
 
+    def _begin(self, step: str, task_bytes: int) -> None:
+        self.progress.begin(step, task_bytes, self._job.bytes_per_second)
+
     def _raise_first(self, errors: Iterator[tuple[int, ErrorFields]]) -> None:
         """Raise the error of the first part or group that has one."""
         found = min(errors, key=lambda one: one[0], default=None)
@@ -289,8 +314,8 @@ class _FullMap:
 class _MapOnly(CompiledRound):
     """The local engine as far as its map. `position`: where its reading begins."""
 
-    def __init__(self, files: TaskFiles, plan: CleanPlan, position: int) -> None:
-        super().__init__(files, plan, never_done, no_throttle)  # type: ignore[arg-type]
+    def __init__(self, files: TaskFiles, plan: CleanPlan, position: int, throttle: Throttle) -> None:
+        super().__init__(files, plan, never_done, throttle)  # type: ignore[arg-type]
         self._position = position
         self.is_full = False
 
@@ -302,14 +327,17 @@ class _MapOnly(CompiledRound):
         return self.is_full
 
 
-def _find_end_of_map(sent: Any, position: int) -> Callable[[int], _FullMap | ErrorFields]:
+def _find_end_of_map(sent: Any, position: int, done: Done) -> Callable[[int], _FullMap | ErrorFields]:
     def work(_: int) -> _FullMap | ErrorFields:
         from diamant.cleaner.spark.manifest import fields_of, is_final
 
         job: Job = sent.value
-        engine = _MapOnly(TaskFiles(job.plan, job.source), job.plan, position)
+        # No other task is beside it.
+        throttle = Throttle(job.plan.io_max_bytes_per_second)
+        engine = _MapOnly(TaskFiles(job.plan, job.source), job.plan, position, throttle)
         try:
             engine.build_map()
+            done.add(engine.stats.map_bytes_read)
             return _FullMap(engine, is_full=engine.is_full)
         except Exception as error:
             if not is_final(error):

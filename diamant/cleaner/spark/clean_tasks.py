@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.cleaner.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.spark.clean_parts import Part
@@ -61,6 +61,19 @@ class Job:
         return [segments[place] for place in self.groups[group]]
 
 
+class Done(NamedTuple):
+    """Two accumulators: what the tasks have done that came to their end."""
+
+    tasks: Any
+    bytes: Any
+    """Read and written."""
+
+    def add(self, size: int) -> None:
+        """Count a task that has read and written so many bytes."""
+        self.tasks.add(1)
+        self.bytes.add(size)
+
+
 @lru_cache(maxsize=2)
 def _parsed(text: str) -> CleanPlan:
     return CleanPlan.from_json(text)
@@ -80,23 +93,32 @@ def _attempt() -> int:
     return 0 if context is None else int(context.taskAttemptId())
 
 
-def part_events(sent: Any) -> Callable[[Part], tuple[int, NDArray[np.int64] | None, ErrorFields | None]]:
+def read_to_the_end(rows: Iterable[object]) -> None:
+    """Take what is left of a task's rows: Spark ends a worker that leaves any, and the next one loads the engine again."""
+    for _ in rows:
+        pass
+
+
+def part_events(sent: Any, done: Done) -> Callable[[Part], tuple[int, NDArray[np.int64] | None, ErrorFields | None]]:
     """Return the task that reads the events of transactions in a part: `(part, events, error)`."""
 
     def work(part: Part) -> tuple[int, NDArray[np.int64] | None, ErrorFields | None]:
         job = _job(sent)
+        throttle = Throttle(job.bytes_per_second)
         try:
-            return part.index, events_of(TaskFiles(job.plan, job.source), job.plan, part), None
+            events = events_of(TaskFiles(job.plan, job.source), job.plan, part, throttle)
         except Exception as error:
             if not is_final(error):
                 raise
             return part.index, None, fields_of(error)
+        done.add(part.end - part.position)
+        return part.index, events, None
 
     return work
 
 
-def part_rows(sent: Any, bytes_read: Any) -> Callable[[Iterable[tuple[Part, TrackerState | None]]], Iterator[Row]]:
-    """Return the task of the first pass; `bytes_read` is an accumulator."""
+def part_rows(sent: Any, done: Done) -> Callable[[Iterable[tuple[Part, TrackerState | None]]], Iterator[Row]]:
+    """Return the task of the first pass."""
 
     def work(parts: Iterable[tuple[Part, TrackerState | None]]) -> Iterator[Row]:
         job = _job(sent)
@@ -121,24 +143,26 @@ def part_rows(sent: Any, bytes_read: Any) -> Callable[[Iterable[tuple[Part, Trac
                 yield job.partitions, (FIGURES, part.index, 0, (keys.figures, keys.recorder.events.tobytes()))
             finally:
                 keys.close()
-            bytes_read.add(part.end - part.position)
+            done.add(part.end - part.position)
 
     return work
 
 
-def reduce_rows(sent: Any) -> Callable[[int, Iterable[Any]], Iterator[SurvivorRow]]:
+def reduce_rows(sent: Any, done: Done) -> Callable[[int, Iterable[Any]], Iterator[SurvivorRow]]:
     """Return the task that tells, of one partition of the hashes, what stays."""
 
     def work(partition: int, rows: Iterable[Any]) -> Iterator[SurvivorRow]:
         job = _job(sent)
         if partition < job.partitions:
             yield from survivor_rows(job.plan, job.parts, job.group_of, rows)
+            done.add(0)
+        read_to_the_end(rows)
 
     return work
 
 
 def group_results(
-    sent: Any, states: Any, bytes_done: Any, *, has_survivors: bool
+    sent: Any, states: Any, done: Done, *, has_survivors: bool
 ) -> Callable[[int, Iterable[SurvivorRow]], Iterator[GroupResult]]:
     """Return the task of the second pass. `states` holds the state of the tracker before each group."""
 
@@ -146,6 +170,7 @@ def group_results(
         job = _job(sent)
         directory = f"{group:08d}-{_attempt()}"
         survivors = GroupSurvivors(job.parts, rows) if has_survivors else None
+        read_to_the_end(rows)
         files = TaskFiles(job.plan, job.source, job.target.child(directory))
         rewrite = GroupRewrite(
             files,
@@ -166,6 +191,6 @@ def group_results(
             yield GroupResult(group, outputs, rewrite.stats, keys)
         finally:
             rewrite.close()
-        bytes_done.add(rewrite.stats.bytes_read + rewrite.stats.bytes_written)
+        done.add(rewrite.stats.bytes_read + rewrite.stats.bytes_written)
 
     return work

@@ -232,13 +232,14 @@ def is_plain_data(chunk: Rows) -> NDArray[np.bool_]:
     return found
 
 
-def events_of(files: TaskFiles, plan: CleanPlan, part: Part) -> NDArray[np.int64]:
+def events_of(files: TaskFiles, plan: CleanPlan, part: Part, throttle: Throttle) -> NDArray[np.int64]:
     """Return a part's events of transactions, without a look at its records."""
-    walk = PartKeys(files, plan, part, state=None, partitions=1)
+    walk = PartKeys(files, plan, part, state=None, partitions=1, throttle=throttle)
     segment = plan.segments[part.segment]
     file = files.open(names.log_file(plan.directory, segment.base_offset), read_only=True)
     try:
         for chunk in walk._reader.chunks(file, part.position, part.end):
+            throttle(chunk.size)
             walk._read_legacy_headers(file, chunk)
             walk._choose_rows(file, chunk, walk.recorder)
     finally:

@@ -7,9 +7,11 @@ One row for each partition in each log directory:
     log_start_offset                         below it records are deleted
     first_dirty_offset                       the cleaner's checkpoint, NULL if it never cleaned there
     dirty_ratio                              the cleaner's measure, with min.compaction.lag.ms and open transactions left out;
-                                             NULL if nothing can be cleaned
-    cleanup_policy, max_compaction_lag_ms    as the directory's metadata log has them for the topic, NULL where it does not, or
-                                             where there is no metadata log
+                                             NULL if nothing can be cleaned, or the topic is known not to be compacted and never
+                                             was
+    cleanup_policy                           as the directory's metadata log has it for the topic, `delete` if that sets none;
+                                             NULL where there is no metadata log, or none that knows the topic
+    max_compaction_lag_ms                    likewise, NULL if the topic sets none
 
 Made in the driver, by a listing of each directory.
 """
@@ -47,6 +49,9 @@ SCHEMA = (
     "first_dirty_offset bigint, dirty_ratio double, cleanup_policy string, max_compaction_lag_ms bigint"
 )
 COMPACT = "compact"
+_CLEANUP_POLICY = "cleanup.policy"
+_DEFAULT_POLICY = "delete"
+"""Kafka's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,8 @@ def log_table(session: SparkSession, paths: Sequence[str], topics: Sequence[str]
         log_directory = log.directory.parent
         checkpoint = checkpoints[log_directory].get((log.topic, log.partition))
         config = configs[log_directory].get(log.topic, {})
+        policy = config.get(_CLEANUP_POLICY)
+        may_be_dirty = policy is None or COMPACT in policy or checkpoint is not None
         rows.append(
             (
                 log_id(log.directory),
@@ -90,8 +97,8 @@ def log_table(session: SparkSession, paths: Sequence[str], topics: Sequence[str]
                 log.size,
                 log.log_start_offset,
                 checkpoint,
-                _dirty_ratio(log, checkpoint),
-                config.get("cleanup.policy"),
+                _dirty_ratio(log, checkpoint) if may_be_dirty else None,
+                policy,
                 _number(config.get("max.compaction.lag.ms")),
             )
         )
@@ -99,7 +106,10 @@ def log_table(session: SparkSession, paths: Sequence[str], topics: Sequence[str]
 
 
 def topic_configs(log_directory: Location) -> dict[str, Mapping[str, str]]:
-    """Return the configs that topics set, as the metadata log in a log directory has them; none if there is none to be read."""
+    """Return the configs of the topics that the metadata log in a log directory has; none if there is none to be read.
+
+    A topic's policy is among them, also if it is the default.
+    """
     place = log_directory.child(names.partition_dir_name(names.METADATA_TOPIC, 0))
     try:
         entries = place.entries()
@@ -114,7 +124,10 @@ def topic_configs(log_directory: Location) -> dict[str, Mapping[str, str]]:
             image = load_metadata(RealEnv(), copy).image
         except (StorageError, OSError):
             return {}
-    return {name: dict(values) for (resource, name), values in image.configs.items() if resource == TOPIC_RESOURCE}
+    return {
+        name: {_CLEANUP_POLICY: _DEFAULT_POLICY, **image.configs.get((TOPIC_RESOURCE, name), {})}
+        for name in image.topics
+    }
 
 
 def _dirty_ratio(log: PartitionLog, checkpoint: int | None) -> float | None:

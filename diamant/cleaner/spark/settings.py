@@ -61,9 +61,11 @@ def cores(settings: SparkSettings) -> int | None:
 def is_worth_it(plan: CleanPlan, settings: SparkSettings) -> bool:
     """Tell whether a plan is for Spark: large enough, and done sooner there than by a worker process.
 
-    A cluster that does not say how many cores it will give is taken to be quicker: that is what it was named for.
+    A cluster that does not say how many cores it will give is taken to be quicker: that is what it was named for. Segments that
+    the round leaves alone do not count: no engine reads them.
     """
-    size = sum(segment.size for segment in plan.segments)
+    left_alone = plan.untouched | plan.quarantined
+    size = sum(segment.size for segment in plan.segments if segment.base_offset not in left_alone)
     if settings.min_bytes < 0 or size < settings.min_bytes:
         return False
     count = cores(settings)

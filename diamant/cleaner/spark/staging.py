@@ -109,7 +109,7 @@ def sweep(
     Places of `run` (`RUN` of the broker) stay. `is_stopped` is asked before each place. OSError or SparkError if the staging
     place cannot be listed. Blocks.
     """
-    owner = _owner(env, log_directory)
+    owner = owner_of(env, log_directory)
 
     def is_over(name: str) -> bool:
         return name.startswith(owner) and _run_of(name) != run and not is_stopped()
@@ -123,8 +123,8 @@ def source_for(env: Env, plan: CleanPlan, place: Location, check_done: CheckDone
         return Location(plan.directory)
     source = place.child("segments")
     for segment in plan.segments:
-        if segment.base_offset in plan.quarantined:
-            continue
+        if segment.base_offset in plan.quarantined or segment.base_offset in plan.untouched:
+            continue  # no task reads it
         path = names.log_file(plan.directory, segment.base_offset)
         file = env.open(path, read_only=True)
         try:
@@ -180,7 +180,7 @@ def _run_of(name: str) -> str:
     return name[_RUN_AT : _RUN_AT + len(RUN)]
 
 
-def _owner(env: Env, log_directory: str) -> str:
+def owner_of(env: Env, log_directory: str) -> str:
     """Begins the names of all places of brokers on a log directory: the same after a restart, on another host, too."""
     try:
         properties = parse_properties(env.read_bytes(f"{log_directory}/{names.META_PROPERTIES}").decode("latin-1"))
@@ -191,7 +191,17 @@ def _owner(env: Env, log_directory: str) -> str:
 
 
 def _prefix(env: Env, plan: CleanPlan) -> str:
-    return f"{_owner(env, parent(plan.directory))}{_digest(os.path.basename(plan.directory))}-"
+    return f"{owner_of(env, parent(plan.directory))}{whose(os.path.basename(plan.directory))}-"
+
+
+def whose(partition_directory: str) -> str:
+    """Return what the names of places have for a partition's directory, of which this is the name."""
+    return _digest(partition_directory)
+
+
+def whose_of(name: str) -> str:
+    """Return that part of a place's name."""
+    return name[_RUN_AT - len(_digest("")) - 1 : _RUN_AT - 1]
 
 
 def _digest(text: str) -> str:

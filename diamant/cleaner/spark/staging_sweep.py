@@ -1,4 +1,4 @@
-"""What earlier runs of a broker have left at the staging place, removed when a broker starts.
+"""What earlier runs of a broker have left at the staging place, removed when a broker starts; and what lies there, for a scan.
 
 A directory is swept by a thread of the broker. For a place elsewhere (s3:) that would load pyarrow, some 50 MB which an idle
 broker does without: so a child process does it, within `TIMEOUT_S`, and ends with the broker. The URI, which may be secret, goes
@@ -13,12 +13,17 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diamant.cleaner.spark import staging as places
 from diamant.cleaner.spark.staging import Swept, staging_root, sweep
 from diamant.storage.env import Env, RealEnv
 from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +33,7 @@ _PROGRAM = (
     "from diamant.cleaner.spark.staging_sweep import main; sys.exit(main())"
 )
 _MAX_TEXT = 500
+_CHECK_S = 0.2
 
 
 class StagingSweep:
@@ -78,13 +84,7 @@ class StagingSweep:
         with self._lock:
             if self._is_stopped.is_set():
                 return Swept()
-            child = self._child = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).resolve().parents[3]), str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            child = self._child = _start()
         fields = {"log_directory": self._log_directory, "staging": self._staging, "run": places.RUN}
         try:
             out, err = child.communicate(json.dumps(fields), TIMEOUT_S)
@@ -94,15 +94,63 @@ class StagingSweep:
             raise
         finally:
             self._child = None
-        if child.returncode:
-            raise StorageError(err.strip().rpartition("\n")[2])
+        _check_end(child, err)
         return Swept(**json.loads(out))
+
+
+def list_elsewhere(staging: str, check: Callable[[], object]) -> list[str]:
+    """Return what lies at a staging place that is not local, by a child process. Blocks, for `TIMEOUT_S` at most.
+
+    `check` is called meanwhile; what it raises ends it. OSError or StorageError if it cannot be listed.
+    """
+    child = _start()
+    request: str | None = json.dumps({"staging": staging})
+    deadline_s = time.monotonic() + TIMEOUT_S
+    try:
+        while True:
+            check()
+            try:
+                out, err = child.communicate(request, _CHECK_S)
+                break
+            except subprocess.TimeoutExpired:
+                request = None
+                if time.monotonic() >= deadline_s:
+                    raise StorageError(f"it does not answer within {TIMEOUT_S:g} s") from None
+    except BaseException:
+        child.kill()
+        child.communicate()
+        raise
+    _check_end(child, err)
+    found: list[str] = json.loads(out)
+    return found
+
+
+def _start() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).resolve().parents[3]), str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _check_end(child: subprocess.Popen[str], err: str) -> None:
+    if child.returncode:
+        raise StorageError(err.strip().rpartition("\n")[2][:_MAX_TEXT] or f"the process ended with {child.returncode}")
 
 
 def _text(error: Exception) -> str:
     if isinstance(error, subprocess.TimeoutExpired):
         return f"it does not answer within {TIMEOUT_S:g} s"
     return str(error)[:_MAX_TEXT]
+
+
+def _list(staging: str) -> list[str]:
+    try:
+        return [entry.name for entry in staging_root(staging).entries()]
+    except FileNotFoundError:
+        return []  # In an object store a directory is there as long as something is in it.
 
 
 def main() -> int:
@@ -112,6 +160,9 @@ def main() -> int:
     die_with(int(sys.argv[2]))
     fields = json.load(sys.stdin)
     try:
+        if "run" not in fields:
+            print(json.dumps(_list(fields["staging"])))
+            return 0
         swept = sweep(RealEnv(), fields["log_directory"], fields["staging"], fields["run"])
     except (OSError, StorageError) as error:
         print(error, file=sys.stderr)

@@ -7,6 +7,7 @@ delete    has the partition's directory renamed, as a deletion does, before the 
 litter    leaves files in the temporary directory and in Spark's, and ends by SIGKILL
 die       ends by SIGKILL when the outputs are written
 hang      tells nothing more when the outputs are written
+stall     likewise, and the driver has little patience
 flip      turns a bit of an output around
 lose      removes an output
 miscount  counts a record too many
@@ -16,6 +17,7 @@ corrupt   takes a batch within a segment for a corrupt one
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -76,7 +78,7 @@ class Job(clean_job.CleanJob):
         match mischief():
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "hang":
+            case "hang" | "stall":
                 threading.Event().wait()
             case "flip":
                 with open(path, "r+b") as file:
@@ -102,6 +104,8 @@ class Job(clean_job.CleanJob):
 def main() -> int:
     """Be a driver."""
     session.spark_session = no_session  # type: ignore[assignment]
+    if mischief() == "stall":
+        clean_job.PATIENCE_S, clean_job.SLOWEST_BYTES_PER_S = 0.5, math.inf
     clean_job.CleanJob = Job  # type: ignore[misc]
     return clean_driver.main()
 

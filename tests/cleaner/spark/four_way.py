@@ -1,6 +1,7 @@
 """Four ways to carry out a round, and the same bytes from all: the naive model, the inline runner, the process runner, Spark.
 
     python -m tests.cleaner.spark.four_way --seeds 0-199
+    python -m tests.cleaner.spark.four_way --seeds 0-19 --cluster
 
 One Spark session, one worker process and one thread do the rounds of all scenarios (`random_scenario`). Of the model, which knows
 no segments, the bytes of all outputs in a row are compared; of the others every file with its time, and what was answered.
@@ -31,6 +32,7 @@ from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.naive_bytes import naive_bytes
 from tests.cleaner.random_scenario import Scenario
 from tests.cleaner.spark.clean_job_check import copied, runner_outcome, spark_outcome
+from tests.cleaner.spark.command_session import add_session_options, chosen_session
 
 PART_BYTES = (2000, 1 << 20, 5000)
 PARTITIONS = (1, 2, 4)
@@ -144,18 +146,15 @@ def seeds_of(text: str) -> range:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Be the command; the exit code."""
-    from diamant.cleaner.spark.session import spark_session
-    from tests.cleaner.spark.conftest import CONF
-
     parser = argparse.ArgumentParser(prog="four_way", description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=seeds_of, default=range(200), help="scenarios (default: 0-199)")
-    parser.add_argument("--master", default="local[2]", help="where Spark runs (default: local[2])")
+    add_session_options(parser)
     parser.add_argument("--keep", type=Path, help="directory for the logs of rounds in which something differs")
     chosen = parser.parse_args(arguments)
     start_s = time.monotonic()
     failed = 0
     with (
-        spark_session(chosen.master, "four-way", CONF) as session,
+        chosen_session(chosen, "four-way") as session,
         tempfile.TemporaryDirectory(prefix="four-way-") as place,
         FourWay(session.sparkContext, Path(place)) as engines,
     ):

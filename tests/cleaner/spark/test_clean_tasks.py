@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner import compiled_round
-from diamant.cleaner.modes import MODES, PROMPT
+from diamant.cleaner.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.plan import CleanPlan, SegmentPlan
-from diamant.cleaner.spark import clean_parts, key_tuples, survivors
+from diamant.cleaner.spark import clean_job, clean_parts, clean_tasks, key_tuples, survivors
+from diamant.cleaner.spark.clean_job import CleanJob, Progress
+from diamant.cleaner.spark.locations import Location
 from diamant.storage import names
 from diamant.storage.env import Env
 from diamant.storage.segment import scan_headers
+from tests.cleaner.segment_history import SegmentHistory
 from tests.cleaner.spark.clean_job_check import copied, plain_outcome, spark_outcome
 from tests.cleaner.spark.one_process import OneProcess
 from tests.cleaner.test_compiled_rewrite import histories, play
@@ -33,13 +36,19 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
 ) -> None:
     """Strategy: every kind of batch, any range, cut into any parts and partitions, tiny tables. Invariant: all is equal."""
     env, plan = play(steps).stored(mode=mode)
+    plan = ended_before(plan, data.draw(st.sampled_from([0, 0, 0, 1]), "segments above"))
     end = plan.first_uncleanable_offset
     plan = replace(
         plan,
         first_dirty_offset=data.draw(st.integers(0, end), "first dirty"),
         log_start_offset=data.draw(st.sampled_from([0, 0, 1, end // 2]), "log start"),
         segment_bytes=data.draw(st.sampled_from([1 << 30, 600, 100]), "segment bytes"),
+        segment_index_bytes=data.draw(st.sampled_from([1 << 20, 1 << 20, 24]), "index bytes"),
+        index_interval_bytes=data.draw(st.sampled_from([200, 1]), "index interval"),
+        active_producers=data.draw(st.sampled_from([plan.active_producers, {}]), "producers"),
         map_max_entries=data.draw(st.sampled_from([1, 2, 3, 1000]), "map entries"),
+        io_buffer_bytes=data.draw(st.sampled_from([4096, 100]), "buffer"),
+        hash_key=data.draw(st.sampled_from([bytes(16), bytes(range(16))]), "hash key"),
     )
     if mode == PROMPT:
         clean = [one.base_offset for one in plan.segments if one.next_base_offset <= plan.first_dirty_offset]
@@ -48,6 +57,8 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
             quarantined=data.draw(some_of([segment.base_offset for segment in plan.segments]), "quarantined"),
             untouched=data.draw(some_of(clean), "untouched"),
             horizons_frozen_above=data.draw(st.sampled_from([None, None, end // 2]), "frozen above"),
+            segments=tuple(replace(one, largest_timestamp=place) for place, one in enumerate(plan.segments)),
+            expiry_slice_ms=data.draw(st.sampled_from([None, None, 0, 1]), "slice"),
         )
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory:
         patch.setattr("diamant.cleaner.chunk_reader.READ_BYTES", data.draw(st.sampled_from([150, 1000, 1 << 16])))
@@ -71,6 +82,16 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
         assert spark_files == plain_files
 
 
+def ended_before(plan: CleanPlan, count: int) -> CleanPlan:
+    """A round that ends that many segments earlier: what aborts only there, it is told of."""
+    if not 0 < count < len(plan.segments):
+        return plan
+    taken, above = plan.segments[:-count], plan.segments[-count:]
+    end = above[0].base_offset
+    later = tuple(one for segment in above for one in segment.aborted if one.first_offset < end)
+    return replace(plan, segments=taken, first_uncleanable_offset=end, later_aborted=later)
+
+
 def some_of(bases: list[int]) -> st.SearchStrategy[frozenset[int]]:
     """None of them, or up to two."""
     if not bases:
@@ -87,3 +108,66 @@ def cuts_between_batches(env: Env, plan: CleanPlan, segment: SegmentPlan, part_b
             yield position
             due = position + part_bytes
     file.close()
+
+
+def test_every_field_of_a_plan_is_thought_of() -> None:
+    """A new field is drawn above, or stands here with why it need not be: or Spark would not heed it, and nobody notice."""
+    drawn = {
+        *("segments", "first_dirty_offset", "first_uncleanable_offset", "log_start_offset", "mode", "segment_bytes"),
+        *("segment_index_bytes", "index_interval_bytes", "active_producers", "map_max_entries", "io_buffer_bytes"),
+        *("hash_key", "later_aborted", "expiry_slice_ms", "untouched", "quarantined", "horizons_frozen_above"),
+    }
+    by_histories = {"now_ms", "delete_retention_ms"}  # they have horizons before, at and after it
+    names_only = {"directory", "topic", "partition"}
+    elsewhere = {"io_max_bytes_per_second"}  # the next test
+    of_no_engine = {"max_message_bytes"}
+    local_only = {"map_memory_bytes"}  # a partition's map has survivors.MAP_BYTES
+    known = drawn | by_histories | names_only | elsewhere | of_no_engine | local_only
+    assert {field.name for field in fields(CleanPlan)} == known
+
+
+@pytest.mark.slow
+def test_tasks_keep_to_the_rate_whatever_they_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions, keys, the end of Kafka's map, and the rewrite: what is read and written is counted, with the right rate."""
+    history = SegmentHistory()
+    for number in range(8):
+        history.batch([(b"k%d" % number, b"v")], producer=11, is_transactional=True)
+        history.marker(11, "abort" if number == 2 else "commit")
+        history.roll()
+    memory, plan = history.stored(mode=KAFKA, map_max_entries=3, io_max_bytes_per_second=1000.0)
+    here = copied(memory, plan, tmp_path / "t-0")
+    counted: dict[tuple[str, float], int] = {}
+
+    class Counting:
+        def __init__(self, bytes_per_second: float) -> None:
+            self.rate = bytes_per_second
+
+        def __call__(self, count: int) -> None:
+            at = (job.progress.step, self.rate)
+            counted[at] = counted.get(at, 0) + count
+
+    monkeypatch.setattr(clean_tasks, "Throttle", Counting)
+    monkeypatch.setattr(clean_job, "Throttle", Counting)
+    job = CleanJob(OneProcess(), here, source=Location(here.directory), target=Location(f"{tmp_path}/place"))
+    stats = job.run().stats
+    whole = sum(segment.size for segment in plan.segments)
+    # Once the map was full the first pass is made again. Two tasks run at a time, but for the one that looks for that end.
+    assert counted == {
+        ("reading transactions", 500.0): 2 * whole,
+        ("map", 500.0): 2 * whole,
+        ("finding where the map is full", 1000.0): counted["finding where the map is full", 1000.0],
+        ("rewrite", 500.0): stats.bytes_read + stats.bytes_written,
+    }
+    looked = counted.pop(("finding where the map is full", 1000.0))
+    assert stats.map_bytes_read <= looked <= whole
+    assert job.progress.bytes == sum(counted.values()) + stats.map_bytes_read
+    assert job.progress.tasks > 4 * len(plan.segments)
+
+
+def test_patience_is_as_long_as_the_largest_task_may_take() -> None:
+    """At a megabyte a second or, if they are told to be slower, so slowly; with what it writes; and half an hour on top."""
+    progress = Progress(OneProcess())
+    progress.begin("map", 256_000_000)
+    assert (progress.step, progress.patience_s) == ("map", 1800 + 512)
+    progress.begin("rewrite", 1_000_000_000, bytes_per_second=1e5)
+    assert (progress.step, progress.patience_s) == ("rewrite", 1800 + 20_000)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +20,7 @@ from diamant.cleaner.spark.settings import SparkSettings
 from diamant.cleaner.spark.spark_runner import SparkRunner
 from diamant.storage.log import Log
 from tests.cleaner.spark.cluster import Cluster
+from tests.cleaner.test_golden import STEPS
 from tests.cleaner.test_runner import Swapper, leftovers, make_log, plan_of, segment_files
 
 pytestmark = [
@@ -25,6 +28,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
 ]
 
+ROOT = Path(__file__).resolve().parents[3]
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
@@ -65,6 +69,26 @@ async def wait_for_step(runner: SparkRunner, step: str, round_: asyncio.Task[obj
     while runner.progress_step != step:
         assert not round_.done(), round_.result()
         await asyncio.sleep(0.02)
+
+
+def test_every_golden_pass_has_kafka_s_bytes(cluster: Cluster) -> None:
+    """All of them in one application, on both workers, with the code that was shipped and none that lies there."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.cleaner.spark.golden_passes", "--master", cluster.master),
+            *(f"--conf={name}={value}" for name, value in cluster.conf.items()),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    said = done.stdout.splitlines()
+    assert done.returncode == 0, "\n".join([*said, done.stderr])
+    assert [line for line in said if line.endswith(": equal")] == [
+        f"{name}, pass {number}: equal" for name, number in STEPS
+    ]
+    assert said[-2].startswith("2 executors, with the code from ")
+    assert re.search(r"/diamant-code-\w+\.zip/diamant/__init__\.py$", said[-2])
 
 
 async def test_an_executor_killed_and_tasks_tried_twice_give_the_same_files(cluster: Cluster, tmp_path: Path) -> None:

@@ -18,9 +18,12 @@ from diamant.cleaner.spark.audit_job import read_audit
 from diamant.cleaner.spark.errors import SparkError
 from diamant.cleaner.spark.find_job import find
 from diamant.cleaner.spark.stats_job import COUNTS, read_stats
+from diamant.protocol.metadata_records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.protocol.records import Record
 from diamant.storage.checkpoints import write_offset_checkpoint
 from diamant.storage.env import RealEnv
+from diamant.storage.metadata_log import MetadataLog
+from diamant.storage.uuid_text import random_id
 from tests.builder import TIMESTAMP, make_batch
 from tests.cleaner.log_history import History
 
@@ -71,7 +74,7 @@ def test_stats_are_those_of_the_local_tool(spark: SparkSession, directory: Path)
     with open_log_directory(RealEnv(), str(directory)) as opened:
         expected = [one for topic in read_local_stats(RealEnv(), opened) for one in topic.partitions]
     assert len(found) == len(expected) == 4
-    names = (*COUNTS, "distinct_keys", "segments", "bytes", "log_start_offset", "first_dirty_offset")
+    names = (*COUNTS, "distinct_keys", "segments", "bytes", "log_start_offset", "first_dirty_offset", "dirty_ratio")
     for one in expected:
         row = found[one.topic, one.partition]
         assert {name: row[name] for name in names} == {name: getattr(one, name) for name in names}
@@ -179,6 +182,75 @@ def test_without_a_deadline_nothing_is_late(spark: SparkSession, overdue: Path) 
     """A topic without max.compaction.lag.ms promises nothing; stranded keys are told all the same."""
     rows = {row.topic: row for row in read_audit(spark, [str(overdue)], now_ms=TIMESTAMP).collect()}
     assert (rows["late"].overdue, rows["late"].deadline_ms, rows["late"].stranded) == (0, None, 1)
+
+
+def write_metadata(directory: Path, **topics: dict[str, str]) -> None:
+    """Give a log directory a metadata log with these topics and their configurations."""
+    env = RealEnv()
+    metadata = MetadataLog.open(env, str(directory), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)])
+    for topic, configs in topics.items():
+        values = [
+            ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic, name=name, value=value)
+            for name, value in configs.items()
+        ]
+        metadata.append([TopicRecord(name=topic, topic_id=random_id()), *values])
+    metadata.close()
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Path:
+    """A compacted topic that is late, one that is not compacted and would not bear being read, and one that nobody knows."""
+    now = TIMESTAMP
+    write_metadata(tmp_path, late={"cleanup.policy": "compact", "max.compaction.lag.ms": str(HOUR_MS)}, plain={})
+    for topic in ("late", "unknown"):
+        write_records(
+            tmp_path / f"{topic}-0",
+            Record(0, now - 9 * HOUR_MS, b"a", b"1"),
+            Record(1, now - 3 * HOUR_MS, b"a", b"2"),
+        )
+    write_records(tmp_path / "plain-0", Record(0, now, b"a", b"1"))
+    [segment] = (tmp_path / "plain-0").iterdir()
+    segment.write_bytes(segment.read_bytes()[:-1] + b"x")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_an_audit_opens_no_topic_that_is_not_compacted(spark: SparkSession, configured: Path) -> None:
+    """As the metadata log has it, where a topic without a policy is deleted; what it does not know is looked at."""
+    rows = {row.topic: row for row in read_audit(spark, [str(configured)], now_ms=TIMESTAMP).collect()}
+    assert {topic: (row.policy, row.overdue, row.deadline_ms) for topic, row in rows.items()} == {
+        "late": ("compact", 1, HOUR_MS),
+        "unknown": (None, 0, None),
+    }
+    assert rows["late"].overdue_ms == 2 * HOUR_MS
+    assert read_audit(spark, [str(configured)], ["plain"], now_ms=TIMESTAMP).collect() == []
+    with pytest.raises(Exception, match="CRC"):
+        read_audit(spark, [str(configured)], is_all=True, now_ms=TIMESTAMP).collect()
+
+
+@pytest.mark.slow
+def test_stats_know_policies_from_the_metadata_log(spark: SparkSession, tmp_path: Path) -> None:
+    """A topic that is not compacted, and never was, has no dirty ratio."""
+    write_metadata(tmp_path, compacted={"cleanup.policy": "compact,delete"}, plain={})
+    for topic in ("compacted", "plain"):
+        history = History(topic)
+        history.batch("k=1")
+        history.roll()
+        history.write(RealEnv(), str(tmp_path))
+    rows = read_stats(spark, [str(tmp_path)]).collect()
+    assert [(row.topic, row.cleanup_policy, row.dirty_ratio) for row in rows] == [
+        ("compacted", "compact,delete", 1.0),
+        ("plain", "delete", None),
+    ]
+
+
+@pytest.mark.slow
+def test_an_audit_of_nothing_says_so(spark: SparkSession, configured: Path) -> None:
+    """No topic that was asked about is compacted: that is no fault, but may be a mistake."""
+    result = run("audit", str(configured), "--topic", "plain", "--now", str(TIMESTAMP))
+    assert result.stderr.splitlines() == [
+        "diamant: none of these topics is compacted; --all looks at them all the same"
+    ]
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ from diamant.cleaner.spark.session_engine import session_engine
 from diamant.cleaner.spark.settings import SparkSettings
 from diamant.cleaner.spark.spark_runner import SparkRunner
 from diamant.cleaner.spark.staging import Swept, new_place, sweep
+from diamant.cleaner.spark.staging_view import staging_place
+from diamant.storage.errors import StorageError
 from diamant.storage.log import Log
 from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.cleaner.spark.object_store import SECRET, ObjectStore
@@ -225,3 +227,22 @@ async def test_a_bucket_that_goes_while_a_job_runs(store: ObjectStore, log: Log)
     assert not leftovers(log)
     await runner.close()
     await inline.close()
+
+
+def test_a_scan_is_told_what_lies_in_the_store(store: ObjectStore, log: Log) -> None:
+    """Names of places, and whose they are; nothing before there is one, and why it cannot be listed, without the secret."""
+    settings = in_s3(store)
+    directory = os.path.dirname(log.path)
+    place = staging_place(log.env, directory, settings.staging, [(log.topic, log.partition)])
+    assert (place.root, place.list_names(bool)) == (None, [])
+    mine = of_another_run(plan_of(log), log, settings.staging)
+    put(mine)
+    assert place.list_names(bool) == [mine.name]
+    assert mine.name.startswith(place.owner)
+    assert place.partition_of(mine.name) == (log.topic, log.partition)
+    assert staging_place(log.env, directory, settings.staging, []).partition_of(mine.name) is None
+    wrong = store.uri(f"{BUCKET}/staging", endpoint_override="127.0.0.1:1", request_timeout="1", connect_timeout="1")
+    unreached = staging_place(log.env, directory, wrong, [])
+    with pytest.raises(StorageError) as raised:
+        unreached.list_names(bool)
+    assert SECRET not in str(raised.value) + unreached.shown

@@ -258,6 +258,22 @@ async def test_a_driver_that_never_begins_is_given_up(log: Log, monkeypatch: pyt
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("fake")
+async def test_a_job_of_which_no_task_ends_is_given_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor that waits for a disk for ever is there, as far as Spark can see: a local runner takes over."""
+    monkeypatch.setenv(MISCHIEF, "stall")
+    inline = InlineRunner(log.env)
+    runner = SparkRunner(log.env, LOCAL, inline)
+    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
+    assert "no task on local[2] has come to its end for 0.5 s (rewrite)" in str(runner.last_failure)
+    assert runner.driver_pid is None
+    assert not leftovers(log)
+    assert not directories(log)
+    await runner.close()
+    await inline.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
 async def test_a_partition_that_is_deleted_meanwhile_does_not_come_back(
     log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -536,6 +552,9 @@ def test_spark_is_chosen_for_what_is_large_and_sooner_done_there(log: Log) -> No
     ):
         assert is_worth_it(huge, replace(settings, master=master)) is is_chosen
     assert not is_worth_it(plan, replace(settings, master="spark://h:1"))
+    for field in ("untouched", "quarantined"):
+        spared = replace(huge, **{field: frozenset({plan.segments[0].base_offset})})  # type: ignore[arg-type]
+        assert not is_worth_it(spared, replace(settings, master="spark://h:1"))
     assert not is_worth_it(huge, replace(settings, master="spark://h:1", min_bytes=-1))
     assert not is_worth_it(huge, replace(settings, master="spark://h:1", conf={"spark.cores.max": "2"}))
 

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.fs import LocalFileSystem
 
-from diamant.cleaner.result import OutputSegment
-from diamant.cleaner.spark import staging, staging_sweep
+from diamant.cleaner.result import OutputSegment, never_done
+from diamant.cleaner.spark import locations, staging, staging_sweep
 from diamant.cleaner.spark.clean_job import CleanJob
 from diamant.cleaner.spark.errors import SparkError
 from diamant.cleaner.spark.locations import Location
 from diamant.cleaner.spark.manifest import Manifest, StagedOutput
 from diamant.cleaner.spark.session_engine import session_engine
 from diamant.cleaner.spark.staged_outputs import StagedFileWrong, check_manifest
-from diamant.cleaner.spark.staging import Swept, new_place, remove_leftovers, staging_root, sweep
+from diamant.cleaner.spark.staging import Swept, new_place, remove_leftovers, source_for, staging_root, sweep
 from diamant.cleaner.spark.task_files import TaskFiles
+from diamant.cleaner.throttle import Throttle
 from diamant.storage.env import RealEnv
 from diamant.storage.log import Log
 from diamant.storage.meta_properties import new_meta_properties, write_meta_properties
@@ -111,6 +113,17 @@ def test_what_cannot_be_removed_stops_nobody(
     assert "Permission denied" in warning
     swept = sweep(log.env, str(Path(log.path).parent), place.as_uri(), "00000000")
     assert (swept.removed, swept.young) == (0, 2)
+
+
+def test_only_what_is_read_is_copied_to_an_object_store(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what the round leaves alone, nor what cannot be read."""
+    plan = plan_of(log)
+    first, second, *others = [segment.base_offset for segment in plan.segments]
+    plan = replace(plan, untouched=frozenset({first}), quarantined=frozenset({second}))
+    monkeypatch.setattr(locations, "_open_filesystem", lambda _: LocalFileSystem())
+    (place / "segments").mkdir()
+    source = source_for(log.env, plan, Location(str(place), "s3://somewhere"), never_done, Throttle())
+    assert {path.name for path in Path(source.path).iterdir()} == {f"{base:020d}.log" for base in others}
 
 
 def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,51 @@
+"""The staging place for whoever certifies what is gone (`evidence.staging_place`): whose places are whose, and what lies there.
+
+A directory is listed as it is; a place elsewhere (s3:) by a child process (`staging_sweep`), so that the broker needs no pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from diamant.cleaner.evidence.staging_place import StagingPlace
+from diamant.cleaner.spark.errors import SparkError
+from diamant.cleaner.spark.staging import owner_of, staging_root, whose, whose_of
+from diamant.storage import names
+
+if TYPE_CHECKING:
+    from diamant.storage.checkpoints import TopicPartition
+    from diamant.storage.env import Env
+
+
+def staging_place(env: Env, log_directory: str, staging: str, partitions: Iterable[TopicPartition]) -> StagingPlace:
+    """Return the staging place of jobs at a log directory; `partitions`: those that there are. Blocks for the disk.
+
+    A URI that means nothing gives a place that cannot be listed.
+    """
+    known = {whose(names.partition_dir_name(*partition)): partition for partition in partitions}
+    owner = owner_of(env, log_directory)
+
+    def partition_of(name: str) -> TopicPartition | None:
+        return known.get(whose_of(name))
+
+    try:
+        root = staging_root(staging)
+    except SparkError as error:
+        return StagingPlace("diamant.cleaner.spark.staging", None, owner, partition_of, _refuse(error))
+    if root.is_local:
+        return StagingPlace(root.path, root.path, owner, partition_of, lambda _: env.list_dir(root.path))
+
+    def list_elsewhere(check: Callable[[], object]) -> list[str]:
+        from diamant.cleaner.spark.staging_sweep import list_elsewhere
+
+        return list_elsewhere(staging, check)
+
+    return StagingPlace(str(root), None, owner, partition_of, list_elsewhere)
+
+
+def _refuse(error: SparkError) -> Callable[[Callable[[], object]], list[str]]:
+    def fail(_: Callable[[], object]) -> list[str]:
+        raise error
+
+    return fail
