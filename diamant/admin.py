@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
 from diamant.broker.verbs.duration import parse_duration_ms
+from diamant.broker.verbs.record_key import key_fields, parse_key
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import encode_string, read_array_length, read_string
 
@@ -200,9 +201,15 @@ class Admin:
         timeout_s: float | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Why records are still there. `options`: fields of POST /v1/explain. The key goes in the body, not in a path."""
+        """Why records are still there. `options`: fields of POST /v1/explain. The key goes in the body, not in a path.
+
+        If that takes longer than one answer, the key of the record at `offset` is not in the result: no job shows a key.
+        """
         fields = _given(topic=topic, partition=partition, key=_key(key), offset=offset, **options)
-        return self.call("POST", "/v1/explain", fields, timeout_s=timeout_s)
+        found = self.call("POST", "/v1/explain", fields, timeout_s=timeout_s)
+        if found["key"] is None and key is not None:
+            found["key"] = key_fields(parse_key(_key(key)))
+        return found
 
     def erase(
         self,
@@ -217,6 +224,20 @@ class Admin:
         """Erase a key from topics; returns the certificate and what it says. `options`: fields of POST /v1/erase."""
         fields = _given(key=_key(key), topics=list(topics), reason=reason, **options)
         return self.call("POST", "/v1/erase", fields, timeout_s=timeout_s, on_progress=on_progress)
+
+    def erase_now(
+        self,
+        erasure_id: str,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Go on at once with an erasure that waits for its tombstones' horizon; returns the certificate and what it says.
+        `options`: fields of POST /v1/erase/{id}/now.
+        """
+        path = f"/v1/erase/{quote(erasure_id, safe='')}/now"
+        return self.call("POST", path, _given(**options), timeout_s=timeout_s, on_progress=on_progress)
 
     def redact(
         self,

@@ -43,6 +43,7 @@ from diamant.cleaner.retention import deletable_segments
 from diamant.protocol.metadata_records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
 from diamant.storage import names
 from diamant.storage.env import Env, RealEnv
+from diamant.storage.errors import StorageError
 from diamant.storage.log import Log
 from diamant.storage.log_directory import LogDirectory
 from diamant.storage.metadata_log import MetadataLog
@@ -299,6 +300,24 @@ class Broker:
             progress=progress,
         )
 
+    async def erase_now(
+        self,
+        erasure_id: str,
+        *,
+        is_confirmed: bool = False,
+        timeout_ms: int | None = None,
+        progress: Progress | None = None,
+    ) -> Erasure:
+        """Go on at once with an erasure that waits for its tombstones' horizon, as if `erase` had had `is_now`.
+
+        It is the same erasure: its certificate for `key-gone` has what it found. If groups are behind the tombstones nothing is
+        changed without `is_confirmed`: `is_now_refused` is true then, and `groups_behind` names them. Raises VerbError: NotFound
+        (it is over), NotPossible, TimedOut, EraseFailed. From any event loop.
+        """
+        return await self.erasures.erase_now(
+            erasure_id, is_confirmed=is_confirmed, timeout_ms=timeout_ms, progress=progress
+        )
+
     @cached_property
     def redactions(self) -> Redactions:
         """The calls of `redact`, loaded with the first one, or at the start if one is unfinished."""
@@ -350,7 +369,10 @@ class Broker:
 
         from diamant.broker.verbs.errors import NotFound
 
-        raise NotFound("there is no such erasure or redaction that is not over: GET /v1/certificates lists them")
+        raise NotFound(
+            f"there is no erasure or redaction {undertaking_id[:64]!r} under way, so nothing was cancelled: it is over, or has "
+            "another id. GET /v1/certificates lists those that are unfinished"
+        )
 
     @cached_property
     def compact_by_config(self) -> CompactByConfig:
@@ -543,7 +565,9 @@ class Broker:
         if self.directory.logs and not self.directory.was_clean:
             logger.warning("the last stop was not orderly: %d logs were checked", len(self.directory.logs))
         for failure in self.directory.failures:
-            logger.error("%s-%d is not served: %s", failure.topic, failure.partition, failure.error)
+            error = failure.error
+            trace = None if isinstance(error, StorageError | OSError) else error
+            logger.error("%s-%d is not served: %s", failure.topic, failure.partition, error, exc_info=trace)
         self.topics.adopt_loaded()
 
     def _partitions_text(self) -> str:

@@ -35,6 +35,9 @@ COMMANDS = {
     "clock": LazyCommand("diamant.broker.commands.clock:clock", "Show a broker's clock, or move one that is manual."),
     "compact": LazyCommand("diamant.broker.commands.compact:compact", "Clean a topic now, and wait until it is."),
     "erase": LazyCommand("diamant.broker.commands.erase:erase", "Erase a key from topics and certify that it is gone."),
+    "erase-now": LazyCommand(
+        "diamant.broker.commands.erase:erase_now", "Remove the tombstones of an erasure before their horizon."
+    ),
     "explain": LazyCommand(
         "diamant.broker.commands.explain:explain", "Say why records are still there, and until when."
     ),
@@ -100,7 +103,8 @@ def start(
 ) -> None:
     """Start a broker and run it until it is told to stop (Ctrl-C or SIGTERM).
 
-    When it answers, it prints one line to standard output: "Diamant listens on" and its addresses.
+    When it answers, it prints a line to standard output, "Diamant listens on" and its addresses, and another one that says where
+    HTTP is.
 
     Metrics, health and /v1 are at http://127.0.0.1:9644 (--set diamant.http.listen=HOST:PORT for elsewhere, with nothing behind
     the = for nowhere).
@@ -197,7 +201,9 @@ async def _run(config: BrokerConfig) -> None:
                 listener.address,
             )
     async with Broker(config) as broker:
-        click.echo(f"Diamant listens on {broker.bootstrap_servers}, data in {config.data_dir}")
+        http = "" if broker.http_url is None else f"\nMetrics, health and /v1 at {broker.http_url}"
+        # In one go: who reads the first line only, and closes the pipe, is no reason to end.
+        click.echo(f"Diamant listens on {broker.bootstrap_servers}, data in {config.data_dir}{http}")
         await stop.wait()
 
 

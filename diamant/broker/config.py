@@ -133,7 +133,8 @@ _KEYS = (
         "queued.max.request.bytes",
         _LONG,
         -1,
-        "Requests that may be in memory at once; beyond it connections are not read. -1: no limit.",
+        "Memory for the requests of all connections together, and one request more; beyond it connections are not read. "
+        "-1: no limit, so each connection may have one of `socket.request.max.bytes`.",
     ),
     ConfigKey(
         "max.connections", _INT, INT_MAX, "Connections at once; further ones are closed.", at_least(0), is_dynamic=True
@@ -405,8 +406,8 @@ _KEYS = (
         _STRING,
         None,
         "File with the Ed25519 key that certificates of erasures are signed with, in PEM; beside it lies the secret of their "
-        "digests, with `.secret` appended to the name. Both are made with the first erasure, with mode 0600, and belong outside "
-        "of the data directory. Default: `~/.config/diamant/certificate.key`.",
+        "digests, with `.secret` appended to the name. Both are made with the first erasure, with mode 0600; inside of the data "
+        "directory they are refused. Default: `~/.config/diamant/certificate.key`.",
     ),
     ConfigKey(
         "diamant.clock",

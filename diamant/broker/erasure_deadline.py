@@ -9,7 +9,8 @@ Told from what the cleaner knows anyway, without reading a record:
                                    segment the 64 earliest horizons are known. One in the dirty part counts as above.
 
 So what is told is never too young. Consumers behind a tombstone: groups whose committed offset has not passed the end of the last
-segment known to have one; perhaps they have passed the tombstone itself.
+segment known to have one; perhaps they have passed the tombstone itself. While groups are being loaded, or if some cannot be,
+nobody knows how many these are: the metric is NaN.
 
 The deadline is for topics of users; the internal topics are told of, but are never late.
 """
@@ -17,11 +18,11 @@ The deadline is for topics of users; the internal topics are told of, but are ne
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.coordinator_metrics import committed_offset_of
 from diamant.broker.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from diamant.storage.log import Log
 
 SEGMENTS_PER_TURN = 256
-GROUPS_PER_TURN = 1_000
 DAY_MS = 86_400_000
 
 
@@ -46,8 +46,8 @@ class TopicDeadline:
     left_ms: int
     """Until the deadline; negative if it is past."""
     is_late: bool
-    consumers_behind: tuple[tuple[int, int], ...] = ()
-    """By partition, if it has tombstones: groups that have committed offsets there and not passed them."""
+    consumers_behind: tuple[tuple[int, int | None], ...] = ()
+    """By partition, if it has tombstones: groups that have committed offsets there and not passed them; None: not known."""
 
     def to_fields(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -63,7 +63,7 @@ async def take_deadlines(broker: Broker, *, with_groups: bool = False) -> list[T
     service = await broker.cleaning.service()
     now_ms = broker.env.clock.now_ms()
     deadline_ms = broker.config.diamant_erasure_deadline_ms
-    committed = await _committed(broker) if with_groups else {}
+    committed, is_known = await _committed(broker) if with_groups else ({}, True)
     found = []
     seen = 0
     for name, topic in sorted(broker.topics.by_name.items()):
@@ -86,7 +86,7 @@ async def take_deadlines(broker: Broker, *, with_groups: bool = False) -> list[T
             if end is not None:
                 stamped.append(min(horizons) - log.config.delete_retention_ms)
                 offsets = committed.get((name, log.partition), ())
-                behind.append((log.partition, sum(offset < end for offset in offsets)))
+                behind.append((log.partition, sum(offset < end for offset in offsets) if is_known else None))
         superseded_ms = max((now_ms - one for one in dirty), default=None)
         tombstone_ms = max((now_ms - one for one in stamped), default=None)
         left_ms = deadline_ms - max(superseded_ms or 0, tombstone_ms or 0)
@@ -110,18 +110,14 @@ def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[li
     return horizons, end
 
 
-async def _committed(broker: Broker) -> dict[tuple[str, int], list[int]]:
-    """Return the committed offsets of all groups by topic and partition."""
-    found: dict[tuple[str, int], list[int]] = {}
+async def _committed(broker: Broker) -> tuple[dict[tuple[str, int], list[int]], bool]:
+    """Return the committed offsets of all groups by topic and partition, and whether all groups are known; without waiting."""
     if not broker.has_groups:
-        return found
-    for count, group in enumerate(list(broker.groups.groups.values()), start=1):
-        for topic, partitions in group.offsets.committed.items():
-            for partition, stored in partitions.items():
-                found.setdefault((topic, partition), []).append(committed_offset_of(stored[0]))
-        if count % GROUPS_PER_TURN == 0:
-            await asyncio.sleep(0)
-    return found
+        return {}, True
+    from diamant.broker.groups.committed import all_offsets, groups_not_known
+
+    is_known = not await groups_not_known(broker, timeout_s=0)
+    return await all_offsets(broker), is_known
 
 
 def samples(deadlines: Iterable[TopicDeadline]) -> Iterable[tuple[str, tuple[str, ...], float]]:
@@ -132,4 +128,5 @@ def samples(deadlines: Iterable[TopicDeadline]) -> Iterable[tuple[str, tuple[str
         yield "diamant_oldest_tombstone_age_seconds", labels, (one.tombstone_age_ms or 0) / 1000
         yield "diamant_erasure_deadline_days_left", labels, one.left_ms / DAY_MS
         for partition, count in one.consumers_behind:
-            yield "diamant_tombstone_consumers_behind", (one.topic, str(partition)), count
+            behind = math.nan if count is None else count
+            yield "diamant_tombstone_consumers_behind", (one.topic, str(partition)), behind

@@ -34,6 +34,17 @@ async def erase(call: Call) -> Any:
     )
 
 
+async def erase_now(call: Call) -> Any:
+    """Go on with an erasure at once."""
+    fields = call.fields
+    return await call.broker.erase_now(
+        call.path["id"],
+        is_confirmed=fields["confirm_groups_behind"],
+        timeout_ms=fields["timeout_ms"],
+        progress=call.progress,
+    )
+
+
 async def verify(call: Call) -> Any:
     """Check a certificate."""
     text = call.fields["public_key"]
@@ -95,7 +106,7 @@ ROUTES = (
                 "now",
                 "boolean",
                 "Remove the tombstone before its horizon, too, unless groups are behind it: then it stays, "
-                "`is_now_refused` is true and `groups_behind` names them.",
+                "`is_now_refused` is true and `groups_behind` names them; `POST /v1/erase/{id}/now` goes on from there.",
                 default=False,
             ),
             Param(
@@ -108,6 +119,25 @@ ROUTES = (
             Param("engine", "string", "Who is to compact, as for `POST /v1/compact`.", choices=ENGINES),
         ),
         answer="The state, when the next certificate is due, the certificate, and the public key.",
+    ),
+    Route(
+        "POST",
+        "/v1/erase/{id}/now",
+        erase_now,
+        "Remove the tombstones of an erasure before their horizon, and certify that the key is gone, too.",
+        changes_data=True,
+        is_job=True,
+        fields=(
+            Param(
+                "confirm_groups_behind",
+                "boolean",
+                "Even though groups have not passed them, and never will learn of the erasure. Else nothing is changed if there "
+                "are such groups: `is_now_refused` is true and `groups_behind` names them.",
+                default=False,
+            ),
+            Param("timeout_ms", "integer", "How long it may take.", most=366 * 24 * 3_600_000),
+        ),
+        answer="As of `POST /v1/erase`, of the same erasure.",
     ),
     Route(
         "POST",

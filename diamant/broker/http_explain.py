@@ -1,6 +1,6 @@
 """Explanations over HTTP: `POST /v1/explain`. docs/explain.md has the fields and examples.
 
-The key is in the body and not in the path, where access logs of proxies would keep it.
+The key is in the body and not in the path, where access logs of proxies would keep it; and in no job.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ ROUTES = (
         explain,
         "Why records are still on the disk, when they go, and what would have them go now.",
         is_job=True,
+        not_kept=("key",),
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
             Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),

@@ -8,8 +8,9 @@ A job goes on whether somebody waits or not, and ends with the broker. Bounds: `
 `MAX_RESULT_BYTES` together; the oldest that are over are forgotten first, and while `MAX_JOBS` run no other begins (429).
 `MAX_WAITERS` requests wait at once, others are answered without waiting.
 
-A result may hold keys of records. So the list shows none, a result that the POST itself was answered with is not kept, and others
-are kept for `RESULT_KEEP_S` only.
+No job shows a key or a value of a record. Fields of a result that have one (`Route.not_kept`) are for whoever waits for the POST
+itself; in a job they are null, and they are not kept once nobody waits any more. The list shows no results. A result that the
+POST was answered with is not kept, others are for `RESULT_KEEP_S`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from diamant.broker.http_json import JsonError
@@ -66,8 +67,10 @@ _codes = {
 class Job:
     """One call. `state` is running, done or failed."""
 
-    def __init__(self, number: int, verb: str) -> None:
+    def __init__(self, number: int, verb: str, not_kept: Sequence[str] = ()) -> None:
         self.id = str(number)
+        self._not_kept = not_kept
+        self._is_left = False
         self.verb = verb
         self.progress = Progress()
         self.state = RUNNING
@@ -82,6 +85,24 @@ class Job:
     def forget_result(self) -> None:
         """Keep of the result only that there was one."""
         self.result, self.result_bytes = None, 0
+
+    def leave(self) -> None:
+        """Nobody waits for the POST's own answer any more."""
+        self._is_left = True
+        self.result = self._kept
+
+    @property
+    def _kept(self) -> Mapping[str, Any] | None:
+        if self.result is None or not self._not_kept:
+            return self.result
+        return {**self.result, **{name: None for name in self._not_kept if name in self.result}}
+
+    def end(self, result: Mapping[str, Any]) -> None:
+        """Be done."""
+        self.result, self.state = result, DONE
+        self.result_bytes = len(json.dumps(result))
+        if self._is_left:
+            self.result = self._kept
 
     @property
     def href(self) -> str:
@@ -101,7 +122,7 @@ class Job:
         }
         if with_result:
             fields["is_result_kept"] = self.result is not None
-            fields["result"] = self.result
+            fields["result"] = self._kept
             fields["error"] = self.error
         return fields
 
@@ -130,13 +151,15 @@ class Jobs:
             raise NotFound(f"there is no such job: the last {MAX_JOBS} are remembered, until the broker stops")
         return found
 
-    def begin(self, verb: str, run: Callable[[Progress], Awaitable[Mapping[str, Any]]]) -> Job:
-        """Start a job; `verb` names it without keys or values. Raises TooMany."""
+    def begin(
+        self, verb: str, run: Callable[[Progress], Awaitable[Mapping[str, Any]]], not_kept: Sequence[str] = ()
+    ) -> Job:
+        """Start a job; `verb` names it without keys or values, `not_kept` fields of its result that have some. Raises TooMany."""
         if self._is_closed:
             raise asyncio.CancelledError
         self._make_room()
         self._last += 1
-        job = self._by_id[str(self._last)] = Job(self._last, verb)
+        job = self._by_id[str(self._last)] = Job(self._last, verb, not_kept)
         job.task = asyncio.get_running_loop().create_task(self._run(job, run))
         return job
 
@@ -173,9 +196,7 @@ class Jobs:
 
     async def _run(self, job: Job, run: Callable[[Progress], Awaitable[Mapping[str, Any]]]) -> None:
         try:
-            result = await run(job.progress)
-            job.result_bytes = len(json.dumps(result))
-            job.result, job.state = result, DONE
+            job.end(await run(job.progress))
             self._forgetting[job.id] = asyncio.get_running_loop().call_later(RESULT_KEEP_S, self._forget_result, job)
         except asyncio.CancelledError as error:
             job.error, job.state = error_fields(error), FAILED

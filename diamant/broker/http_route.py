@@ -136,6 +136,8 @@ class Route(NamedTuple):
     changes_data: bool = False
     """True for what needs the token where one is needed: it changes what is stored, or how the broker behaves."""
     is_job: bool = False
+    not_kept: tuple[str, ...] = ()
+    """Fields of a job's result that hold a key: only the POST itself is answered with them, in the job they are null."""
     takes_any_body: bool = False
     """The function reads the body by itself."""
     takes_any_query: bool = False

@@ -192,11 +192,14 @@ class Routes:
             call.progress = progress
             return _to_fields(await row.handle(call))
 
-        job = self.jobs.begin(f"{row.method} {row.path}", run)
+        job = self.jobs.begin(f"{row.method} {row.path}", run, row.not_kept)
         self.extend(request, wait_ms / 1000)
-        await self.jobs.wait(job, wait_ms)
-        if job.state == DONE:
-            return web.json_response(self.jobs.take_result(job))
+        try:
+            await self.jobs.wait(job, wait_ms)
+            if job.state == DONE:
+                return web.json_response(self.jobs.take_result(job))
+        finally:
+            job.leave()
         if job.error is not None:
             return web.json_response(_without_status(job.error), status=job.error["status"])
         return web.json_response(job.to_fields(), status=202, headers={"Location": job.href})

@@ -178,13 +178,15 @@ _ROWS = (
     _own(
         "tombstone_consumers_behind",
         GAUGE,
-        "Groups whose committed offset has not passed the last segment that has a tombstone; missing if none is known.",
+        "Groups whose committed offset has not passed the last segment that has a tombstone; missing if none is known, NaN "
+        "while not all groups are loaded.",
         "groups",
     ),
     _own(
         "erasures_total",
         COUNTER,
-        "Erasures that ended since the start: `done` with a certificate, or `failed`.",
+        "Erasures that ended since the start: `done` with the certificate for `key-gone`, or `failed`: without one, or "
+        "cancelled; `held`: attempts that certified nothing, at what goes on by itself.",
         "erasures",
         ("outcome",),
         per_partition=False,
@@ -192,8 +194,8 @@ _ROWS = (
     _own(
         "redactions_total",
         COUNTER,
-        "Redactions that ended since the start: `done` with a certificate, or `failed`; `held`: attempts without one that go on "
-        "by themselves.",
+        "Redactions that ended since the start: `done` with a certificate, or `failed`: without one, or cancelled; `held`: "
+        "attempts that certified nothing, at what goes on by itself.",
         "redactions",
         ("outcome",),
         per_partition=False,

@@ -112,7 +112,7 @@ class Snapshot:
     logs: tuple[LogFigures, ...]
     cleaner: CleanerStatus | None
     deadlines: tuple[TopicDeadline, ...]
-    erasures: tuple[int, int]
+    erasures: tuple[int, int, int]
     """Done and failed."""
     redactions: tuple[int, int, int]
     """Done, failed and held."""
@@ -152,7 +152,9 @@ async def take(broker: Broker) -> Snapshot:
         logs=tuple(sorted(logs)),
         cleaner=broker.cleaning.status() if broker.config.log_cleaner_enable else None,
         deadlines=tuple(await take_deadlines(broker, with_groups=True)),
-        erasures=(broker.erasures.done, broker.erasures.failed) if broker.has_erasures else (0, 0),
+        erasures=(broker.erasures.done, broker.erasures.failed, broker.erasures.held)
+        if broker.has_erasures
+        else (0, 0, 0),
         redactions=(broker.redactions.done, broker.redactions.failed, broker.redactions.held)
         if broker.has_redactions
         else (0, 0, 0),
@@ -284,7 +286,7 @@ def samples(snapshot: Snapshot) -> Iterator[Sample]:
         yield "kafka_log_log_logstartoffset", labels, log.log_start_offset
         yield "kafka_log_log_logendoffset", labels, log.log_end_offset
     yield from deadline_samples(snapshot.deadlines)
-    for outcome, count in zip(("done", "failed"), snapshot.erasures, strict=True):
+    for outcome, count in zip(("done", "failed", "held"), snapshot.erasures, strict=True):
         yield "diamant_erasures_total", (outcome,), count
     for outcome, count in zip(("done", "failed", "held"), snapshot.redactions, strict=True):
         yield "diamant_redactions_total", (outcome,), count

@@ -17,7 +17,7 @@ _PAGE = """\
 <!-- Written by `make docs` from diamant/broker/metrics_docs.py and metric_table.py: change those. -->
 
 `diamant start` answers HTTP on `127.0.0.1:9644`. The configuration `diamant.http.listen` takes another address
-(`0.0.0.0:9644` for every interface, port 0 for a free port; the log says which), an empty one turns it off:
+(`0.0.0.0:9644` for every interface, port 0 for a free port; `diamant start` prints which), an empty one turns it off:
 
     diamant start --set diamant.http.listen=0.0.0.0:9644
     diamant start --set diamant.http.listen=

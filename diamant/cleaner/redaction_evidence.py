@@ -22,13 +22,14 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from diamant.cleaner.evidence.claim_checks import BROKEN, CANNOT_TELL, HOLDS, check_claims, partition_of, untold
-from diamant.cleaner.evidence.findings import RAW, SAME_KEY, TOMBSTONE, UNDECIDED, VALUE, Finding
+from diamant.cleaner.evidence.findings import DECIDING, RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, UNDECIDED, VALUE, Finding
 from diamant.cleaner.evidence.needles import Needles, keyed_digest
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import INCONCLUSIVE, Advance, LogEnd, ScanReport, scan_directory
 from diamant.cleaner.evidence.scan_report import NOT_THERE
+from diamant.cleaner.evidence.staging_place import StagingPlace
 from diamant.cleaner.evidence.verification import RECORDS_GONE, Verification
-from diamant.cleaner.redaction_where import HOLD, KEEP, NO, YES, Where
+from diamant.cleaner.redaction_where import HOLD, KEEP, NO, YES, Where, may_hold
 from diamant.protocol.records import Record
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
@@ -42,11 +43,15 @@ KEPT = "Records of which nobody can tell whether they match were left, as whoeve
 MAX_KEPT = 100
 """Offsets of undecided records that a certificate lists, of a partition."""
 
+MAX_UNMATCHED = 10
+"""Records that a certificate names which hold what was looked for and do not match."""
+
 WHERE = "where"
 """The kind of a needle that is a text or bytes of `where`."""
 
 NOT_COVERED = (
-    "Copies outside of this data directory: mirrors, backups, snapshots of disks, a staging place of Spark that is elsewhere.",
+    "Copies outside of this data directory, and of the staging place that is named under coverage: mirrors, backups, snapshots "
+    "of disks.",
     "What consumers have stored: their databases, files, caches and logs. Nothing tells them that records were removed.",
     "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten.",
     "Records that were written at or above the offsets where the claims end.",
@@ -171,6 +176,35 @@ def matching_from(report: ScanReport, partition: TopicPartition, first: int, end
     return sorted(found, key=lambda one: one.offset or 0)
 
 
+def unmatched(report: ScanReport, subject: Redacted) -> dict[str, Any] | None:
+    """Return, for a certificate, the records that `where` does not mean, although they hold what it compares with; None: no one.
+
+    If it means no record at all, its field or path may be wrong. Of texts of 12 bytes and more, in the topic itself; counted
+    are those that the report lists.
+    """
+    searched = {one.digest.hex() for one in subject.needles if one.kind == WHERE}
+    there: dict[tuple[str, int, int], set[str]] = {}
+    for one in report.elsewhere:
+        if one.what == SAME_BYTES and one.topic in subject.topics and one.offset is not None:
+            there.setdefault((one.topic or "", one.partition or 0, one.offset), set()).add(one.digest)
+    for one in report.findings:
+        if one.what in DECIDING:
+            there.pop((one.topic or "", one.partition or 0, one.offset or 0), None)
+
+    def holds(found: set[str]) -> bool:
+        def is_there(text: bytes) -> bool:
+            digest = keyed_digest(subject.needles.secret, text).hex()
+            return digest in found or digest not in searched
+
+        return may_hold(subject.where.node, is_there)
+
+    places = sorted(place for place, found in there.items() if holds(found))
+    if not places:
+        return None
+    first = [{"topic": topic, "partition": index, "offset": offset} for topic, index, offset in places[:MAX_UNMATCHED]]
+    return {"records": len(places), "first": first}
+
+
 def request_fields(where: Where, topic: str, secret: bytes) -> dict[str, Any]:
     """Return what a certificate says of what was asked for."""
     return {
@@ -192,6 +226,7 @@ def check_redaction_claims(
     ends: Mapping[TopicPartition, LogEnd],
     advance: Advance | None,
     check: Callable[[], object],
+    staging: StagingPlace | None = None,
 ) -> None:
     """Scan everything for what a certificate says is gone, and put down what came of it; blocks."""
     request = certificate["request"]
@@ -207,11 +242,11 @@ def check_redaction_claims(
     for needle in where.needles:
         needles.add(WHERE, needle)
     subject = Redacted(where, str(request["topics"][0]), needles)
-    report = scan_directory(env, directory, subject, ends, advance=advance, check=check)
+    report = scan_directory(env, directory, subject, ends, advance=advance, check=check, staging=staging)
     found.was_scanned = True
     astray = {one.file for one in report.in_the_way}
     if astray:
-        found.notes.append(f"Records that match, or may, are in {len(astray)} files that belong to no partition.")
+        found.notes.append(f"Files that belong to no partition in which records match, or may: {len(astray)}.")
 
     def judge(_claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
         state = state_of(report, partition, end, where.undecided)
@@ -221,7 +256,7 @@ def check_redaction_claims(
     found.claims = check_claims(certificate, report, judge, found.notes, env, directory, is_bound=secret is not None)
     broken = sum(claim["verdict"] == BROKEN for claim in found.claims)
     if broken:
-        found.notes.append(f"{broken} claims do not hold any more: there are records again that match.")
+        found.notes.append(f"Claims that do not hold any more: {broken}. There are records again that match.")
     written = sum(claim["written_since"] for claim in found.claims)
     if written:
-        found.notes.append(f"{written} records that match lie above the offsets that the claims cover.")
+        found.notes.append(f"Records that match above the offsets that the claims cover: {written}.")

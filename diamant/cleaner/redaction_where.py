@@ -25,7 +25,7 @@ import binascii
 import dataclasses
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
@@ -43,6 +43,7 @@ __all__ = [
     "Where",
     "WhereError",
     "comparisons",
+    "may_hold",
     "parse_where",
 ]
 
@@ -203,6 +204,17 @@ def comparisons(node: Node) -> Iterator[Comparison]:
         yield from comparisons(part)
 
 
+def may_hold(node: Node, is_there: Callable[[bytes], bool]) -> bool:
+    """Tell whether a record may be meant as far as texts and bytes go, whatever their fields and paths: if it has the needles.
+
+    `is_there` is asked of each.
+    """
+    if isinstance(node, Joined):
+        found = (may_hold(part, is_there) for part in node.parts)
+        return all(found) if node.word == "and" else any(found)
+    return node.needle is None or is_there(node.needle)
+
+
 # -- the text ----------------------------------------------------------------------------------------------------------
 
 _PLAIN_STEP = re.compile(r"[\w$@-]+")
@@ -217,6 +229,8 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+_POSITION = re.compile(r"\s*(?:-?\d+|\*)?\s*\]")
+_OTHER_SIGN = re.compile(r"\s*(!=|<>|<=|>=|=~|~=|=|<|>|~)")
 _EXPECTED_LITERAL = '"text", hex:"00ff" or base64:"AP8="'
 
 
@@ -284,7 +298,7 @@ class _Parser:
         if self._take("word", "exists"):
             return Comparison(field, path, EXISTS)
         if not self._take("sign", "=="):
-            self._fail("== or exists")
+            self._fail("== or exists" + self._hint())
         return Comparison(field, path, self._json_literal() if path and field != HEADER else self._bytes_literal())
 
     def _path(self) -> tuple[str, ...]:
@@ -298,6 +312,8 @@ class _Parser:
                 path.append(found.group())
             elif self._take("sign", "["):
                 name = self._string()
+                if name is None and _POSITION.match(self._text, self._at):
+                    self._fail("a name in quotes; lists have no positions: without [ ] all that is in them is searched")
                 if name is None or not self._take("sign", "]"):
                     self._fail('a name in quotes and ], as in value["e-mail"]')
                 path.append(name)
@@ -353,6 +369,13 @@ class _Parser:
             return None
         self._at = found.end()
         return found.group(kind)
+
+    def _hint(self) -> str:
+        """Return what has to be said about other signs, which are none of the language."""
+        found = _OTHER_SIGN.match(self._text, self._at)
+        if found is None:
+            return ""
+        return f"; there is no {found[1]}: what is to go is named by what it is, and equality is =="
 
     def _fail(self, expected: str) -> NoReturn:
         rest = self._text[self._at :]

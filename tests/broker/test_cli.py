@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -96,14 +97,19 @@ def test_a_directory_in_use_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_broker_says_where_it_listens_and_stops_cleanly(tmp_path: Path) -> None:
-    """The line on standard output comes when clients are answered; SIGTERM stops the broker with exit code 0."""
+    """The lines on standard output come when clients are answered, here and over HTTP; SIGTERM stops it with exit code 0."""
     command = [sys.executable, "-m", "diamant.broker.cli", "start", "--listen", "127.0.0.1:0", "--data", str(tmp_path)]
+    command += ["--set", "diamant.http.listen=127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout
         line = process.stdout.readline()
         found = re.fullmatch(r"Diamant listens on 127\.0\.0\.1:(\d+), data in (.*)\n", line)
         assert found, process.communicate(timeout=30)
         socket.create_connection(("127.0.0.1", int(found[1])), timeout=10).close()
+        found = re.fullmatch(r"Metrics, health and /v1 at (http://127\.0\.0\.1:\d+)\n", process.stdout.readline())
+        assert found
+        with urlopen(f"{found[1]}/health", timeout=10) as answer:
+            assert answer.status == 200
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)
     assert process.returncode == 0

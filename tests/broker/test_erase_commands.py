@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from diamant.admin import Admin, AdminError
 from diamant.broker.broker import Broker
-from diamant.broker.commands.erase import erase
+from diamant.broker.commands.erase import erase, erase_now
 from diamant.broker.commands.verify import verify
 from diamant.broker.config import BrokerConfig
 from diamant.cleaner.evidence import certificate as certificates
@@ -80,12 +81,13 @@ def test_the_command_erases_and_writes_certificate_and_page(broker: Broker, tmp_
     assert "values-gone" in result.output
     public.write_text(SigningKey.load(str(tmp_path / "certificate.key")).public_pem)
     pinned = ["--public-key", str(public)]
+    copy = str(shutil.copytree(tmp_path / "data", tmp_path / "copy", ignore=shutil.ignore_patterns(".lock")))
     for arguments, code, word in (
         ([*pinned, *on(broker)], 0, "valid"),
         (on(broker), 3, "untrusted signer"),
         ([*pinned, "--offline"], 0, "trusted"),
-        ([*pinned, "--data", str(tmp_path / "data"), "--key", KEY], 3, "no claim is confirmed"),
-        ([*pinned, "--data", str(tmp_path / "data"), "--secret", str(tmp_path / "certificate.key.secret")], 0, "holds"),
+        ([*pinned, "--data", copy, "--key", KEY], 3, "no claim is confirmed"),
+        ([*pinned, "--data", copy, "--secret", str(tmp_path / "certificate.key.secret")], 0, "holds"),
     ):
         result = run(verify, str(certificate), *arguments)
         assert (result.exit_code, word in result.output) == (code, True), result.output
@@ -98,13 +100,65 @@ def test_the_command_erases_and_writes_certificate_and_page(broker: Broker, tmp_
     assert (result.exit_code, "cut off" in result.output) == (3, True)
 
 
-def test_the_command_asks_before_it_overrides_the_horizon(broker: Broker) -> None:
-    """Without an answer the values are gone and the tombstone stays; with --yes both go."""
-    result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", *on(broker))
-    assert (result.exit_code, "no group" in result.output) == (1, True), result.output
+def test_the_command_asks_before_it_overrides_the_horizon(broker: Broker, tmp_path: Path) -> None:
+    """Without an answer, as with no, the values are gone and the tombstone stays, and what to do is told; with --yes both go."""
+    certificate = tmp_path / "c.json"
+    arguments = ["users", "--key", KEY, "--reason", "r", "--now", "--certificate", str(certificate), *on(broker)]
+    for answer in ("", "n\n"):
+        result = CliRunner().invoke(erase, arguments, input=answer)
+        assert (result.exit_code, "no group" in result.output) == (3, True), result.output
+        kept = json.loads(certificate.read_text())
+        assert kept["state"] == "values-gone"
+        assert (kept["id"] in result.stderr, "values-gone" in result.stdout) == (True, True), result.output
+        for words in ("tombstones stay", f"diamant erase-now {kept['id']} --yes", f"diamant cancel {kept['id']}"):
+            assert words in result.stderr
     result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--yes", "--json", *on(broker))
     assert result.exit_code == 0, result.output
     assert json.loads(result.output[result.output.index("{") :])["state"] == "key-gone"
+
+
+def test_the_command_continues_one_erasure(broker: Broker, tmp_path: Path) -> None:
+    """With --now what was found goes into the certificate for `key-gone`; nothing of another erasure is left."""
+    data, certificate = tmp_path / "data", tmp_path / "c.json"
+    outputs = ["--certificate", str(certificate)]
+    result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--yes", *outputs, *on(broker))
+    assert result.exit_code == 0, result.output
+    gone = json.loads(certificate.read_text())
+    assert (gone["state"], gone["coverage"]["values_searched_for"]) == ("key-gone", 1)
+    assert [(one["values"], len(one["value_hmacs"])) for one in gone["found"]] == [(2, 2)]
+    kept = sorted(one.name for one in data.glob("diamant-erasure-*"))
+    assert kept == [f"diamant-erasure-{gone['id']}.{state}.json" for state in ("key-gone", "values-gone")]
+    first = json.loads((data / kept[1]).read_text())
+    assert (gone["found"], gone["segments"]["before"]) == (first["found"], first["segments"]["before"])
+
+
+def test_the_command_goes_on_later_with_what_was_answered_with_no(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`diamant erase-now ID` names groups that are behind and asks; it is about the same erasure, also once that is over."""
+    from diamant.broker.verbs import explaining
+
+    async def groups_of(*_arguments: Any) -> list[tuple[int, str]]:
+        return [(0, "billing")]
+
+    monkeypatch.setattr(explaining, "groups_of", groups_of)
+    result = CliRunner().invoke(erase, ["users", "--key", KEY, "--reason", "r", "--now", *on(broker)], input="n\n")
+    (intent,) = (tmp_path / "data").glob("*.intent")
+    erasure_id = intent.stem.removeprefix("diamant-erasure-")
+    assert f"diamant erase-now {erasure_id}" in result.stderr
+    arguments = [erasure_id, "--certificate", str(tmp_path / "c.json"), *on(broker)]
+    result = CliRunner().invoke(erase_now, arguments, input="n\n")
+    assert (result.exit_code, intent.exists()) == (3, True), result.output
+    for words in ("users-1: billing", "tombstones stay until"):
+        assert words in result.stderr
+    for answer in ("y\n", ""):
+        result = CliRunner().invoke(erase_now, arguments, input=answer)
+        assert (result.exit_code, intent.exists()) == (0, False), result.output
+        gone = json.loads((tmp_path / "c.json").read_text())
+        assert (gone["id"], gone["state"]) == (erasure_id, "key-gone")
+        assert gone["overrides"][0]["groups_that_had_not_passed_it"] == ["billing"]
+    result = run(erase_now, "0" * 32, *on(broker))
+    assert (result.exit_code, result.output.count("\n"), "no erasure" in result.output) == (2, 1, True), result.output
 
 
 def test_mistakes_are_one_line(broker: Broker) -> None:

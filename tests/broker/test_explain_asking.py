@@ -234,6 +234,15 @@ async def test_no_key_and_no_value_in_logs_and_errors(tmp_path: Path, caplog: py
         assert (status, fields.pop("key")) == (200, {"text": "secret-key"})
         assert "secret" not in json.dumps(fields)
         assert "secret" not in json.dumps((await ask(at, "/v1/jobs"))[1])
+        for body in ({"topic": "t", "key": "secret-key"}, {"topic": "t", "offset": 1, "partition": 0}):
+            status, job = await ask(at, "/v1/explain?wait_ms=0", body)
+            assert status == 202
+            async with asyncio.timeout(20):
+                while job["state"] == "running":
+                    _, job = await ask(at, f"{job['href']}?wait_ms=20000")
+            assert (job["state"], job["result"]["key"], job["is_result_kept"]) == ("done", None, True)
+            assert len(job["result"]["partitions"][0]["records"]) == 2
+            assert "secret" not in json.dumps(job)
     assert "secret" not in caplog.text
 
 

@@ -106,7 +106,7 @@ async def test_jobs_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_results_are_not_kept_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may hold keys: what the caller was answered with goes at once, what nobody fetches after a while."""
+    """What the caller was answered with goes at once, what nobody fetches after a while."""
     monkeypatch.setattr(http_jobs, "RESULT_KEEP_S", 0.001)
     jobs = Jobs()
     job = jobs.begin("POST /v1/a", done)
@@ -115,6 +115,29 @@ async def test_results_are_not_kept_for_long(monkeypatch: pytest.MonkeyPatch) ->
     assert (job.state, job.to_fields()["result"], job.to_fields()["is_result_kept"]) == (DONE, None, False)
     job = jobs.begin("POST /v1/a", done)
     await wait_until(lambda: job.state == DONE and not job.to_fields()["is_result_kept"])
+    await jobs.close()
+
+
+async def test_a_key_is_for_whoever_waits_for_the_answer_itself() -> None:
+    """In the job it is null, and it is not kept when nobody waits for the answer any more, before the end or after it."""
+
+    async def explain(_progress: Progress) -> dict[str, Any]:
+        return {"key": {"text": "customer-42"}, "records": 1}
+
+    jobs = Jobs()
+    for is_left_early in (False, True):
+        job = jobs.begin("POST /v1/a", explain, ("key", "another"))
+        if is_left_early:
+            job.leave()
+        await jobs.wait(job, 1000)
+        assert job.to_fields()["result"] == {"key": None, "records": 1}
+        if not is_left_early:
+            assert job.result == {"key": {"text": "customer-42"}, "records": 1}
+            job.leave()
+        assert job.result == {"key": None, "records": 1}
+    job = jobs.begin("POST /v1/a", explain, ("key",))
+    await jobs.wait(job, 1000)
+    assert jobs.take_result(job)["key"] == {"text": "customer-42"}
     await jobs.close()
 
 

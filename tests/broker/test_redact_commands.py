@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def test_jobs_and_errors_tell_nothing_of_what_was_looked_for(broker: Broker) -> 
     for topic, where, status, code in (
         ("orders", f'value.email = "{EMAIL}"', 400, "bad-argument"),
         ("nothing", WHERE, 404, "not-found"),
-        ("orders", f'value.email exists or key == "{EMAIL}"', 409, "not-possible"),
+        ("orders", f'value.email exists or key == "{EMAIL}"', 409, "everything-matches"),
     ):
         with pytest.raises(AdminError) as error:
             admin.redact(topic, where, reason="r")
@@ -94,7 +95,10 @@ def test_the_command_redacts_and_writes_certificate_and_page(broker: Broker, tmp
     public.write_text(SigningKey.load(str(tmp_path / "certificate.key")).public_pem)
     pinned = ["--public-key", str(public)]
     secret = ["--secret", str(tmp_path / "certificate.key.secret")]
-    data = ["--data", str(tmp_path / "data")]
+    data = [
+        "--data",
+        str(shutil.copytree(tmp_path / "data", tmp_path / "copy", ignore=shutil.ignore_patterns(".lock"))),
+    ]
     (tmp_path / "empty").mkdir()
     empty = ["--data", str(tmp_path / "empty")]
     for arguments, code, word in (
@@ -107,7 +111,7 @@ def test_the_command_redacts_and_writes_certificate_and_page(broker: Broker, tmp
         ([*pinned, *data, "--where", WHERE], 3, "cannot be told"),
         ([*pinned, *data, "--where", 'key == "x"'], 3, "no claim is confirmed"),
         ([*pinned, *empty, *secret, "--where", WHERE], 3, "cannot be told"),
-        ([*pinned, *empty], 3, "are not there"),
+        ([*pinned, *empty], 3, "orders-0, orders-1: not there"),
     ):
         result = run(verify, str(certificate), *arguments)
         assert (result.exit_code, word in result.output) == (code, True), result.output
@@ -117,7 +121,7 @@ def test_everything_at_once_needs_an_option(broker: Broker) -> None:
     """Without it nothing is changed, and the line says which."""
     where = ["--where", "value.email exists", "--reason", "r"]
     result = run(redact, "orders", *where, *on(broker))
-    assert (result.exit_code, "--yes-all" in result.output) == (1, True), result.output
+    assert (result.exit_code, "say --yes-all" in result.output, "yes_all" in result.output) == (1, True, False)
     result = run(redact, "orders", *where, "--yes-all", "--json", *on(broker))
     assert (result.exit_code, json.loads(result.output)["removed"]) == (0, 3), result.output
     result = run(redact, "orders", *where, *on(broker))
@@ -149,6 +153,40 @@ def test_what_is_left_is_told(broker: Broker) -> None:
     assert result.exit_code == 3, result.output
     assert "1 of them match" in result.output
     assert "goes on by itself" in result.output
+
+
+def test_a_path_that_is_wrong_does_not_look_like_success(broker: Broker, tmp_path: Path) -> None:
+    """Exit code 3: how many records hold what was looked for, where the first one is, and on top of the page; not what it was."""
+    page = tmp_path / "page.html"
+    where = ["--where", f'value.customer.mail == "{EMAIL}"', "--reason", "r", "--page", str(page)]
+    result = run(redact, "orders", *where, *on(broker))
+    said = " ".join(result.output.split())
+    assert (result.exit_code, EMAIL in said) == (3, False), said
+    assert said.startswith(
+        "NOTHING WAS REMOVED: no record of orders matches value.customer.mail == ?, but 2 records hold"
+    )
+    assert "orders-1 at offset 0" in said
+    assert "2 records of the topic hold what was looked for" in page.read_text()
+    found = json.loads(run(redact, "orders", *where, "--json", *on(broker)).output)
+    assert (found["state"], found["removed"]) == ("records-gone", 0)
+    assert found["unmatched"] == found["certificate"]["unmatched"]
+    assert [one["offset"] for one in found["unmatched"]["first"]] == [0, 2]
+    result = run(redact, "orders", "--where", 'value.mail == "nobody"', "--reason", "r", *on(broker))
+    assert (result.exit_code, "It was not searched for elsewhere" in result.output) == (0, True), result.output
+
+
+def test_what_is_not_certified_is_not_printed_as_certified(broker: Broker) -> None:
+    """Beside an inconclusive state stands no offset below which something is."""
+
+    async def append() -> None:
+        batch = build_batch([Record(0, 1000, None, b'{"email": "ada@example.com"} and more')])
+        broker.topics.log("orders", 0).append_as_leader(memoryview(batch))
+
+    broker.call(append())
+    result = run(redact, "orders", "--where", WHERE, "--reason", "r", *on(broker))
+    rows = {line.split()[0]: line.split()[1:] for line in result.output.splitlines() if line.startswith(" orders-")}
+    assert rows["orders-0"] == ["0", "0", "-", "inconclusive"]
+    assert rows["orders-1"] == ["2", "0", "3", "records-gone"]
 
 
 def test_undecided_records_are_told_with_what_to_do(broker: Broker) -> None:

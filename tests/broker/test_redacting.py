@@ -14,7 +14,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config import BrokerConfig
-from diamant.broker.verbs import redacting
+from diamant.broker.verbs import redacting, redaction_steps
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.redacting import RedactFailed, Redaction
@@ -432,7 +432,7 @@ async def test_a_full_disk_changes_nothing_and_is_tried_again(broker: Broker, mo
         raise OSError(errno.ENOSPC, "No space left on device", "orders-0")
 
     with monkeypatch.context() as patched:
-        patched.setattr(redacting, "write_redacted", full)
+        patched.setattr(redaction_steps, "write_redacted", full)
         with pytest.raises(RedactFailed, match="No space left on device"):
             await redact(broker)
     assert 1 in offsets(broker)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import redacting, redaction, redaction_certificates
+from diamant.broker.verbs import redacting, redaction, redaction_certificates, redaction_steps
 from diamant.broker.verbs.errors import NotFound, NotPossible, TimedOut
 from diamant.broker.verbs.redaction import Redaction
 from diamant.cleaner.evidence.page import certificate_page
@@ -269,7 +269,7 @@ async def test_a_redaction_that_can_never_be_certified_is_cancelled(broker: Brok
     assert (broker.redactions.done, broker.redactions.failed, broker.redactions.held) == (0, 1, 1)
     move_to(broker, START_MS + DAY_MS)
     assert not broker.redactions.is_at_work
-    with pytest.raises(NotFound, match="no such erasure or redaction"):
+    with pytest.raises(NotFound, match=r"no erasure or redaction .* under way, so nothing was cancelled"):
         await broker.cancel(redaction.id, reason="again")
 
 
@@ -280,7 +280,7 @@ async def test_a_redaction_that_somebody_waits_for_is_cancelled(
     await make(broker)
     write(broker, (KEY, b"one"), (b"another", b"two"), topic="orders")
     held = Held(write_redacted)
-    monkeypatch.setattr(redacting, "write_redacted", held)
+    monkeypatch.setattr(redaction_steps, "write_redacted", held)
     call = asyncio.ensure_future(redact(broker))
     await wait_until(held.begun.is_set)
     (one,) = broker.redactions.unfinished()

@@ -20,6 +20,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -57,7 +58,7 @@ class Asked:
 
     def show(self, fields: Mapping[str, Any], show: Callable[[Console], object]) -> None:
         """Print an answer: as JSON if that was asked for, else what `show` prints to the console it gets."""
-        self._end_status()
+        self.end_progress()
         if self.as_json:
             click.echo(json.dumps(fields))
         else:
@@ -82,7 +83,8 @@ class Asked:
         share = f" {100 * progress['done'] // total} %" if total else f" {progress['done']} {progress['unit']}"
         self._status.update(f"{progress['stage']}{share}")
 
-    def _end_status(self) -> None:
+    def end_progress(self) -> None:
+        """Take away what shows it: something else is to be read. What comes later shows it again."""
         if self._status is not None:
             self._status.stop()
             self._status = None
@@ -98,7 +100,7 @@ def asking(command: F) -> F:
             try:
                 command(*args, asked=asked, **options)
             finally:
-                asked._end_status()
+                asked.end_progress()
 
     for option in reversed(_OPTIONS):
         run = option(run)
@@ -144,6 +146,16 @@ def one_line_errors() -> Iterator[None]:
         raise  # click knows what to do when a pager is closed
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), EXIT_FAILED)
+
+
+def write_outputs(certificate: Mapping[str, Any], file: str | None, page: str | None) -> None:
+    """Write a certificate to the files that were asked for, as JSON and as a page. OSError."""
+    if file is not None:
+        Path(file).write_text(json.dumps(certificate, indent=1, sort_keys=True), encoding="utf-8")
+    if page is not None:
+        from diamant.cleaner.evidence.page import certificate_page
+
+        Path(page).write_text(certificate_page(certificate), encoding="utf-8")
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:

@@ -1,16 +1,14 @@
-"""`diamant erase`: erase a key from topics, and keep the certificate."""
+"""`diamant erase` and `diamant erase-now`: erase a key from topics, and keep the certificate."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, EXIT_USAGE, Asked, asking, fail
+from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, EXIT_USAGE, Asked, asking, fail, write_outputs
 from diamant.broker.commands.reading import time_text
 from diamant.broker.verbs.errors import BadArgument
 from diamant.broker.verbs.record_key import key_from_options
@@ -56,7 +54,8 @@ def erase(
 ) -> None:
     """Erase a key from TOPICS and certify what is gone.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 if not everything is certified, or the key was written again meanwhile.
+    Exit codes: 0 done, 1 failed, 2 usage, 3 if not everything is certified, the key was written again meanwhile, or the
+    tombstones stay because --now was answered with no.
     """
     try:
         wanted = key_from_options(key, key_hex, key_base64)
@@ -70,38 +69,92 @@ def erase(
         **({} if engine is None else {"engine": engine}),
     }
 
-    def call(**more: Any) -> dict[str, Any]:
-        return asked.admin.erase(
-            wanted, topics, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options, **more
-        )
-
-    found = call()
+    found = asked.admin.erase(wanted, topics, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options)
+    # Whatever comes of what follows: this is what has happened.
+    write_outputs(found["certificate"], file, page)
+    is_refused = False
     if now and found["state"] == "values-gone":
-        _agree(found["groups_behind"], is_agreed=yes)
-        found = call(now=True, confirm_groups_behind=True)
-    if file is not None:
-        Path(file).write_text(json.dumps(found["certificate"], indent=1, sort_keys=True), encoding="utf-8")
-    if page is not None:
-        from diamant.cleaner.evidence.page import certificate_page
+        asked.end_progress()
+        is_refused = not _is_agreed(found, is_asked=not yes)
+        if not is_refused:
+            found = _go_on_now(asked, found["id"], is_confirmed=True)
+            write_outputs(found["certificate"], file, page)
+    _end(asked, found, is_refused=is_refused)
 
-        Path(page).write_text(certificate_page(found["certificate"]), encoding="utf-8")
+
+@click.command("erase-now")
+@click.argument("erasure_id", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask, even if groups are behind the tombstones.")
+@click.option("--certificate", "file", type=click.Path(dir_okay=False), help="Write the certificate to this file.")
+@click.option("--page", type=click.Path(dir_okay=False), help="Write the certificate as an HTML page to this file.")
+@asking
+def erase_now(erasure_id: str, yes: bool, file: str | None, page: str | None, asked: Asked) -> None:
+    """Remove the tombstones of the erasure ID before their horizon, and certify that the key is gone, too.
+
+    It asks if groups are behind them, and names these. Exit codes: as of `diamant erase`.
+    """
+    found = _go_on_now(asked, erasure_id, is_confirmed=yes)
+    is_refused = found["is_now_refused"]
+    if is_refused:
+        asked.end_progress()
+        is_refused = not _is_agreed(found, is_asked=True)
+        if not is_refused:
+            found = _go_on_now(asked, erasure_id, is_confirmed=True)
+    write_outputs(found["certificate"], file, page)
+    _end(asked, found, is_refused=is_refused)
+
+
+def _go_on_now(asked: Asked, erasure_id: str, *, is_confirmed: bool) -> dict[str, Any]:
+    return asked.admin.erase_now(
+        erasure_id,
+        confirm_groups_behind=is_confirmed,
+        timeout_ms=round(asked.timeout_s * 1000),
+        timeout_s=asked.timeout_s,
+        on_progress=asked.on_progress,
+    )
+
+
+def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool) -> NoReturn:
+    """Show what has come of it, and end with the exit code that says so."""
     asked.show(found, lambda console: _print(console, found))
-    is_done = found["state"] in ("values-gone", "key-gone") and not found["written_since"]
+    if is_refused:
+        click.echo(_refusal(found), err=True)
+    is_done = found["state"] in ("values-gone", "key-gone") and not found["written_since"] and not is_refused
     sys.exit(EXIT_DONE if is_done else EXIT_NOT_SO)
 
 
-def _agree(behind: Mapping[str, Sequence[str]], *, is_agreed: bool) -> None:
-    """Have the user agree that consumers miss the tombstone."""
+def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
+    """Tell the user which consumers miss the tombstone, and ask whether that is meant; no answer at all means no."""
+    behind, unknown = found["groups_behind"], found.get("groups_not_known", [])
     for partition, groups in behind.items():
         click.echo(f"have not passed the tombstone in {partition}: {', '.join(groups)}", err=True)
-    if not behind:
+    for reason in unknown:
+        click.echo(f"groups that may be behind are not known: {reason}", err=True)
+    if not behind and not unknown:
         click.echo("no group with committed offsets is behind the tombstones; others may be", err=True)
-    if not is_agreed:
-        click.confirm("Remove the tombstones now, so that whoever is behind never learns of it?", abort=True, err=True)
+    if not is_asked:
+        return True
+    try:
+        return click.confirm("Remove the tombstones now, so that whoever is behind never learns of it?", err=True)
+    except click.Abort:
+        click.echo(err=True)
+        return False
+
+
+def _refusal(found: Mapping[str, Any]) -> str:
+    due_ms = found["next_due_ms"]
+    until = "" if due_ms is None else f" until {time_text(due_ms)}; then the broker removes them by itself"
+    return (
+        f"diamant: not agreed, so erasure {found['id']} goes on as one without --now: the values are gone, the tombstones "
+        f"stay{until}. To have them go at once: diamant erase-now {found['id']} --yes; to end the erasure here: "
+        f"diamant cancel {found['id']} --reason REASON"
+    )
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
     from rich.table import Table
+
+    from diamant.cleaner.evidence.certificate_words import seen_elsewhere
 
     certificate = found["certificate"]
     console.print(f"[bold]{found['state']}[/bold], certificate {found['certificate_path']}", soft_wrap=True)
@@ -112,16 +165,14 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         place = claim["topic"], claim["partition"]
         if place in values or claim in certificate["not_certified"]:
             offset = steps.get(place, {}).get("tombstone_offset", "-")
-            below = claim.get("below_offset", "-")
+            below = "-" if claim in certificate["not_certified"] else claim["below_offset"]
             table.add_row(f"{place[0]}-{place[1]}", str(values.get(place, 0)), str(offset), str(below), claim["state"])
     if table.row_count:
         console.print(table)
     else:
         console.print("The key was found in none of the topics' partitions.")
-    if certificate["elsewhere"]:
-        console.print(
-            f"The same key or bytes are in {len(certificate['elsewhere'])} other records; see the certificate."
-        )
+    if seen := seen_elsewhere(certificate):
+        console.print(f"The same key or bytes were seen elsewhere, and left there: {seen}; see the certificate.")
     for one in found["written_since"]:
         console.print(
             f"[red]The key was written again: {one['topic']}-{one['partition']} at offset {one['offset']}.[/red]"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.admin import AdminError
+from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking, fail, write_outputs
 from diamant.broker.commands.reading import time_text
 
 if TYPE_CHECKING:
@@ -52,33 +51,39 @@ def redact(
 ) -> None:
     """Remove the records of TOPIC that match and certify what is gone. All other records keep their offsets.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 if something is left, or could not be checked.
+    Exit codes: 0 done, 1 failed, 2 usage, 3 if something is left, or could not be checked, or if no record matches although some
+    of the topic hold what was looked for.
     """
-    found = asked.admin.redact(
-        topic,
-        where,
-        reason=reason,
-        reference=reference,
-        yes_all=yes_all,
-        undecided=undecided,
-        timeout_s=asked.timeout_s,
-        on_progress=asked.on_progress,
-        timeout_ms=round(asked.timeout_s * 1000),
-    )
-    if file is not None:
-        Path(file).write_text(json.dumps(found["certificate"], indent=1, sort_keys=True), encoding="utf-8")
-    if page is not None:
-        from diamant.cleaner.evidence.page import certificate_page
-
-        Path(page).write_text(certificate_page(found["certificate"]), encoding="utf-8")
+    try:
+        found = asked.admin.redact(
+            topic,
+            where,
+            reason=reason,
+            reference=reference,
+            yes_all=yes_all,
+            undecided=undecided,
+            timeout_s=asked.timeout_s,
+            on_progress=asked.on_progress,
+            timeout_ms=round(asked.timeout_s * 1000),
+        )
+    except AdminError as error:
+        if error.code != "everything-matches":
+            raise
+        # The option has another name here than in programs.
+        fail(str(error).replace("set yes_all", "say --yes-all"))
+    write_outputs(found["certificate"], file, page)
     asked.show(found, lambda console: _print(console, found))
-    sys.exit(EXIT_DONE if found["state"] == "records-gone" else EXIT_NOT_SO)
+    sys.exit(EXIT_DONE if found["state"] == "records-gone" and not found["unmatched"] else EXIT_NOT_SO)
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
     from rich.table import Table
 
+    from diamant.cleaner.evidence.certificate_words import seen_elsewhere
+
     certificate = found["certificate"]
+    if found["unmatched"]:
+        console.print(f"[bold red]NOTHING WAS REMOVED[/bold red]: {_doubt(certificate)}")
     console.print(f"[bold]{found['state']}[/bold], certificate {found['certificate_path']}", soft_wrap=True)
     located = {one["partition"]: one for one in certificate["found"]}
     refused = {one["partition"] for one in certificate["not_certified"]}
@@ -90,13 +95,17 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
                 f"{claim['topic']}-{claim['partition']}",
                 str(one.get("records", 0)),
                 str(one.get("superseded", 0)),
-                str(claim.get("below_offset", "-")),
+                "-" if claim in certificate["not_certified"] else str(claim["below_offset"]),
                 claim["state"],
             )
     if table.row_count:
         console.print(table)
-    else:
+    elif not found["unmatched"]:
         console.print("No record of the topic matches.")
+        if not certificate["coverage"].get("texts_searched_for"):
+            console.print(
+                "It was not searched for elsewhere: only texts of 12 bytes and more are. Are field and path right?"
+            )
     for one in certificate["not_certified"]:
         for problem in one["problems"]:
             where = f", offset {problem['offset']}" if "offset" in problem else ""
@@ -110,11 +119,25 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
             f"[yellow]{undecided} records hold what was looked for, but are not JSON; the certificate lists them. They stay, "
             f"{rest}.[/yellow]"
         )
-    if certificate["elsewhere"]:
-        console.print(f"The same bytes are in {len(certificate['elsewhere'])} other records; see the certificate.")
+    if seen := seen_elsewhere(certificate):
+        console.print(f"The same bytes were seen elsewhere, and left there: {seen}; see the certificate.")
     if certificate["written_since"]:
-        console.print(f"[red]{len(certificate['written_since'])} records that match were written meanwhile.[/red]")
+        console.print(f"[red]Records that match and were written meanwhile: {len(certificate['written_since'])}.[/red]")
     if found["next_due_ms"] is not None:
         console.print(f"It goes on by itself from {time_text(found['next_due_ms'])} on.")
     if not certificate["is_evidence"]:
         console.print("[yellow]A manual clock is in use: this is no evidence.[/yellow]")
+
+
+def _doubt(certificate: Mapping[str, Any]) -> str:
+    """Say that the field or the path may be wrong, and where to look."""
+    from rich.markup import escape
+
+    request, unmatched = certificate["request"], certificate["unmatched"]
+    first, count = unmatched["first"][0], unmatched["records"]
+    holds = "1 record holds" if count == 1 else f"{count:,} records hold"
+    return (
+        f"no record of {request['topics'][0]} matches {escape(request['where_shape'])}, but {holds} what it compares with, in "
+        f"another place. Is the field or path right? Look at one of them, as {first['topic']}-{first['partition']} at offset "
+        f"{first['offset']} (with a consumer, or diamant log dump or diamant log find on a copy of the files), and ask again."
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from diamant.cleaner.redaction_where import Where
+    from diamant.storage.env import Env
 
 
 @click.command()
@@ -25,14 +28,17 @@ if TYPE_CHECKING:
     "--public-key", type=click.Path(exists=True, dir_okay=False), help="The pinned public key, PEM or hexadecimal."
 )
 @click.option(
-    "--data", "data_dir", type=click.Path(exists=True, file_okay=False), help="Check these files; no broker is asked."
+    "--data",
+    "data_dir",
+    type=click.Path(exists=True, file_okay=False),
+    help="Check these files, of a stopped broker or a copy; no broker is asked.",
 )
 @click.option("--offline", is_flag=True, help="Check the signature only; no broker is asked.")
 @click.option("--secret", type=click.Path(exists=True, dir_okay=False), help="With --data: the secret of the digests.")
-@click.option("--key", help="The key that was erased, to look for it, as text.")
+@click.option("--key", help="Of an erasure: the key that was erased, to look for it, as text.")
 @click.option("--key-hex", help="The same, in hexadecimal.")
 @click.option("--key-base64", help="The same, in base64.")
-@click.option("--where", help="What a redaction was about, to look for it again.")
+@click.option("--where", help="Of a redaction: what it was about, to look for it again.")
 @asking
 def verify(
     certificate: str,
@@ -48,17 +54,18 @@ def verify(
 ) -> None:
     """Check the signature of CERTIFICATE, and what has changed since.
 
-    Exit codes: 0 valid, 1 failed, 2 usage, 3 not valid, not trusted, or no longer so.
+    Exit codes: 0 valid, 1 failed, 2 usage, 3 not valid, not trusted, no longer so, or not to be told.
     """
-    from diamant.cleaner.evidence.certificate import CertificateError, parse
+    from diamant.cleaner.evidence.certificate import CertificateError, WrongKind, check_kind, parse
     from diamant.cleaner.evidence.signing_key import load_secret, read_public_key
     from diamant.storage.errors import StorageError
 
+    keys = (key, key_hex, key_base64)
     try:
-        wanted = (
-            key_from_options(key, key_hex, key_base64) if (key, key_hex, key_base64) != (None, None, None) else None
-        )
+        _check_options(offline=offline, data_dir=data_dir, secret=secret, is_looking=(*keys, where) != (None,) * 4)
+        wanted = None if keys == (None, None, None) else key_from_options(*keys)
         fields = parse(Path(certificate).read_bytes())
+        check_kind(fields, key=wanted, where=where)
         pinned = None if public_key is None else read_public_key(public_key)
         if data_dir is None and not offline:
             options = {"public_key": None if pinned is None else pinned.hex(), "key": wanted, "where": where}
@@ -67,23 +74,55 @@ def verify(
             from diamant.cleaner.evidence.verification import verify_certificate
             from diamant.storage.env import RealEnv
 
-            found = verify_certificate(
-                fields,
-                pinned,
-                None if data_dir is None else RealEnv(),
-                data_dir,
-                key=None if wanted is None else parse_key(wanted),
-                where=None if where is None else _parsed(where),
-                secret=None if secret is None else load_secret(secret),
-            ).to_fields()
+            env = RealEnv()
+            with nullcontext() if data_dir is None else _held(env, data_dir):
+                found = verify_certificate(
+                    fields,
+                    pinned,
+                    None if data_dir is None else env,
+                    data_dir,
+                    key=None if wanted is None else parse_key(wanted),
+                    where=None if where is None else _parsed(where),
+                    secret=None if secret is None else load_secret(secret),
+                ).to_fields()
     except BadArgument as error:
         fail(str(error), EXIT_USAGE)
+    except WrongKind as error:
+        fail(f"{certificate}: {error}", EXIT_USAGE)
     except CertificateError as error:
         fail(f"{certificate}: {error}", EXIT_NOT_SO)
     except StorageError as error:
         fail(str(error))
     asked.show(found, lambda console: _print(console, found))
     sys.exit(EXIT_DONE if found["is_valid"] else EXIT_NOT_SO)
+
+
+def _check_options(*, offline: bool, data_dir: str | None, secret: str | None, is_looking: bool) -> None:
+    """Raise BadArgument for options that would mean nothing beside others."""
+    if offline and (data_dir is not None or is_looking):
+        raise BadArgument("--offline checks the signature only: leave it out, or --data, --key and --where")
+    if secret is not None and data_dir is None:
+        raise BadArgument("--secret goes with --data: a broker has its own")
+
+
+@contextmanager
+def _held(env: Env, directory: str) -> Iterator[None]:
+    """Keep brokers away from the files; StorageError if one has them: what changes while it is read proves nothing."""
+    from diamant.storage import names
+    from diamant.storage.errors import InUse, StorageError
+
+    try:
+        lock = env.lock_for_reading(f"{directory}/{names.LOCK}")
+    except InUse as error:
+        raise StorageError(
+            f"{error}: the files change while they are read. Ask the broker itself, without --data, since it knows where its "
+            "logs end; or stop it, or check a copy"
+        ) from None
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def _parsed(text: str) -> Where:
@@ -98,14 +137,38 @@ def _parsed(text: str) -> Where:
 def _print(console: Console, found: Mapping[str, Any]) -> None:
     from rich.table import Table
 
-    colour = "green" if found["is_valid"] else "red"
-    console.print(f"[{colour}]{'valid' if found['is_valid'] else 'NOT VALID'}[/{colour}]: {found['signature']}")
+    colour = {"valid": "green", "not-confirmed": "yellow"}.get(found["outcome"], "red")
+    console.print(f"[{colour}]{_headline(found)}")
     console.print(f"The certificate says {found['state']}; signed by {found['signer']}")
     if found["claims"]:
         table = Table("partition", "below offset", "claim", "written since", box=None)
         for claim in found["claims"]:
             name = f"{claim['topic']}-{claim['partition']}"
-            table.add_row(name, str(claim["below_offset"]), claim["verdict"], str(claim["written_since"]))
+            table.add_row(name, str(claim["below_offset"]), _verdict(claim), str(claim["written_since"]))
         console.print(table)
     for note in found["notes"]:
         console.print(f"- {note}")
+
+
+def _headline(found: Mapping[str, Any]) -> str:
+    signature, verdicts = found["signature"], Counter(claim["verdict"] for claim in found["claims"])
+    of_all = f"of {sum(verdicts.values())} claims"
+    match found["outcome"]:
+        case "valid":
+            return f"valid: {signature}"
+        case "broken":
+            return f"BROKEN: what was gone is there again; {of_all} {verdicts['broken']} do not hold"
+        case "not-certified":
+            return f"NOTHING TO CONFIRM: the signature is {signature}, and the certificate itself says {found['state']}"
+        case "not-confirmed":
+            return f"NOT CONFIRMED: the signature is {signature}; {of_all} {verdicts['cannot be told']} cannot be told"
+    if signature == "trusted":
+        return "NOT VALID: what the certificate says does not add up"
+    return f"NOT VALID: {signature}"
+
+
+def _verdict(claim: Mapping[str, Any]) -> str:
+    from diamant.cleaner.evidence.certificate_words import state_text
+
+    state = claim.get("state_now")
+    return claim["verdict"] if claim["verdict"] == "holds" or not state else f"{claim['verdict']}: {state_text(state)}"

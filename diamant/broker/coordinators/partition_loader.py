@@ -38,6 +38,9 @@ _FOR_NOW = (OSError, KafkaError)
 _UNREADABLE = (CorruptBatch, StorageError)
 """What reading a log says about bytes that will not get better."""
 
+NOT_OPENED = "its log could not be opened"
+NOT_READABLE = "its records cannot be read; they are not tried again before the next start"
+
 _Read = TypeVar("_Read")
 
 
@@ -63,7 +66,7 @@ class PartitionLoader(Generic[_Read]):
         self._waiting = {
             partition: None for partition, log in topic.logs.items() if log.log_start_offset < log.log_end_offset
         }
-        self._failed = {partition for partition in range(partition_count) if partition not in topic.logs}
+        self._failed = {partition: NOT_OPENED for partition in range(partition_count) if partition not in topic.logs}
         self._pauses_s: dict[int, float] = {}  # of partitions that are to be read again
         # What happens to what is in a partition before it is loaded, to be done then.
         self._late: dict[int, deque[Callable[[], None]]] = {
@@ -115,6 +118,11 @@ class PartitionLoader(Generic[_Read]):
     def missing_partitions(self) -> list[int]:
         """Those that are not loaded yet, and may be some time."""
         return list(self._late)
+
+    def not_loaded(self) -> dict[int, str]:
+        """Return the partitions of which nobody knows what is in them now, ascending, and why; nothing of what is in them."""
+        found = {partition: "it is being loaded" for partition in self._waiting}
+        return dict(sorted((found | self._failed).items()))
 
     def start(self) -> None:
         """Begin with what is not loaded yet."""
@@ -174,7 +182,8 @@ class PartitionLoader(Generic[_Read]):
     def _put_off(self, partition: int, error: Exception) -> None:
         pause_s = self._pauses_s.get(partition, FIRST_RETRY_S)
         self._pauses_s[partition] = min(2 * pause_s, MAX_RETRY_S)
-        self._failed.add(partition)
+        why = error.strerror if isinstance(error, OSError) else None
+        self._failed[partition] = f"it could not be read, which is tried again: {why or type(error).__name__}"
         self._retries[partition] = asyncio.get_running_loop().call_later(pause_s, self._try_again, partition)
         logger.error(
             "%s-%d could not be loaded, its %s are not served; it is tried again in %g s: %s",
@@ -186,7 +195,7 @@ class PartitionLoader(Generic[_Read]):
         )
 
     def _give_up(self, partition: int, error: Exception) -> None:
-        self._failed.add(partition)
+        self._failed[partition] = NOT_READABLE
         self._late.pop(partition, None)
         logger.error(
             "%s-%d could not be loaded, its %s are not served: %s",
@@ -199,6 +208,6 @@ class PartitionLoader(Generic[_Read]):
 
     def _try_again(self, partition: int) -> None:
         del self._retries[partition]
-        self._failed.discard(partition)
+        self._failed.pop(partition, None)
         self._waiting[partition] = None
         self.start()

@@ -150,6 +150,10 @@ class GroupCoordinator:
         """True until every partition is loaded, or has failed."""
         return self._loader is not None and not self._loader.is_done
 
+    def not_loaded(self) -> dict[int, str]:
+        """Return the partitions whose groups are not among `groups` as long as that is so, and why."""
+        return {} if self._loader is None else self._loader.not_loaded()
+
     # -- groups --------------------------------------------------------------------------------------------------
 
     def group(self, group_id: str) -> Group | None:

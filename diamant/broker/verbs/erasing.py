@@ -8,7 +8,7 @@ What happens, and what a broker that is stopped in between goes on with at its n
     writing     the key is located in every partition; tombstones are written where a value has none yet
     removing    the partitions are compacted, what waits to be deleted is deleted at once, everything is scanned:
                 the certificate for `values-gone`
-    waiting     for the tombstones' horizon; then another round
+    waiting     for the tombstones' horizon, or until somebody asks not to wait for it (`erase_now`); then another round
     closing     the intent loses the key, everything is scanned again: the certificate for `key-gone`, and the intent goes
 
 The intent is on disk before anything else happens, and each phase is written down when what it stands for is done, so a phase
@@ -37,12 +37,12 @@ from diamant.broker.verbs.compaction import check_engine
 from diamant.broker.verbs.erasure import NOT_CERTIFIED, EraseFailed, Erasure, claim_of
 from diamant.broker.verbs.erasure_certificates import Seen
 from diamant.broker.verbs.erasure_steps import ErasureSteps
-from diamant.broker.verbs.errors import BadArgument, NotPossible
+from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import ended_topics, scope_of
 from diamant.broker.verbs.tombstones import write_tombstone
 from diamant.broker.verbs.undertakings import ID_BYTES, RETRY_MS
-from diamant.cleaner.evidence.certificate_files import tidy
+from diamant.cleaner.evidence.certificate_files import certificate_path, tidy
 from diamant.cleaner.evidence.intent import (
     CLOSING,
     REMOVING,
@@ -51,6 +51,7 @@ from diamant.cleaner.evidence.intent import (
     Intent,
     intent_ids,
     read_intent,
+    waiting_for,
     write_intent,
 )
 from diamant.cleaner.evidence.locate import Located, locate_key
@@ -59,7 +60,6 @@ from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import LogEnd, ScanReport
 from diamant.cleaner.evidence.scan_report import KEY_GONE, VALUES_GONE
 from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.cleaner.evidence.verification import Verification
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.clock import SystemClock
 from diamant.storage.log import Log
@@ -113,30 +113,17 @@ class Erasures(ErasureSteps):
         )
         return await on_loop(self._loop, lambda: self._erase(intent, timeout_ms, progress or Progress()))
 
-    async def verify(
+    async def erase_now(
         self,
-        certificate: Mapping[str, Any],
+        erasure_id: str,
         *,
-        public_key: bytes | None = None,
-        key: bytes | None = None,
-        where: str | None = None,
+        is_confirmed: bool = False,
+        timeout_ms: int | None = None,
         progress: Progress | None = None,
-    ) -> Verification:
-        """Check a certificate against what the broker holds now. Raises BadArgument for what is no certificate.
-
-        `public_key`: the 32 bytes that are trusted; without them the signer is untrusted. `key` or `where`: what an erasure, or a
-        redaction, was about.
-        """
-        meant = None
-        if where is not None:
-            from diamant.cleaner.redaction_where import WhereError, parse_where
-
-            try:
-                meant = parse_where(where)
-            except WhereError as error:
-                raise BadArgument(str(error)) from None
+    ) -> Erasure:
+        """Go on with one at once instead of at its horizon; see `Broker.erase_now`."""
         return await on_loop(
-            self._loop, lambda: self._verify(certificate, public_key, key, meant, progress or Progress())
+            self._loop, lambda: self._erase_now(erasure_id, is_confirmed, timeout_ms, progress or Progress())
         )
 
     # -- the loop thread -------------------------------------------------------------------------------------------------
@@ -170,6 +157,25 @@ class Erasures(ErasureSteps):
         finally:
             self._calls -= 1
 
+    async def _erase_now(
+        self, erasure_id: str, is_confirmed: bool, timeout_ms: int | None, progress: Progress
+    ) -> Erasure:
+        self._check_room(is_new=False)
+        self._calls += 1
+        try:
+            key = await self._usable_key()
+            if erasure_id not in await asyncio.to_thread(self._unfinished_ids):
+                return await self._over_already(erasure_id, key)
+            if erasure_id not in self._due or erasure_id in self._ending:
+                raise NotPossible(
+                    f"erasure {erasure_id} cannot go on: its intent cannot be read, it is being cancelled, or it ends just now"
+                )
+            return await self._called(
+                erasure_id, timeout_ms, lambda: self._hasten(erasure_id, is_confirmed, key, progress)
+            )
+        finally:
+            self._calls -= 1
+
     def _check_texts(self, key: bytes, reason: str, reference: str) -> None:
         if len(key) > MAX_KEY_BYTES:
             raise BadArgument(f"the key has {len(key)} bytes, at most {MAX_KEY_BYTES} are possible")
@@ -191,10 +197,53 @@ class Erasures(ErasureSteps):
                 break
 
     async def _run(self, intent: Intent, key: SigningKey, progress: Progress) -> Erasure:
+        if intent.is_now:
+            await self._check_groups_known(progress)
         async with self._turn(intent.id):
             # What follows may be interrupted at any point: this is what goes on then.
             await self._save(intent, key)
             return await self._carry_out(intent, key, progress, is_patient=True)
+
+    async def _hasten(self, erasure_id: str, is_confirmed: bool, key: SigningKey, progress: Progress) -> Erasure:
+        await self._check_groups_known(progress)
+        async with self._turn(erasure_id):
+            try:
+                intent = await asyncio.to_thread(read_intent, self._env, self._directory, erasure_id, key)
+            except FileNotFoundError:
+                return await self._over_already(erasure_id, key)
+            intent.is_confirmed = is_confirmed or (intent.is_now and intent.is_confirmed)
+            intent.is_now = True
+            if intent.phase == WAITING:
+                behind = {} if intent.is_confirmed else await self._groups_behind(intent)
+                if behind:
+                    return await self._now_refused(intent, key, behind)
+                intent.due_ms = self._env.clock.now_ms()
+            # Whatever stops this, it goes on as what it is now.
+            await self._save(intent, key)
+            return await self._carry_out(intent, key, progress, is_patient=True)
+
+    async def _now_refused(self, intent: Intent, key: SigningKey, behind: dict[str, list[str]]) -> Erasure:
+        """Return what is known of one that goes on waiting, as groups would miss its tombstones."""
+        known = await self._as_certified(intent.id, key)
+        return replace(known, next_due_ms=intent.due_ms, groups_behind=behind, is_now_refused=True)
+
+    async def _over_already(self, erasure_id: str, key: SigningKey) -> Erasure:
+        """Return an erasure whose horizon has come meanwhile. NotFound if it ended otherwise, or if there was none."""
+        try:
+            found = await self._as_certified(erasure_id, key)
+            if found.state == KEY_GONE:
+                return found
+        except NotFound:
+            pass  # What is not there, or has ended without a certificate, is told in the same words.
+        raise NotFound(
+            f"there is no erasure {erasure_id[:64]!r} under way: it is over, or has another id. GET /v1/certificates lists those "
+            "that are unfinished"
+        )
+
+    async def _as_certified(self, erasure_id: str, key: SigningKey) -> Erasure:
+        found = await self.certificate(erasure_id)
+        path = certificate_path(self._directory, erasure_id, found["state"])
+        return Erasure(erasure_id, found["state"], found, path, key.public_pem, None, {})
 
     async def _resume(self, intent_id: str) -> Erasure | None:
         async with self._turn(intent_id):
@@ -335,7 +384,8 @@ class Erasures(ErasureSteps):
         # A tombstone that no round has stamped yet gets its horizon from the next one.
         intent.due_ms = max([*known, *([now_ms + RETRY_MS] if None in horizons else [])], default=now_ms)
         erasure = await self._issue(intent, subject, key, seen, state, intent.due_ms)
-        if intent.is_now and erasure.groups_behind and not intent.is_confirmed:
+        is_agreed = not erasure.groups_not_known and (intent.is_confirmed or not erasure.groups_behind)
+        if intent.is_now and not is_agreed:
             intent.is_now = False
             erasure = replace(erasure, is_now_refused=True)
         elif intent.is_now:
@@ -357,11 +407,21 @@ class Erasures(ErasureSteps):
         seen = await self._look_at(intent, await self._scan(subject, progress))
         state = self._state(intent, seen.report, subject)
         if state == KEY_GONE:
-            return await self._issue(intent, subject, key, seen, state, None)
+            erasure = await self._issue(intent, subject, key, seen, state, None)
+            if intent.is_now:
+                await self._wake_others(intent, subject, key)
+            return erasure
         if subject.key is not None:
             # Something has come back, or cannot be read: with the key it may be got rid of, so the intent has it again.
             intent.phase = REMOVING
         return await self._not_certified(intent, subject, key, seen)
+
+    async def _wake_others(self, intent: Intent, subject: Subject, key: SigningKey) -> None:
+        """Have other erasures of the key go on: their intents hold it until the horizon of tombstones that are gone now."""
+        others, env, digest = [*self._due], self._env, subject.key_digest
+        for one in await asyncio.to_thread(waiting_for, env, self._directory, others, key, intent, digest):
+            if one in self._due:
+                self._schedule(one, env.clock.now_ms())
 
     # -- without having been carried out ---------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from diamant.broker.verbs.errors import VerbError
@@ -34,7 +34,10 @@ class Erasure:
     groups_behind: dict[str, list[str]]
     """By partition, as in `users-0`: the groups whose committed offset is not past the tombstone."""
     is_now_refused: bool = False
-    """The horizon was to be overridden and was not: `groups_behind` would miss the tombstone, and nobody has confirmed that."""
+    """The horizon was to be overridden and was not: `groups_behind` would miss the tombstone, and nobody has confirmed that; or
+    not all groups are known."""
+    groups_not_known: list[str] = field(default_factory=list)
+    """Partitions of `__consumer_offsets` that are not loaded, and why: their groups may be behind, too."""
 
     @property
     def written_since(self) -> list[dict[str, Any]]:
@@ -48,6 +51,7 @@ class Erasure:
             "state": self.state,
             "next_due_ms": self.next_due_ms,
             "groups_behind": self.groups_behind,
+            "groups_not_known": self.groups_not_known,
             "is_now_refused": self.is_now_refused,
             "written_since": self.written_since,
             "certificate": self.certificate,

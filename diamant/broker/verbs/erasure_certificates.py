@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from diamant.broker.verbs.calling import on_loop
 from diamant.broker.verbs.erasure import NOT_CERTIFIED, Erasure, claim_ends, claim_of
-from diamant.broker.verbs.errors import BadArgument, NotFound
+from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import ended_topics, later_partitions
 from diamant.broker.verbs.undertakings import Undertakings
@@ -53,6 +54,34 @@ class ErasureCertificates(Undertakings):
 
     noun = "erasure"
 
+    # -- any loop --------------------------------------------------------------------------------------------------------
+
+    async def verify(
+        self,
+        certificate: Mapping[str, Any],
+        *,
+        public_key: bytes | None = None,
+        key: bytes | None = None,
+        where: str | None = None,
+        progress: Progress | None = None,
+    ) -> Verification:
+        """Check a certificate against what the broker holds now. Raises BadArgument for what is no certificate.
+
+        `public_key`: the 32 bytes that are trusted; without them the signer is untrusted. `key` or `where`: what an erasure, or a
+        redaction, was about.
+        """
+        meant = None
+        if where is not None:
+            from diamant.cleaner.redaction_where import WhereError, parse_where
+
+            try:
+                meant = parse_where(where)
+            except WhereError as error:
+                raise BadArgument(str(error)) from None
+        return await on_loop(
+            self._loop, lambda: self._verify(certificate, public_key, key, meant, progress or Progress())
+        )
+
     # -- what there is ---------------------------------------------------------------------------------------------------
 
     async def certificates(self) -> list[dict[str, Any]]:
@@ -93,11 +122,12 @@ class ErasureCertificates(Undertakings):
                 ends=ends,
                 advance=progress.move_to,
                 check=check,
+                staging=self._staging(ends),
             )
 
         try:
             return await self._in_thread(work)
-        except certificates.CertificateError as error:
+        except (certificates.CertificateError, certificates.WrongKind) as error:
             raise BadArgument(str(error)) from None
 
     # -- what a scan amounts to ------------------------------------------------------------------------------------------
@@ -130,6 +160,23 @@ class ErasureCertificates(Undertakings):
         if not states or self._unclaimed(intent) or not states <= {KEY_GONE, VALUES_GONE}:
             return NOT_CERTIFIED
         return VALUES_GONE if VALUES_GONE in states or report.astray else KEY_GONE
+
+    async def _groups_not_known(self) -> list[str]:
+        """Wait until all groups are loaded that can be; return where they are not, in words."""
+        from diamant.broker.groups.committed import groups_not_known
+
+        return await groups_not_known(self._broker)
+
+    async def _check_groups_known(self, progress: Progress) -> None:
+        """Refuse to override a horizon if nobody can say for whom that is too early. NotPossible."""
+        progress.begin("waiting for the groups to be loaded")
+        unknown = await self._groups_not_known()
+        if unknown:
+            raise NotPossible(
+                "the tombstone cannot be removed before its horizon, as nobody knows which groups have not passed it: "
+                f"{'; '.join(unknown)}. Nothing was changed. Without --now (now=false) it goes at its horizon; to have it go "
+                "now, see in the broker's log what is wrong with that partition, mend it and start the broker anew"
+            )
 
     async def _groups_behind(self, intent: Intent) -> dict[str, list[str]]:
         from diamant.broker.verbs.explaining import groups_of
@@ -177,13 +224,16 @@ class ErasureCertificates(Undertakings):
             await self._to_its_end(end())
         else:
             await self._to_its_end(asyncio.to_thread(self._env.write_atomically, path, text))
-        if state == NOT_CERTIFIED:
-            self.failed += 1
-        else:
+        if state == KEY_GONE:
             self.done += 1
+        elif ended is not None:
+            self.failed += 1
+        elif state == NOT_CERTIFIED:
+            self.held += 1
         logger.info("erasure %s: %s", intent.id, state)
+        unknown = await self._groups_not_known() if state == VALUES_GONE else []
         behind = await self._groups_behind(intent) if state == VALUES_GONE else {}
-        return Erasure(intent.id, state, signed, path, key.public_pem, due_ms, behind)
+        return Erasure(intent.id, state, signed, path, key.public_pem, due_ms, behind, groups_not_known=unknown)
 
     async def _look_at(self, intent: Intent, report: ScanReport) -> Seen:
         """Have the affected segments hashed, which may take long: what a scan amounts to is told after that."""

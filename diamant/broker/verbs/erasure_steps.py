@@ -138,8 +138,10 @@ class ErasureSteps(ErasureCertificates):
         """After the horizon, or with `is_now` before: have the tombstones go. EraseFailed, and a later time, if some are left."""
         affected = self._affected(intent)
         progress.begin("removing tombstones", len(affected), "partitions")
-        behind = await self._groups_behind(intent) if intent.is_now else {}
+        # If not all groups are known any more, as may be after a restart, the horizon counts again.
+        intent.is_now = intent.is_now and not await self._groups_not_known()
         if intent.is_now:
+            behind = await self._groups_behind(intent)
             self._note_override(intent, affected, behind)
             ends = claim_ends(intent)
             for partition in affected:

@@ -23,6 +23,7 @@ from diamant.storage.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
+    from diamant.cleaner.evidence.staging_place import StagingPlace
     from diamant.storage.metadata_image import TopicImage
 
 T = TypeVar("T")
@@ -110,9 +111,24 @@ class EvidenceWork:
         ends = self._ends()
         return await self._in_thread(
             lambda check: scan_directory(
-                self._env, self._directory, subject, ends, advance=progress.move_to, check=check
+                self._env,
+                self._directory,
+                subject,
+                ends,
+                advance=progress.move_to,
+                check=check,
+                staging=self._staging(ends),
             )
         )
+
+    def _staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
+        """Return where jobs on Spark leave copies besides the data directory; None if no such place is configured. Any thread."""
+        staging = self._broker.config.diamant_cleaner_spark_staging
+        if not staging:
+            return None
+        from diamant.cleaner.spark.staging_view import staging_place
+
+        return staging_place(self._env, self._broker.directory.path, staging, partitions)
 
     async def _in_thread(self, work: Callable[[Callable[[], object]], T]) -> T:
         """Run `work` in a thread. It gets a function to call now and then, which raises when nobody waits for it any more."""

@@ -4,20 +4,20 @@ The loop takes the log's state in one turn; a thread opens the files of that mom
 meanwhile, reads what the filters of keys do not rule out. So what is told is of one moment, however long reading takes, and
 nobody waits for it. Files that the log has let go of are read as well, since they are still on the disk.
 
-Bounds: `MAX_AT_ONCE` explanations; `MAX_OPEN_FILES` descriptors for each, beyond which a log is read only if the cleaner leaves
-it alone for that long; records and tombstones as in `key_scan` and `tombstone_scan`.
+Bounds: `MAX_AT_ONCE` explanations; `MAX_OPEN_FILES` descriptors for each (`log_files`), beyond which a log is read only if the
+cleaner leaves it alone for that long; records and tombstones as in `key_scan` and `tombstone_scan`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from diamant.broker.coordinator_metrics import committed_offset_of
+from diamant.broker.groups.committed import groups_not_known, offsets_of
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TooMany
+from diamant.broker.verbs.log_files import MAX_OPEN_FILES, Changed, LogFiles
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.record_key import key_fields
 from diamant.cleaner.cleaner_view import CleanerView
@@ -35,7 +35,6 @@ from diamant.cleaner.key_scan import (
 from diamant.cleaner.log_state import LogState
 from diamant.cleaner.tombstone_scan import scan_tombstones
 from diamant.protocol.errors import KafkaError
-from diamant.storage import names
 from diamant.storage.env import Env
 from diamant.storage.log import Log
 from diamant.storage.segment import Segment
@@ -45,19 +44,13 @@ if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
 MAX_AT_ONCE = 4
-MAX_OPEN_FILES = 512
 MAX_ATTEMPTS = 5
 """How often a log's state is taken again because the cleaner replaced files before they were opened."""
 EXCHANGE_PAUSE_S = 0.002
 EXCHANGE_TIMEOUT_S = 60.0
 MAX_SHOWN_TOMBSTONES = 1_000
-GROUPS_PER_TURN = 1_000
 
 T = TypeVar("T")
-
-
-class Changed(Exception):
-    """A file was replaced before it was opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +148,7 @@ class Explaining:
         with files:
 
             def read() -> PartitionExplanation:
-                return taken.explain(_sorted(taken.scan(key, None, files, self._check, progress)))
+                return files.with_unread(taken.explain(_sorted(taken.scan(key, None, files, self._check, progress))))
 
             return await self._read(read)
 
@@ -173,19 +166,20 @@ class Explaining:
                 record = found.records[0]
                 if record.key is None or record.is_control:
                     return None, taken.explain(found)
-                return record.key, taken.explain(_sorted(taken.scan(record.key, None, files, self._check, progress)))
+                scan = _sorted(taken.scan(record.key, None, files, self._check, progress))
+                return record.key, files.with_unread(taken.explain(scan))
 
             return await self._read(read)
 
     async def _tombstones(self, log: Log, progress: Progress) -> PartitionExplanation:
         taken, files = await self._open(log, None)
-        groups = await groups_of(self._broker, log)
         with files:
+            unknown = await groups_not_known(self._broker)
+            groups = await groups_of(self._broker, log)
 
             def read() -> PartitionExplanation:
-                present = [one for one in files if not one.is_removed]
                 found = scan_tombstones(
-                    present,
+                    files.present(),
                     taken.outcomes,
                     taken.state.log_start_offset,
                     check_done=self._check,
@@ -197,7 +191,10 @@ class Explaining:
                     explainer.partition(),
                     records=tuple(records),
                     records_left_out=found.left_out + len(found.tombstones) - len(records),
-                    problems=tuple(str(problem) for problem in found.problems),
+                    problems=(
+                        *(f"groups that may be behind are not known: {one}" for one in unknown),
+                        *(str(problem) for problem in found.problems),
+                    ),
                     segments_read=found.segments_read,
                     bytes_read=found.bytes_read,
                 )
@@ -219,7 +216,7 @@ class Explaining:
 
     # -- a moment ------------------------------------------------------------------------------------------------
 
-    async def _open(self, log: Log, key: bytes | None) -> tuple[_Taken, _Files]:
+    async def _open(self, log: Log, key: bytes | None) -> tuple[_Taken, LogFiles]:
         """Take the state of a log and open its files; for a key without those that cannot hold it."""
         for _ in range(MAX_ATTEMPTS):
             async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
@@ -318,22 +315,20 @@ class _Taken:
             advance=progress.advance,
         )
 
-    def open(self, key: bytes | None) -> _Files:
+    def open(self, key: bytes | None) -> LogFiles:
         """Open the files, those that the log has let go of included. Changed if one is gone."""
         state = self.state
         aborted: set[AbortedTxn] = set()
         sizes = [(one.base_offset, one.size) for one in state.segments]
         absent = set() if key is None else cannot_hold(self.env, state.path, sizes[:-1], key, self.view.hash_key)
-        files = _Files(self.env)
+        files = LogFiles(self.env)
         try:
             for segment, (base_offset, size) in zip(self.segments, sizes, strict=True):
                 aborted.update(segment.txn_index.all())
                 if base_offset not in absent and size:
                     files.add(segment, base_offset, size)
-            for path in self.removals_ms:
-                parsed = names.parse_segment_file(path.rpartition("/")[2])
-                if parsed is not None and parsed.suffix == names.LOG_SUFFIX and parsed.stage == names.DELETED_SUFFIX:
-                    files.add_removed(path, parsed.offset)
+            for name in self.env.list_dir(state.path):
+                files.add_other(f"{state.path}/{name}")
         except OSError:
             files.close()
             raise Changed from None
@@ -344,77 +339,6 @@ class _Taken:
         return files
 
 
-class _Files(Iterable[OpenSegment]):
-    """The files of a moment: the first `MAX_OPEN_FILES` are open, the others are opened when it is their turn."""
-
-    def __init__(self, env: Env) -> None:
-        self._env = env
-        self._stack = ExitStack()
-        self._open: list[OpenSegment] = []
-        self._later: list[tuple[Segment, int, int]] = []
-        self._removed: list[OpenSegment] = []
-
-    def add(self, segment: Segment, base_offset: int, size: int) -> None:
-        """Take a segment, ascending."""
-        if len(self._open) < MAX_OPEN_FILES:
-            opened = OpenSegment.of(self._env, segment.path, base_offset, size)
-            self._stack.callback(opened.file.close)
-            self._open.append(opened)
-        else:
-            self._later.append((segment, base_offset, size))
-
-    def add_removed(self, path: str, base_offset: int) -> None:
-        """Take a file that the log has let go of, unless it is gone."""
-        if len(self._removed) >= MAX_OPEN_FILES:
-            return
-        try:
-            opened = OpenSegment.of(self._env, path, base_offset, self._env.file_size(path), is_removed=True)
-        except FileNotFoundError:
-            return
-        self._stack.callback(opened.file.close)
-        self._removed.append(opened)
-
-    def around(self, offset: int) -> list[OpenSegment]:
-        """Return the segment that may have an offset: the last one that begins at or below it."""
-        later = [one for one in self._later if one[1] <= offset]
-        if not later:
-            return [one for one in self._open if one.base_offset <= offset][-1:]
-        segment, base_offset, size = later[-1]
-        try:
-            opened = OpenSegment.of(self._env, segment.path, base_offset, size)
-        except OSError:
-            raise Changed from None
-        self._stack.callback(opened.file.close)
-        if segment.is_deleted:
-            raise Changed
-        return [opened]
-
-    def __iter__(self) -> Iterator[OpenSegment]:
-        yield from self._open
-        for segment, base_offset, size in self._later:
-            try:
-                opened = OpenSegment.of(self._env, segment.path, base_offset, size)
-            except OSError:
-                raise Changed from None
-            try:
-                if segment.is_deleted:
-                    raise Changed
-                yield opened
-            finally:
-                opened.file.close()
-        yield from self._removed
-
-    def close(self) -> None:
-        """Close them all."""
-        self._stack.close()
-
-    def __enter__(self) -> _Files:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 def _sorted(scan: KeyScan) -> KeyScan:
     """Put what is in the log before what it has let go of."""
     scan.records.sort(key=lambda record: (record.is_removed, record.offset))
@@ -422,14 +346,5 @@ def _sorted(scan: KeyScan) -> KeyScan:
 
 
 async def groups_of(broker: Broker, log: Log) -> list[tuple[int, str]]:
-    """Return committed offset and id of each group that has committed one for a partition, ascending."""
-    if not broker.has_groups:
-        return []
-    found = []
-    for count, group in enumerate(list(broker.groups.groups.values()), start=1):
-        stored = group.offsets.get(log.topic, log.partition)
-        if stored is not None:
-            found.append((committed_offset_of(stored[0]), group.group_id))
-        if count % GROUPS_PER_TURN == 0:
-            await asyncio.sleep(0)
-    return sorted(found)
+    """Return committed offset and id of each group that has committed one for a partition, ascending; of those loaded."""
+    return await offsets_of(broker, log.topic, log.partition)

@@ -24,8 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from diamant.broker.verbs.calling import on_loop
@@ -33,23 +32,21 @@ from diamant.broker.verbs.errors import BadArgument, NotPossible
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.redaction import (
     EVERYTHING_MATCHES,
+    EverythingMatches,
     RedactFailed,
     Redaction,
     Work,
     add_found,
     everything_matches,
 )
-from diamant.broker.verbs.redaction_certificates import RedactionCertificates
+from diamant.broker.verbs.redaction_steps import RedactionSteps
 from diamant.broker.verbs.scope import scope_of
 from diamant.broker.verbs.undertakings import ID_BYTES
 from diamant.cleaner.evidence.locate import take_sample
 from diamant.cleaner.evidence.needles import MAX_NEEDLES, Needle, Needles
 from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.cleaner.redaction_evidence import (
-    WHERE,
-    Redacted,
-)
+from diamant.cleaner.redaction_evidence import WHERE, Redacted
 from diamant.cleaner.redaction_intent import (
     LOCATING,
     REWRITING,
@@ -60,21 +57,18 @@ from diamant.cleaner.redaction_intent import (
     write_redaction,
 )
 from diamant.cleaner.redaction_locate import MAX_OFFSET_BYTES, Located, Segment, TooManyMatches, locate_records
-from diamant.cleaner.redaction_rewrite import RedactionPlan, SegmentRedaction, write_redacted
 from diamant.cleaner.redaction_where import HOLD, Where, WhereError, parse_where
-from diamant.cleaner.segment_facts import facts_path
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.clock import SystemClock
 from diamant.storage.log import Log
-from diamant.storage.replace import Replacement
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["RedactFailed", "Redaction", "Redactions"]
 
 
-class Redactions(RedactionCertificates):
+class Redactions(RedactionSteps):
     """All redactions of one broker; made with the first one, or at a start that finds one unfinished."""
 
     failure = RedactFailed
@@ -230,20 +224,6 @@ class Redactions(RedactionCertificates):
         needles.left_out = intent.left_out
         return Redacted(where, intent.topic, needles)
 
-    @asynccontextmanager
-    async def _paused(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[None]:
-        """Nobody else writes segments of these partitions anew meanwhile."""
-        service = await self._broker.cleaning.service()
-        paused = []
-        try:
-            for partition in partitions:
-                await service.abort_and_pause(partition)
-                paused.append(partition)
-            yield
-        finally:
-            for partition in paused:
-                service.resume(partition)
-
     async def _locate(
         self,
         intent: RedactionIntent,
@@ -315,7 +295,7 @@ class Redactions(RedactionCertificates):
         if text is None:
             return None
         if intent.phase == LOCATING:
-            raise NotPossible(text)
+            raise EverythingMatches(text)
         logger.warning("redaction %s: %s", intent.id, text)
         return {"what": EVERYTHING_MATCHES, "reason": text, "at_ms": self._env.clock.now_ms()}
 
@@ -335,66 +315,6 @@ class Redactions(RedactionCertificates):
         intent.left_out = subject.needles.left_out
         intent.phase = REWRITING
         await self._save(intent, key)
-
-    # -- new segments ----------------------------------------------------------------------------------------------------
-
-    async def _rewrite(self, works: Sequence[Work], progress: Progress) -> None:
-        progress.begin("writing segments anew", sum(len(work.files) for work in works), "segments")
-        for work in works:
-            log = work.log
-            if not work.located.offsets or log.is_deleted:
-                continue
-            if log.active.base_offset in work.located.offsets:
-                log.roll()
-                work.was_rolled = True
-            plan = await self._plan(work)
-            for segment in plan.segments:
-                work.rewritten += await self._to_its_end(self._replace(log, plan, segment))
-                progress.advance()
-
-    async def _replace(self, log: Log, plan: RedactionPlan, segment: SegmentRedaction) -> bool:
-        """Put a segment without the records in the place of the one with them."""
-        base_offset = segment.base_offset
-        try:
-            output = await asyncio.to_thread(write_redacted, self._env, plan, segment)
-        except FileNotFoundError:
-            if log.segments[0].base_offset > base_offset:
-                return False  # Retention was quicker.
-            raise
-        if output is None:
-            return False
-        replacement = Replacement(
-            log, base_offset, output.source_base_offsets, source_sizes=[segment.size], size=output.size
-        )
-        try:
-            await asyncio.to_thread(replacement.prepare)
-        except BaseException:
-            replacement.abandon()
-            raise
-        replacement.swap()
-        await asyncio.to_thread(self._settle, replacement, facts_path(log.path, base_offset))
-        return True
-
-    async def _plan(self, work: Work) -> RedactionPlan:
-        log = work.log
-        closed = {segment.base_offset: segment for segment in log.segments[:-1] if not segment.is_deleted}
-        found = [(closed[base], work.located.offsets[base]) for base in sorted(work.located.offsets) if base in closed]
-        return RedactionPlan(
-            directory=log.path,
-            segments=await asyncio.to_thread(
-                lambda: tuple(
-                    SegmentRedaction(segment.base_offset, segment.size, tuple(segment.txn_index.all()), offsets)
-                    for segment, offsets in found
-                )
-            ),
-            index_interval_bytes=log.config.index_interval_bytes,
-            segment_index_bytes=log.config.segment_index_bytes,
-        )
-
-    def _settle(self, replacement: Replacement, facts: str) -> None:
-        # What is known of the old segment, its filter of keys among it, is not true of the new one.
-        self._env.remove(facts, missing_ok=True)
-        replacement.finish()
 
     def _note_done(
         self, intent: RedactionIntent, works: Sequence[Work], files_removed: Mapping[TopicPartition, int]

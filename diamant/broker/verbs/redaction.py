@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from diamant.broker.verbs.errors import VerbError
+from diamant.broker.verbs.errors import NotPossible, VerbError
 from diamant.cleaner.redaction_intent import RedactionIntent
 from diamant.cleaner.redaction_locate import Located
 from diamant.storage import names
@@ -21,6 +21,12 @@ MAX_RANGES = 10_000
 """Runs of offsets that a certificate lists, of all partitions."""
 MAX_OFFSETS = 100
 """Offsets that it lists one by one, of a partition."""
+
+
+class EverythingMatches(NotPossible):
+    """Every record of the topic matches, and nobody has said that this is meant."""
+
+    code = "everything-matches"
 
 
 class RedactFailed(VerbError):
@@ -43,11 +49,18 @@ class Redaction:
     next_due_ms: int | None
     """When it goes on by itself, if something is left; else None."""
 
+    @property
+    def unmatched(self) -> dict[str, Any] | None:
+        """If no record matched, how many of the topic hold what was looked for all the same, and the first of them; else None."""
+        found: dict[str, Any] | None = self.certificate["unmatched"]
+        return found
+
     def to_fields(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "state": self.state,
             "removed": self.removed,
+            "unmatched": self.unmatched,
             "next_due_ms": self.next_due_ms,
             "certificate": self.certificate,
             "certificate_path": self.certificate_path,
@@ -116,10 +129,7 @@ def everything_matches(intent: RedactionIntent, works: Sequence[Work]) -> str | 
     if not records or any(work.located.kept for work in works):
         return None
     unread = " that can be read" if any(work.located.problems for work in works) else ""
-    return (
-        f"all {records} records of {intent.topic}{unread} match, so nothing was changed: say yes_all (--yes-all) if that is what "
-        "is meant"
-    )
+    return f"all {records} records of {intent.topic}{unread} match, so nothing was changed: set yes_all if that is what is meant"
 
 
 def relative_path(log: Log, path: str) -> str:

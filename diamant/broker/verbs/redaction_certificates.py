@@ -31,6 +31,7 @@ from diamant.cleaner.redaction_evidence import (
     matching_from,
     request_fields,
     state_of,
+    unmatched,
 )
 from diamant.cleaner.redaction_intent import HELD, RedactionIntent, remove_redaction, write_redaction
 from diamant.storage import names
@@ -229,6 +230,7 @@ class RedactionCertificates(Undertakings):
             "topics_ended": ended_topics(self._topics, [intent.topic], intent.scope),
             "partitions_added": [{"topic": topic, "partition": index} for topic, index in later],
             "written_since": [one.to_fields() for one in since[:MAX_LISTED]],
+            "unmatched": None if ended or any(one["records"] for one in intent.found) else unmatched(report, subject),
             "lost_tombstones": [],
             "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
             "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),

@@ -25,7 +25,7 @@ from diamant.broker.verbs.calling import on_loop
 from diamant.broker.verbs.compaction import BrokerStopping
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany, VerbError
 from diamant.broker.verbs.evidence_work import EvidenceWork
-from diamant.cleaner.evidence.signing_key import SigningKey, default_path
+from diamant.cleaner.evidence.signing_key import SigningKey, check_outside, default_path
 from diamant.cleaner.runner import wait_in_spite_of_cancelling
 from diamant.storage.errors import StorageError
 
@@ -90,9 +90,9 @@ class Undertakings(EvidenceWork):
         self._cancel_turn = asyncio.Lock()
         self.done = 0
         self.failed = 0
-        """Those that ended with, and those that ended without, a certificate; since the start."""
+        """Those that ended with everything certified, and those that ended without; each once, since the start."""
         self.held = 0
-        """Attempts that ended without one, and go on by themselves; kinds that count them as failed have none here."""
+        """Attempts that certified nothing, at what goes on by itself."""
         self._is_stopping = False
 
     def _unfinished_ids(self) -> list[str]:
@@ -177,6 +177,7 @@ class Undertakings(EvidenceWork):
                 self._failures.pop(due, None)
         except (VerbError, StorageError, OSError, ValueError) as error:
             if due in self._due:
+                self.held += 1
                 self._failures[due] = self._failures.get(due, 0) + 1
                 pause_s = max(0, self._due[due] - self._env.clock.now_ms()) // 1000
                 logger.warning(
@@ -195,6 +196,8 @@ class Undertakings(EvidenceWork):
                 yield
             finally:
                 self._under_way.discard(intent_id)
+                # What was due meanwhile was passed over.
+                self._broker.scheduler.poke()
 
     def unfinished(self) -> list[dict[str, Any]]:
         """Those that are not over and go on by themselves."""
@@ -208,7 +211,7 @@ class Undertakings(EvidenceWork):
 
     async def public_key(self) -> str:
         """The public key as PEM."""
-        return (await self._key()).public_pem
+        return (await self._usable_key()).public_pem
 
     def _retry_later_ms(self, retries: int) -> int:
         """When that goes on what was scanned in vain so often before."""
@@ -217,8 +220,13 @@ class Undertakings(EvidenceWork):
 
     async def _key(self) -> SigningKey:
         if self._signing_key is None:
-            path = self._broker.config["diamant.certificate.key.file"]
-            self._signing_key = await asyncio.to_thread(SigningKey.load, str(path) if path else default_path())
+            path = str(self._broker.config["diamant.certificate.key.file"] or default_path())
+
+            def load() -> SigningKey:
+                check_outside(path, self._directory)
+                return SigningKey.load(path)
+
+            self._signing_key = await asyncio.to_thread(load)
         return self._signing_key
 
     async def _usable_key(self) -> SigningKey:
@@ -326,7 +334,7 @@ class Undertakings(EvidenceWork):
                 found: T = await self._tracked(intent_id, work())
                 return found
         except TimeoutError:
-            self.failed += 1
+            self._count_failure(intent_id)
             raise TimedOut(
                 f"{self.noun} {intent_id} was not certified within {limit_ms} ms; {self._what_follows(intent_id)}"
             ) from None
@@ -336,18 +344,25 @@ class Undertakings(EvidenceWork):
                 raise
             await asyncio.wait({ending})
             if not ending.result():
-                self.failed += intent_id not in self._over
+                self._count_failure(intent_id)
                 raise self.failure(
                     f"{self.noun} {intent_id} was to be cancelled meanwhile, and this attempt has ended for that; "
                     f"{self._what_follows(intent_id)}"
                 ) from None
             raise NotPossible(f"{self.noun} {intent_id} was cancelled meanwhile, it is not certified") from None
         except (StorageError, OSError) as error:
-            self.failed += 1
+            self._count_failure(intent_id)
             raise self.failure(f"{self.noun} {intent_id} could not go on: {reason_of(error)}") from None
         except VerbError:
-            self.failed += 1
+            self._count_failure(intent_id)
             raise
+
+    def _count_failure(self, intent_id: str) -> None:
+        """Count an attempt that has failed: as held if it goes on, and not at all if it was counted when it ended."""
+        if intent_id in self._due:
+            self.held += 1
+        elif intent_id not in self._over:
+            self.failed += 1
 
     def _what_follows(self, intent_id: str) -> str:
         """Say what becomes of one that nobody waits for any more."""
@@ -360,8 +375,8 @@ class Undertakings(EvidenceWork):
         task = asyncio.current_task()
         return self._is_stopping or (task is not None and task.cancelling() > 0)
 
-    def _check_room(self) -> None:
-        if self._calls >= MAX_WAITING or len(self._due) >= MAX_UNFINISHED:
+    def _check_room(self, *, is_new: bool = True) -> None:
+        if self._calls >= MAX_WAITING or (is_new and len(self._due) >= MAX_UNFINISHED):
             raise TooMany(f"too many {self.noun}s wait already, try again when some of them are over")
 
     def _check_reason(self, reason: str, reference: str) -> None:

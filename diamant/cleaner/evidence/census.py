@@ -113,6 +113,10 @@ class FileCensus:
 
     env: Env
     directory: str
+    besides: tuple[str, str] | None = None
+    """Another directory: what is below its directories whose names begin with the second text; by whole paths."""
+    problem: str = ""
+    """Why that one cannot be listed, when it was tried last."""
     files: dict[Identity, Listed] = field(default_factory=dict)
     """Those that the last look has found."""
     looks: int = 0
@@ -121,16 +125,29 @@ class FileCensus:
         """List everything anew. Blocks; OSError if a directory cannot be listed."""
         self.looks += 1
         found: dict[Identity, Listed] = {}
-        waiting = [""]
+        self._list(found, f"{self.directory}/", [""])
+        self.problem = ""
+        if self.besides is not None:
+            root, front = self.besides
+            try:
+                below = [f"{root}/{name}/" for name in self.env.list_dir(root) if name.startswith(front)]
+                self._list(found, "", below)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                self.problem = str(error.strerror or error)
+        self.files = found
+
+    def _list(self, found: dict[Identity, Listed], base: str, waiting: list[str]) -> None:
         while waiting:
             prefix = waiting.pop()
             try:
-                entries = self.env.list_dir(f"{self.directory}/{prefix}".rstrip("/"))
+                entries = self.env.list_dir(f"{base}{prefix}".rstrip("/"))
             except FileNotFoundError:
                 continue
             for entry in entries:
                 name = prefix + entry
-                path = f"{self.directory}/{name}"
+                path = f"{base}{name}"
                 if self.env.is_dir(path):
                     waiting.append(f"{name}/")
                     continue
@@ -143,7 +160,6 @@ class FileCensus:
                     found[identity] = Listed(name, size, self.looks)
                 else:
                     found[identity] = Listed(name, min(size, known.size), known.born_in_look)
-        self.files = found
 
     def missing(self, has: Callable[[Identity, Listed], bool]) -> set[Identity]:
         """Return the files for which `has` is false."""

@@ -34,7 +34,8 @@ WRONG_SIGNER = "signed with another key than the pinned one"
 INVALID = "the signature is not valid: the certificate was changed, or is damaged"
 
 NOT_COVERED = (
-    "Copies outside of this data directory: mirrors, backups, snapshots of disks, a staging place of Spark that is elsewhere.",
+    "Copies outside of this data directory, and of the staging place that is named under coverage: mirrors, backups, snapshots "
+    "of disks.",
     "What consumers have stored: their databases, files, caches and logs.",
     "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten.",
     "Records that were written at or above the offsets where the claims end.",
@@ -48,6 +49,10 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 
 class CertificateError(StorageError):
     """What was given is no certificate of this kind."""
+
+
+class WrongKind(StorageError):
+    """What was given to look for is not what this kind of certificate is about."""
 
 
 def canonical(fields: Mapping[str, Any]) -> bytes:
@@ -104,6 +109,18 @@ def check_form(certificate: object) -> None:
     for name, kind in (("request", Mapping), ("claims", list), ("segments", Mapping), ("state", str)):
         if not isinstance(certificate.get(name), kind):
             raise CertificateError(f"the certificate has no {name!r}")
+
+
+def check_kind(certificate: Mapping[str, Any], *, key: object = None, where: object = None) -> None:
+    """Raise WrongKind for a `key` with a certificate of a redaction, or a `where` with one of an erasure; None: not given."""
+    if certificate["type"] == REDACTION_TYPE and key is not None:
+        raise WrongKind(
+            "this is the certificate of a redaction: it is about a description of records (where), and a key says nothing of it"
+        )
+    if certificate["type"] == TYPE and where is not None:
+        raise WrongKind(
+            "this is the certificate of an erasure: it is about a key, and a description of records (where) says nothing of it"
+        )
 
 
 def parse(text: bytes) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from diamant.cleaner.evidence.page_parts import counted
+
 MAX_SHOWN = 600
 """Letters of something that there are no words for."""
 
@@ -16,7 +18,8 @@ _STATES = {
     "values-present": "values are left",
     "records-present": "records are left",
     "inconclusive": "could not be decided",
-    "not-there": "no file of it",
+    "not-there": "it is not there",
+    "unknown": "nothing tells of which topic it is",
     "cancelled": "cancelled",
     "everything-matches": "ended, as everything matches",
     "topics-deleted": "the topic was deleted",
@@ -60,6 +63,24 @@ def place_text(one: Fields) -> str:
 def spaced(name: str) -> str:
     """Return the name of a field as words."""
     return name.replace("_", " ").capitalize()
+
+
+def seen_elsewhere(certificate: Fields) -> str:
+    """Return how many records and other places there are that `elsewhere` lists, place by place; nothing if there are none.
+
+    A record is one place for each field in which something was seen, and for each copy of it in another file.
+    """
+    listed, unlisted = certificate.get("elsewhere", ()), certificate.get("elsewhere_not_listed", 0)
+    records, others = set(), set()
+    for one in listed:
+        if one.get("offset") is None:
+            others.add((one.get("file"), one.get("position")))
+        else:
+            records.add((one.get("topic") or one.get("file"), one.get("partition"), one["offset"]))
+    parts = [counted(len(found), name) for found, name in ((records, "record"), (others, "other place")) if found]
+    if unlisted:
+        parts.append(f"{counted(unlisted, 'further place')} that {'is' if unlisted == 1 else 'are'} not listed")
+    return " and ".join(parts)
 
 
 def shown(value: object) -> str:

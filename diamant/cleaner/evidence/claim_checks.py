@@ -2,15 +2,16 @@
 
 holds           the partition was read, and what the certificate says is gone is gone below the claim's end
 broken          it is there again
-cannot be told  something cannot be read, the partition is not there (another directory, a topic that was deleted since) or is
-of another topic that has its name now, or nobody can tell whether what was looked for is what the certificate is about
+cannot be told  something cannot be read, nobody can tell whether what was looked for is what the certificate is about, or the
+                partition is not there, or not known to be that of the certificate (`doubt_about`)
 
-Topics are known by their ids. Certificates of versions before have none: then names count.
+Topics are known by their ids, which are in no secret: that they are the same is looked at without a scan, too. Certificates of
+versions before have none: then names count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from diamant.cleaner.evidence.scan_report import NOT_THERE, ScanReport
@@ -25,9 +26,21 @@ BROKEN = "broken"
 CANNOT_TELL = "cannot be told"
 
 RECREATED = "topic-recreated"
-"""State of a partition of which there is one of another topic of that name."""
+"""There is a partition of that name, of another topic."""
 UNKNOWN = "unknown"
-"""Instead of a topic's id: nothing in the partition's directory tells it."""
+"""There is one, and nothing in its directory tells of which topic it is."""
+
+MAX_NAMED = 5
+"""Partitions that a note names."""
+
+_DOUBTS = {
+    NOT_THERE: "not there. The topic was deleted since, or this is not the data directory that the certificate is about. "
+    "Nothing can be said of it.",
+    RECREATED: "of another topic now. The one that the certificate is about was deleted since, and this one has its name. "
+    "Nothing can be said of it.",
+    UNKNOWN: "nobody can tell whether it is of the topic that the certificate is about: "
+    f"{names.PARTITION_METADATA} is missing, or cannot be read.",
+}
 
 Judge = Callable[[Mapping[str, Any], TopicPartition, int], tuple[str, str, int]]
 """Gets a claim, its partition and its end; returns the verdict, the state, and how many records were written since."""
@@ -47,39 +60,24 @@ def check_claims(
 
     `is_bound`: whether what was looked for is known to be what the certificate is about.
     """
-    topic_ids = certificate["request"].get("topic_ids", {})
-    rows, missing, matching, recreated, unknown = [], 0, 0, 0, 0
+    rows, matching = [], 0
+    doubts: dict[str, list[TopicPartition]] = {}
     for claim in certificate["claims"]:
         partition, end = partition_of(claim), int(claim["below_offset"])
-        verdict, state, since = CANNOT_TELL, NOT_THERE, 0
-        known = topic_ids.get(partition[0])
-        there = known if known is None else _topic_id(env, directory, partition)
-        if partition not in report.partitions:
-            missing += 1
-        elif there not in (known, UNKNOWN, None):
-            recreated += 1
-            state = RECREATED
-        else:
+        is_read = partition in report.partitions
+        doubt = doubt_about(certificate, env, directory, partition) or ("" if is_read else NOT_THERE)
+        verdict, state, since = CANNOT_TELL, doubt, 0
+        if is_read and doubt != RECREATED:
             verdict, state, since = judge(claim, partition, end)
-            if there == UNKNOWN and verdict == HOLDS:
-                unknown += 1
-                verdict = CANNOT_TELL
+            if doubt and verdict == HOLDS:
+                verdict, state = CANNOT_TELL, doubt
+        if doubt:
+            doubts.setdefault(doubt, []).append(partition)
         if not is_bound:
             matching += verdict == BROKEN
             verdict = CANNOT_TELL
         rows.append({**untold(claim), "verdict": verdict, "state_now": state, "written_since": since})
-    if missing:
-        notes.append(missing_note(missing))
-    if recreated:
-        notes.append(
-            f"{recreated} partitions that the certificate makes claims about are of other topics now, which have the names of "
-            "those that were deleted since. Nothing can be said of them."
-        )
-    if unknown:
-        notes.append(
-            f"Of {unknown} partitions nobody can tell whether they are of the topics that the certificate is about: "
-            f"{names.PARTITION_METADATA} is missing in them, or cannot be read."
-        )
+    notes += _notes(doubts)
     if not is_bound:
         notes.append(
             "Without the secret nobody can tell whether what was given to look for is what the certificate is about, so no claim "
@@ -88,16 +86,45 @@ def check_claims(
     return rows
 
 
-def _topic_id(env: Env, directory: str, partition: TopicPartition) -> str | None:
-    """Return the id of the topic that a partition in use is of, or `UNKNOWN`; None if there is only what is set aside."""
+def doubtful_claims(certificate: Mapping[str, Any], notes: list[str], env: Env, directory: str) -> list[dict[str, Any]]:
+    """Return rows for the claims about partitions of which a look at their names and ids tells that nothing can be said.
+
+    Without a scan; adds to the notes. Blocks.
+    """
+    rows = []
+    doubts: dict[str, list[TopicPartition]] = {}
+    for claim in certificate["claims"]:
+        partition = partition_of(claim)
+        doubt = doubt_about(certificate, env, directory, partition)
+        if doubt:
+            doubts.setdefault(doubt, []).append(partition)
+            rows.append({**untold(claim), "state_now": doubt})
+    notes += _notes(doubts)
+    return rows
+
+
+def doubt_about(certificate: Mapping[str, Any], env: Env, directory: str, partition: TopicPartition) -> str:
+    """Return "" if there is a partition in use that is of the certificate's topic, else `NOT_THERE`, `RECREATED` or `UNKNOWN`."""
     path = f"{directory}/{names.partition_dir_name(*partition)}"
     if not env.is_dir(path):
-        return None
+        return NOT_THERE
+    known = certificate["request"].get("topic_ids", {}).get(partition[0])
+    if known is None:
+        return ""
     try:
         found = read_partition_metadata(env, path)
     except (OSError, CorruptLog):
+        found = None
+    if found is None:
         return UNKNOWN
-    return UNKNOWN if found is None else uuid_to_text(found)
+    return "" if uuid_to_text(found) == known else RECREATED
+
+
+def _notes(doubts: Mapping[str, Sequence[TopicPartition]]) -> Iterator[str]:
+    for doubt, partitions in doubts.items():
+        named = ", ".join(names.partition_dir_name(*one) for one in partitions[:MAX_NAMED])
+        more = len(partitions) - MAX_NAMED
+        yield f"{named}{f' and {more} more' if more > 0 else ''}: {_DOUBTS[doubt]}"
 
 
 def partition_of(claim: Mapping[str, Any]) -> TopicPartition:
@@ -114,22 +141,3 @@ def untold(claim: Mapping[str, Any]) -> dict[str, Any]:
         "verdict": CANNOT_TELL,
         "written_since": 0,
     }
-
-
-def claims_without_partition(certificate: Mapping[str, Any], env: Env, directory: str) -> list[dict[str, Any]]:
-    """Return rows for the claims about partitions of which the directory has nothing; without a scan. Blocks; OSError."""
-    there = set()
-    for name in env.list_dir(directory):
-        try:
-            there.add(names.parse_partition_dir(name))
-        except ValueError:
-            continue
-    return [untold(claim) for claim in certificate["claims"] if partition_of(claim) not in there]
-
-
-def missing_note(count: int) -> str:
-    """Return what is to be said of partitions that are not there."""
-    return (
-        f"{count} partitions that the certificate makes claims about are not there: their topic was deleted since, or this is "
-        "not the data directory that it is about. Nothing can be said of them."
-    )

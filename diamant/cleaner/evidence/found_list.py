@@ -2,12 +2,13 @@
 
     listed     place by place, as long as there is room: `MAX_LISTED` of a sort in a file, and of a scan what `Room` has
     decides    of each file and sort the place with the lowest offset, whether there is room or not: of records of the key in the
-               erasure's topics, of bytes outside of records, and of all that is in a file of no partition
+               erasure's topics, of other records there that hold the bytes, of bytes outside of records, and of all that is in
+               a file of no partition
     the rest   counted
 
 A sort is what a finding is, and for what may lie in a file of no partition also whether it says more than the key's bytes.
 
-Memory: some 400 bytes for each finding; of a scan `MAX_LISTED` or `MAX_DECIDING` of each sort, and eight of each file.
+Memory: some 400 bytes for each finding; of a scan `MAX_LISTED` or `MAX_DECIDING` of each sort, and ten of each file.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ class FoundList:
     _least: dict[tuple[str, object], Finding] = field(default_factory=dict)
     """Of each sort that decides the first place, listed or not."""
 
-    def add(self, finding: Finding, kind: object = None) -> None:
-        """Take note of a finding. `kind`: what else tells its sort."""
+    def add(self, finding: Finding, kind: object = None, *, is_in_scope: bool = False) -> None:
+        """Take note of a finding. `kind`: what else tells its sort. `is_in_scope`: it is in one of the topics that matter."""
         what = finding.what
-        if what in DECIDING or what == RAW or finding.topic is None:
+        if what in DECIDING or what == RAW or is_in_scope or finding.topic is None:
             least = self._least.setdefault((what, kind), finding)
             if _offset(finding) < _offset(least):
                 self._least[what, kind] = finding

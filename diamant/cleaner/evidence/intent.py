@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from diamant.cleaner.evidence.needles import Needle
+from diamant.cleaner.evidence.needles import Needle, keyed_digest
 from diamant.cleaner.evidence.signing_key import MODE, SigningKey
 from diamant.storage.env import Env
 
@@ -141,6 +141,25 @@ def intent_ids(env: Env, directory: str) -> list[str]:
         for name in env.list_dir(directory)
         if name.startswith(PREFIX) and name.endswith(SUFFIX)
     ]
+
+
+def waiting_for(
+    env: Env, directory: str, ids: Iterable[str], key: SigningKey, ended: Intent, digest: bytes
+) -> list[str]:
+    """Return which of these wait for tombstones of a key (by its digest) in topics of another erasure, which has `ended`.
+
+    Blocks, and reads all of them one by one; what cannot be read is left out.
+    """
+    found = []
+    for intent_id in ids:
+        try:
+            one = read_intent(env, directory, intent_id, key)
+        except (OSError, ValueError):
+            continue
+        is_same = one.phase == WAITING and keyed_digest(key.secret, one.key) == digest
+        if is_same and set(one.topics) <= set(ended.topics):
+            found.append(intent_id)
+    return found
 
 
 def read_intent(env: Env, directory: str, intent_id: str, key: SigningKey) -> Intent:

@@ -8,7 +8,15 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
-from diamant.cleaner.evidence.certificate_words import Fields, is_redaction, part, place_text, state_text, topics_of
+from diamant.cleaner.evidence.certificate_words import (
+    Fields,
+    is_redaction,
+    part,
+    place_text,
+    seen_elsewhere,
+    state_text,
+    topics_of,
+)
 from diamant.cleaner.evidence.page_figures import figures
 from diamant.cleaner.evidence.page_parts import (
     Html,
@@ -35,12 +43,15 @@ _STATES = {
     "records-gone": ("All records that matched are gone", "good"),
     "not-certified": ("Not certified: something is left, or could not be checked", "bad"),
 }
+_NOTHING_MATCHED = ("No record matched, and nothing was removed", "bad")
 
 
 def certificate_page(certificate: Fields) -> str:
     """Return the page."""
     kind = _KINDS.get(certificate["type"], "Certificate")
     title, mood = _STATES.get(certificate["state"], (f"State: {certificate['state']}", "warn"))
+    if part(certificate, "unmatched"):
+        title, mood = _NOTHING_MATCHED
     clock, issuer = part(certificate, "clock"), part(certificate, "issuer")
     return document(
         kind,
@@ -109,6 +120,13 @@ def _notices(certificate: Fields) -> Iterable[Html]:
                 if behind
                 else ("No known reader had yet to see it." if "groups_that_had_not_passed_it" in one else _offsets(one))
             ),
+        )
+    if doubt := part(certificate, "unmatched"):
+        yield _notice(
+            "bad",
+            "Perhaps something should have been removed.",
+            f"No record matches the description, but {counted(doubt.get('records'), 'record')} of the topic hold what was looked "
+            "for in another place: its field or path may be wrong.",
         )
     if lost := certificate.get("lost_tombstones"):
         yield _notice(
@@ -256,6 +274,12 @@ def _done(certificate: Fields) -> Iterable[Html]:
         )
 
 
+def _besides(coverage: Fields) -> str:
+    """Return, for a sentence, which place besides the data directory was read."""
+    staged = part(coverage, "staging")
+    return f" and the staging place {staged.get('place')}" if staged.get("is_read") else ""
+
+
 def _proven(certificate: Fields) -> Iterable[Html]:
     coverage, claims = part(certificate, "coverage"), certificate.get("claims", ())
     state = certificate["state"]
@@ -282,7 +306,7 @@ def _proven(certificate: Fields) -> Iterable[Html]:
         "p",
         "To know that, the system read ",
         tag("b", counted(coverage.get("files"), "file")),
-        f", all that its data directory holds, from beginning to end: {size(coverage.get('bytes'))} and "
+        f", all that its data directory{_besides(coverage)} holds, from beginning to end: {size(coverage.get('bytes'))} and "
         f"{size(coverage.get('decompressed_bytes'))} of decompressed data, {counted(coverage.get('records'), 'record')}. "
         "It relied on no index, no filter and no earlier result.",
     )
@@ -302,12 +326,13 @@ def _proven(certificate: Fields) -> Iterable[Html]:
         "Each statement holds for the records below the position (“offset”) where it ends. What is written later is not "
         "part of it, and is named when the certificate is verified.",
     )
-    count = len(certificate.get("elsewhere", ())) + certificate.get("elsewhere_not_listed", 0)
-    if count:
+    if seen := seen_elsewhere(certificate):
         yield tag(
             "p",
-            tag("b", f"Seen elsewhere, and left there: {counted(count, 'record')}"),
-            " with the same key in topics that were not named, or the same bytes under other keys; listed below.",
+            tag("b", f"Seen elsewhere, and left there: {seen}"),
+            " that hold the same bytes; listed below."
+            if is_redaction(certificate)
+            else " with the same key in topics that were not named, or the same bytes under other keys; listed below.",
         )
 
 

@@ -57,6 +57,7 @@ _KNOWN = frozenset(
         "partitions_added",
         "written_since",
         "lost_tombstones",
+        "unmatched",
         "elsewhere",
         "elsewhere_not_listed",
         "segments",

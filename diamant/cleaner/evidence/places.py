@@ -45,6 +45,14 @@ def list_places(env: Env, directory: str) -> Iterator[Place]:
     yield from _list(env, directory, "", None, 0)
 
 
+def list_below(env: Env, directory: str, owner: tuple[str, int, bool] | None) -> Iterator[Place]:
+    """Yield all files below a directory that is not in the data directory, by whole paths.
+
+    `owner`: the topic, the partition, and that nothing there is in use; None: nobody knows whose it is. OSError.
+    """
+    yield from _list(env, directory, f"{directory}/", owner, 1)
+
+
 def _list(env: Env, directory: str, prefix: str, owner: tuple[str, int, bool] | None, depth: int) -> Iterator[Place]:
     if depth > MAX_DEPTH:
         raise OSError(f"{directory}: more than {MAX_DEPTH} directories in one another")

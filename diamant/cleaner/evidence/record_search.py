@@ -260,7 +260,7 @@ class FileSearch:
 
     def _add(self, finding: Finding, kind: object = None) -> None:
         if not self.is_locating:
-            self.found.add(finding, kind)
+            self.found.add(finding, kind, is_in_scope=self.is_in_scope)
 
     def fail(self, position: int | None, reason: str) -> None:
         """Note a place that cannot be read."""

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import NamedTuple
 
 from diamant.cleaner.evidence.census import FileCensus, Identity, Listed, declared, file_identity
@@ -35,6 +36,7 @@ from diamant.cleaner.evidence.scan_report import (
     ScanReport,
 )
 from diamant.cleaner.evidence.search_engine import SearchEngine
+from diamant.cleaner.evidence.staging_place import StagingPlace
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env
@@ -76,13 +78,15 @@ def scan_directory(
     advance: Advance | None = None,
     on_record: OnRecord | None = None,
     check: Callable[[], object] = bool,
+    staging: StagingPlace | None = None,
 ) -> ScanReport:
-    """Scan everything in `directory`; blocks. `is_compiled` None: if there is enough to read for it to pay.
+    """Scan everything in `directory`, and what jobs on Spark have at their staging place; blocks.
 
+    `is_compiled` None: if there is enough to read for it to pay.
     `ends` are those of the logs in use; others are scanned whole. `check` is called every few MiB, in several threads: what it
     raises ends the scan. OSError if the directory cannot be listed.
     """
-    return _Scan(env, directory, subject, ends, on_record, check).run(threads, is_compiled, advance)
+    return _Scan(env, directory, subject, ends, on_record, check, staging).run(threads, is_compiled, advance)
 
 
 def scan_partitions(
@@ -127,8 +131,10 @@ class _Scan:
         ends: Mapping[TopicPartition, LogEnd],
         on_record: OnRecord | None,
         check: Callable[[], object],
+        staging: StagingPlace | None = None,
     ) -> None:
         self._check = check
+        self._staging = staging
         self._env = env
         self._directory = directory
         self._subject = subject
@@ -150,7 +156,8 @@ class _Scan:
         """Of segments the offset behind their last batch."""
         self._oldest: frozenset[Identity] = frozenset()
         """The files that were there when it began: none of them has what was written behind the recorded ends."""
-        self._census = FileCensus(env, directory)
+        besides = None if staging is None or staging.root is None else (staging.root, staging.owner)
+        self._census = FileCensus(env, directory, besides)
         self._missing: set[Identity] = set()
         """What the census has and nobody has read, when it was looked at last."""
         self._later: set[str] = set()
@@ -196,7 +203,9 @@ class _Scan:
     def _new_files(self) -> list[_Found]:
         """Return the files that were not scanned yet, large ones first."""
         found = []
-        for place in list_places(self._env, self._directory):
+        # Jobs copy from the data directory to there, so this is the order in which no copy is missed.
+        staged = () if self._staging is None else self._staging.files(self._env)
+        for place in chain(list_places(self._env, self._directory), staged):
             if not self._is_wanted(place):
                 continue
             try:
@@ -356,6 +365,9 @@ class _Scan:
     def _account(self) -> None:
         """Put down what was read of each file that is there, and what was not."""
         report = self.report
+        if self._staging is not None:
+            # Now: what was copied to there before its source was read is there still, or gone.
+            self._staging.account(report, self._census.problem, self._check)
         report.files_listed = len(self._census.files)
         files = self._census.files
         there = {one.name: self._next_offsets[key] for key, one in files.items() if key in self._next_offsets}

@@ -88,6 +88,8 @@ class ScanReport:
     """Segments that were begun after the recorded end."""
     engine: str = "plain"
     seconds: float = 0.0
+    staging: dict[str, Any] | None = None
+    """What the staging place of jobs on Spark was (`staging_place`); None: none is configured."""
     partitions: set[TopicPartition] = field(default_factory=set)
     """Those of the erasure's topics of which files were scanned."""
 
@@ -207,6 +209,7 @@ class ScanReport:
             "decompressed_bytes": self.counts.decompressed_bytes,
             "files_gone_meanwhile": self.vanished,
             "segments_after_the_recorded_end": self.later,
+            "staging": self.staging,
             "engine": self.engine,
             "duration_ms": round(self.seconds * 1000),
             "unreadable": [one.to_fields() for one in self.unreadable[:MAX_LISTED]],

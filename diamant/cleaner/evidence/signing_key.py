@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from diamant.storage.errors import StorageError
@@ -25,6 +26,20 @@ def default_path() -> str:
     """Return where the key is unless `diamant.certificate.key.file` says otherwise."""
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return os.path.join(home, "diamant", "certificate.key")
+
+
+def check_outside(path: str, directory: str) -> None:
+    """Raise StorageError if the key, or its secret, lies or would lie in a broker's data directory, links followed. Blocks.
+
+    Whoever gets the data, as from a backup, could tell then whose digests stand in the certificates, read the intents and sign.
+    """
+    inside = os.path.join(os.path.realpath(directory), "")
+    for file in (path, f"{path}.secret"):
+        if os.path.realpath(file).startswith(inside):
+            raise StorageError(
+                f"{file} is inside of the data directory {directory}, where neither the key that signs certificates nor the "
+                "secret of their digests may lie: move both files elsewhere, and let diamant.certificate.key.file say where"
+            )
 
 
 class SigningKey:
@@ -95,18 +110,25 @@ class SigningKey:
 
 def load_secret(path: str, *, is_made: bool = False) -> bytes:
     """Return the secret in a file. StorageError if it is none, or if others may read it; OSError."""
-    text = _read(path)
+    text = _read(path, is_private=_is_secret)
     if text is None:
         if not is_made:
             raise FileNotFoundError(2, "No such file", path)
         text = _create(path, os.urandom(SECRET_BYTES).hex().encode())
+    if not _is_secret(text):
+        what = "a key in PEM" if b"-----BEGIN" in text else "something else"
+        raise StorageError(
+            f"{path}: expected the secret of the digests, {2 * SECRET_BYTES} hexadecimal digits in the file beside the signing "
+            f"key whose name ends with .secret; this is {what}"
+        )
+    return bytes.fromhex(text.decode("ascii").strip())
+
+
+def _is_secret(text: bytes) -> bool:
     try:
-        secret = bytes.fromhex(text.decode("ascii").strip())
+        return len(bytes.fromhex(text.decode("ascii").strip())) == SECRET_BYTES
     except ValueError:
-        secret = b""
-    if len(secret) != SECRET_BYTES:
-        raise StorageError(f"{path}: expected {SECRET_BYTES} bytes in hexadecimal")
-    return secret
+        return False
 
 
 def read_public_key(path: str) -> bytes:
@@ -130,16 +152,18 @@ def read_public_key(path: str) -> bytes:
     raise StorageError(f"{path}: expected an Ed25519 public key, in PEM or as 64 hexadecimal digits")
 
 
-def _read(path: str) -> bytes | None:
+def _read(path: str, is_private: Callable[[bytes], bool] = bool) -> bytes | None:
+    """Return what a file holds; None if there is none. StorageError if it `is_private`, and others may read it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     with os.fdopen(fd, "rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        if mode & 0o077:
-            raise StorageError(f"{path}: its mode is {mode:04o}, expected {MODE:04o}: others may read it. chmod 600 it")
-        return file.read(64 * 1024)
+        content = file.read(64 * 1024)
+    if mode & 0o077 and is_private(content):
+        raise StorageError(f"{path}: its mode is {mode:04o}, expected {MODE:04o}: others may read it. chmod 600 it")
+    return content
 
 
 def _create(path: str, content: bytes) -> bytes:

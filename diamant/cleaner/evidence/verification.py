@@ -5,9 +5,10 @@
     segments    those the erasure left: unchanged, grown, changed, gone; and the root over what was recorded
     claims      partition by partition, if the key or the secret is given: holds, broken (there is a value again below the claim's
                 end, as after restoring a backup), cannot be told; and what was written since (`claim_checks`)
+    outcome     all of that in a word
 
-Without the key and without the secret nobody can tell records of the key from others: then only files are compared. With the key
-and without the secret nobody can tell whether it is that of the certificate: then no claim is confirmed.
+Without the key and without the secret nobody can tell records of the key from others: then only files are compared, and topics by
+their ids. With the key and without the secret nobody can tell whether it is that of the certificate: then no claim is confirmed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from diamant.cleaner.evidence.certificate import (
     TRUSTED,
     UNTRUSTED,
     CertificateError,
+    check_form,
+    check_kind,
     check_signature,
     file_digest,
     merkle_root,
@@ -31,8 +34,7 @@ from diamant.cleaner.evidence.claim_checks import (
     CANNOT_TELL,
     HOLDS,
     check_claims,
-    claims_without_partition,
-    missing_note,
+    doubtful_claims,
     untold,
 )
 from diamant.cleaner.evidence.coverage import coverage_problems
@@ -51,6 +53,7 @@ from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env
 
 if TYPE_CHECKING:
+    from diamant.cleaner.evidence.staging_place import StagingPlace
     from diamant.cleaner.redaction_where import Where
 
 MAX_PROBLEMS = 20
@@ -60,6 +63,18 @@ RECORDS_GONE = "records-gone"
 """What a redaction claims (`redaction_evidence`)."""
 
 UNCHANGED, GROWN, CHANGED, GONE = "unchanged", "grown", "changed", "gone"
+
+VALID = "valid"
+NOT_VALID = "not-valid"
+"""The signature is not that of the pinned key, or the certificate contradicts itself."""
+UNTRUSTED_SIGNER = "untrusted"
+"""No key is pinned."""
+NO_LONGER_SO = "broken"
+"""Something that it says is gone is there again."""
+NOTHING_CERTIFIED = "not-certified"
+"""It says itself that nothing, or not everything, is certified."""
+NOT_CONFIRMED = "not-confirmed"
+"""Of a claim nobody can tell whether it holds."""
 
 
 @dataclass(slots=True)
@@ -84,17 +99,26 @@ class Verification:
     @property
     def is_valid(self) -> bool:
         """Whether the signature is that of the pinned key and nothing that was checked contradicts the certificate."""
-        return (
-            self.signature == TRUSTED
-            and self.roots_fit
-            and self.coverage_adds_up
-            and all(claim["verdict"] == HOLDS for claim in self.claims)
-            and self.state in (VALUES_GONE, KEY_GONE, RECORDS_GONE)
-        )
+        return self.outcome == VALID
+
+    @property
+    def outcome(self) -> str:
+        """`VALID`, or what most of all is against that."""
+        verdicts = {claim["verdict"] for claim in self.claims}
+        if self.signature not in (TRUSTED, UNTRUSTED) or not (self.roots_fit and self.coverage_adds_up):
+            return NOT_VALID
+        if self.signature == UNTRUSTED:
+            return UNTRUSTED_SIGNER
+        if BROKEN in verdicts:
+            return NO_LONGER_SO
+        if self.state not in (VALUES_GONE, KEY_GONE, RECORDS_GONE):
+            return NOTHING_CERTIFIED
+        return VALID if verdicts <= {HOLDS} else NOT_CONFIRMED
 
     def to_fields(self) -> dict[str, Any]:
         return {
             "is_valid": self.is_valid,
+            "outcome": self.outcome,
             "signature": self.signature,
             "signer": self.signer,
             "state": self.state,
@@ -120,12 +144,15 @@ def verify_certificate(
     ends: Mapping[TopicPartition, LogEnd] | None = None,
     advance: Advance | None = None,
     check: Callable[[], object] = bool,
+    staging: StagingPlace | None = None,
 ) -> Verification:
     """Check a certificate, and the directory if one is given; blocks.
 
     `pinned`: the public key that is trusted. `key` or `where`: what an erasure or a redaction was about. `ends`: those of a
-    running broker's logs. CertificateError for what is none.
+    running broker's logs. CertificateError for what is none, WrongKind for what does not go with it.
     """
+    check_form(certificate)
+    check_kind(certificate, key=key, where=where)
     signature = check_signature(certificate, pinned)
     found = Verification(
         signature=signature,
@@ -145,6 +172,11 @@ def verify_certificate(
             "A manual clock was in use: the times in it, and with them the certificate, are no evidence."
         )
     try:
+        if unmatched := certificate.get("unmatched"):
+            found.notes.append(
+                f"No record matched when it was issued, and nothing was removed, but {unmatched['records']} of the topic held "
+                "what was looked for in another place: the field or path may have been wrong."
+            )
         _check_roots(certificate, found)
         _check_coverage(certificate, found)
         if env is not None and directory is not None:
@@ -152,12 +184,20 @@ def verify_certificate(
             if certificate["type"] == REDACTION_TYPE:
                 from diamant.cleaner.redaction_evidence import check_redaction_claims
 
-                check_redaction_claims(certificate, found, env, directory, where, secret, ends or {}, advance, check)
+                check_redaction_claims(
+                    certificate, found, env, directory, where, secret, ends or {}, advance, check, staging
+                )
             else:
-                _check_claims(certificate, found, env, directory, key, secret, ends or {}, advance, check)
-            if not found.claims:
-                found.claims = claims_without_partition(certificate, env, directory)
-                found.notes += [missing_note(len(found.claims))] if found.claims else []
+                _check_claims(certificate, found, env, directory, key, secret, ends or {}, advance, check, staging)
+            if staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):
+                found.notes.append(f"What lies at the staging place {staged['place']} was not looked at.")
+            if not found.was_scanned:
+                doubtful = doubtful_claims(certificate, found.notes, env, directory)
+                found.claims = found.claims or doubtful
+        else:
+            found.notes.append(
+                "Only the signature was checked, and what the certificate says of itself: no file was looked at."
+            )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CertificateError(f"the certificate is signed, but not of the form that is expected: {error!r}") from None
     return found
@@ -168,7 +208,7 @@ def _check_roots(certificate: Mapping[str, Any], found: Verification) -> None:
     for which in ("before", "after"):
         if merkle_root(segments[which]) != segments[f"{which}_root"]:
             found.roots_fit = False
-            found.notes.append(f"The root over the segments {which} the erasure is not that of the segments listed.")
+            found.notes.append(f"The root over the segments {which} it was done is not that of the segments listed.")
 
 
 def _check_coverage(certificate: Mapping[str, Any], found: Verification) -> None:
@@ -190,8 +230,8 @@ def _check_segments(certificate: Mapping[str, Any], found: Verification, env: En
         found.segments.append({"file": name, "status": status})
     if changed:
         found.notes.append(
-            f"{changed} of the segments that the erasure left were cleaned again or removed since, as the cleaner and "
-            "retention do in the ordinary course of things."
+            f"Segments that are not as they were left: {changed} of {len(found.segments)}. They were cleaned again or removed "
+            "since, as the cleaner and retention do in the ordinary course of things."
         )
 
 
@@ -218,6 +258,7 @@ def _check_claims(
     ends: Mapping[TopicPartition, LogEnd],
     advance: Advance | None,
     check: Callable[[], object],
+    staging: StagingPlace | None = None,
 ) -> None:
     key_digest = bytes.fromhex(certificate["request"]["key_hmac"])
     if secret is not None and key is not None and keyed_digest(secret, key) != key_digest:
@@ -233,7 +274,7 @@ def _check_claims(
     subject = Subject(key, frozenset(certificate["request"]["topics"]), needles)
     if key is None:
         subject.key_digest = key_digest
-    report = scan_directory(env, directory, subject, ends, advance=advance, check=check)
+    report = scan_directory(env, directory, subject, ends, advance=advance, check=check, staging=staging)
     found.was_scanned = True
     astray = report.astray
 
@@ -248,10 +289,12 @@ def _check_claims(
 
     found.claims = check_claims(certificate, report, judge, found.notes, env, directory, is_bound=secret is not None)
     if astray:
-        found.notes.append(f"The key is in {len({one.file for one in astray})} files that belong to no partition.")
-    broken = [claim for claim in found.claims if claim["verdict"] == BROKEN]
+        found.notes.append(
+            f"Files that belong to no partition in which the key is: {len({one.file for one in astray})}."
+        )
+    broken = sum(claim["verdict"] == BROKEN for claim in found.claims)
     if broken:
-        found.notes.append(f"{len(broken)} claims do not hold any more: there is a value of the key again.")
+        found.notes.append(f"Claims that do not hold any more: {broken}. There is a value of the key again.")
     written = sum(claim["written_since"] for claim in found.claims)
     if written:
-        found.notes.append(f"The key was written {written} times since, above the offsets that the claims cover.")
+        found.notes.append(f"Writes of the key since, above the offsets that the claims cover: {written}.")

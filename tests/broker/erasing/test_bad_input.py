@@ -149,8 +149,8 @@ async def test_now_lists_the_groups_that_are_behind_and_stops_there(
     )
     assert refused.certificate["overrides"] == []
     assert len(records_of_key(data_of(broker), "users", KEY)) == 1
-    done = await erase(broker, is_now=True, is_confirmed=True)
-    assert (done.state, done.is_now_refused) == ("key-gone", False)
+    done = await broker.erase_now(refused.id, is_confirmed=True)
+    assert (done.id, done.state, done.is_now_refused) == (refused.id, "key-gone", False)
     assert done.certificate["overrides"][0]["groups_that_had_not_passed_it"] == ["billing"]
     assert records_of_key(data_of(broker), "users", KEY) == []
 
@@ -164,7 +164,7 @@ async def test_now_needs_no_word_when_all_groups_have_passed(broker: Broker, mon
 
 
 async def test_over_http_now_is_confirmed_by_a_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first answer names the groups; the second request says that they are known."""
+    """The first answer names the groups; the second request, about the same erasure, says that they are known."""
     async with Broker(config(tmp_path, **{"diamant.http.listen": "127.0.0.1:0"}), env=env_at()) as broker:
         await create(broker)
         write(broker, (KEY, PERSON))
@@ -173,9 +173,15 @@ async def test_over_http_now_is_confirmed_by_a_field(tmp_path: Path, monkeypatch
         first = (await ask(broker, "POST", "/v1/erase?wait_ms=20000", fields)).json
         assert (first["state"], first["is_now_refused"]) == ("values-gone", True)
         assert first["groups_behind"] == {"users-0": ["billing"]}
-        fields["confirm_groups_behind"] = True
-        second = (await ask(broker, "POST", "/v1/erase?wait_ms=20000", fields)).json
-        assert (second["state"], second["is_now_refused"]) == ("key-gone", False)
+        path = f"/v1/erase/{first['id']}/now?wait_ms=20000"
+        unsaid = (await ask(broker, "POST", path, {})).json
+        assert (unsaid["certificate"], unsaid["is_now_refused"]) == (first["certificate"], True)
+        assert (unsaid["groups_behind"], unsaid["next_due_ms"]) == (first["groups_behind"], first["next_due_ms"])
+        second = (await ask(broker, "POST", path, {"confirm_groups_behind": True})).json
+        assert (second["id"], second["state"], second["is_now_refused"]) == (first["id"], "key-gone", False)
+        listed = (await ask(broker, "GET", "/v1/certificates")).json
+        assert [one["id"] for one in listed["certificates"]] == [first["id"]] * 2
+        assert listed["unfinished"] == []
 
 
 # -- full disks ------------------------------------------------------------------------------------------------------------------
@@ -278,3 +284,44 @@ async def test_a_topic_that_stops_being_compacted_meanwhile_is_told(
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
     assert [one["not_compacted"] for one in erasure.certificate["done"]] == ["users is not compacted"]
     assert len(broker.erasures.unfinished()) == 1
+
+
+# -- a key in the data directory -------------------------------------------------------------------------------------------------
+
+
+def made_of(path: Path) -> list[str]:
+    """Which files of a key there are, links followed."""
+    return [one for one in (str(path), f"{path}.secret") if os.path.exists(one)]
+
+
+@pytest.mark.parametrize("place", ["inside", "linked directory", "linked secret"])
+async def test_a_key_or_secret_inside_of_the_data_directory_is_refused(tmp_path: Path, place: str) -> None:
+    """Whatever links lead there: nothing is erased and no key is made, and the error says where it may not lie."""
+    data, keys = tmp_path / "data", tmp_path / "keys"
+    data.mkdir()
+    path = {"inside": data / "keys" / "certificate.key"}.get(place, keys / "certificate.key")
+    if place == "linked directory":
+        keys.symlink_to(data, target_is_directory=True)
+    elif place == "linked secret":
+        keys.mkdir()
+        (keys / "certificate.key.secret").symlink_to(data / "secret")
+    async with Broker(config(tmp_path, **{"diamant.certificate.key.file": str(path)}), env=env_at()) as broker:
+        await create(broker)
+        write(broker, (KEY, PERSON))
+        with pytest.raises(NotPossible, match=r"nothing was changed: .* is inside of the data directory") as raised:
+            await erase(broker)
+        assert "diamant.certificate.key.file" in str(raised.value)
+        assert ".secret is inside" in str(raised.value) or place != "linked secret"
+        with pytest.raises(NotPossible, match="is inside of the data directory"):
+            await broker.erasures.public_key()
+        assert len(records_of_key(data, "users", KEY)) == 1
+        assert made_of(path) == []
+
+
+async def test_a_key_beside_the_data_directory_is_used(tmp_path: Path) -> None:
+    """A name that only begins like that of the directory is not inside of it."""
+    path = tmp_path / "data-keys" / "certificate.key"
+    async with Broker(config(tmp_path, **{"diamant.certificate.key.file": str(path)}), env=env_at()) as broker:
+        await create(broker)
+        assert (await erase(broker)).state == "key-gone"
+    assert path.exists()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from diamant.cleaner.evidence import certificate as certificates
 from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.cleaner.evidence.verification import verify_certificate
 from diamant.protocol.records import Record, build_batch
+from diamant.storage import names
 from diamant.storage.env import RealEnv
 from tests.broker.erasing.cases import KEY, PERSON, create, data_of, erase, pinned, write
 
@@ -77,13 +82,87 @@ async def test_what_is_not_there_is_not_confirmed(broker: Broker, tmp_path: Path
     for options in ({"key": KEY, "secret": secret}, {"secret": secret}, {}):
         found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(tmp_path / "empty"), **options)  # type: ignore[arg-type]
         assert (found.is_valid, {one["verdict"] for one in found.claims}) == (False, {"cannot be told"})
-        assert any("2 partitions that the certificate makes claims about are not there" in one for one in found.notes)
+        assert any(one.startswith("others-0, users-0: not there.") for one in found.notes)
     await broker.topics.delete(["others"])
     broker.erasures._remove_doomed(["others"], [])
     found = await broker.erasures.verify(certificate, public_key=pinned(certificate))
     verdicts = {one["topic"]: (one["verdict"], one["state_now"]) for one in found.claims}
     assert verdicts == {"users": ("holds", "values-gone"), "others": ("cannot be told", "not-there")}
     assert not found.is_valid
+
+
+async def test_the_directory_stays_locked(broker: Broker) -> None:
+    """A scan reads all files, the lock's among them; no other broker gets the directory for that."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    certificate = (await erase(broker)).certificate
+    assert (await broker.erasures.verify(certificate, public_key=pinned(certificate))).was_scanned
+    code = "import fcntl, sys\nfcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    command = [sys.executable, "-S", "-c", code, str(data_of(broker) / names.LOCK)]
+    process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
+    assert b"BlockingIOError" in (await process.communicate())[1]
+
+
+async def test_a_topic_that_waits_to_be_deleted_is_not_confirmed(broker: Broker) -> None:
+    """Its files are there still, for a minute, and are none of the topic's any more; a value in them is one all the same."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    old = (data_of(broker) / "users-0" / "00000000000000000000.log").read_bytes()
+    certificate = (await erase(broker)).certificate
+    await broker.topics.delete(["users"])
+    (directory,) = data_of(broker).glob("users-0.*-delete")
+    found = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    assert (found.outcome, [one["state_now"] for one in found.claims]) == ("not-confirmed", ["not-there"])
+    assert any(one.startswith("users-0: not there. The topic was deleted since") for one in found.notes)
+    (directory / "00000000000000000000.log.swap").write_bytes(old)
+    found = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    assert (found.outcome, [one["verdict"] for one in found.claims]) == ("broken", ["broken"])
+
+
+async def test_topics_are_compared_without_a_secret(broker: Broker) -> None:
+    """Ids are in none: with nothing but the files it is told that the topic is gone, another one, or of nobody knows which."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    certificate = (await erase(broker)).certificate
+
+    def look() -> tuple[str, list[Any], bool]:
+        found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(data_of(broker)))
+        return found.outcome, [one["state_now"] for one in found.claims], found.was_scanned
+
+    assert look() == ("valid", [], False)
+    (data_of(broker) / "users-0" / names.PARTITION_METADATA).write_text("nonsense")
+    assert look() == ("not-confirmed", ["unknown"], False)
+    await broker.topics.delete(["users"])
+    assert look() == ("not-confirmed", ["not-there"], False)
+    await create(broker)
+    assert look() == ("not-confirmed", ["topic-recreated"], False)
+
+
+async def test_the_outcome_is_a_word(broker: Broker) -> None:
+    """The gravest first: what is no evidence, no pinned key, a value that is back, nothing certified, what cannot be told."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    certificate = (await erase(broker)).certificate
+    found = verify_certificate(certificate, pinned(certificate))
+    assert (found.outcome, "no file was looked at" in found.notes[-1]) == ("valid", True)
+    claims = [{"verdict": verdict} for verdict in ("holds", "cannot be told", "broken")]
+    for changes, outcome in (
+        ({"claims": claims[:2]}, "not-confirmed"),
+        ({"state": "not-certified"}, "not-certified"),
+        ({"claims": claims}, "broken"),
+        ({"signature": "untrusted signer"}, "untrusted"),
+        ({"coverage_adds_up": False}, "not-valid"),
+    ):
+        found = replace(found, **changes)
+        assert (found.outcome, found.is_valid, found.to_fields()["outcome"]) == (outcome, False, outcome)
+
+
+async def test_what_is_looked_for_goes_with_the_kind(broker: Broker) -> None:
+    """A description of records says nothing about the certificate of an erasure."""
+    await create(broker)
+    certificate = (await erase(broker)).certificate
+    with pytest.raises(BadArgument, match="certificate of an erasure: it is about a key"):
+        await broker.erasures.verify(certificate, public_key=pinned(certificate), where='key == "k"')
 
 
 async def test_without_the_secret_no_claim_is_confirmed(broker: Broker) -> None:
@@ -109,7 +188,7 @@ async def test_the_key_in_a_file_of_nobody_leaves_the_claim_open(broker: Broker)
     (data_of(broker) / "notes.txt").write_bytes(b"remember " + key)
     found = await broker.erasures.verify(certificate, **arguments)
     assert (found.is_valid, found.claims[0]["verdict"]) == (False, "cannot be told")
-    assert "The key is in 1 files that belong to no partition" in " ".join(found.notes)
+    assert "Files that belong to no partition in which the key is: 1." in found.notes
     (data_of(broker) / "notes.txt").unlink()
     (data_of(broker) / "copies" / "users").mkdir(parents=True)
     copy = build_batch([Record(0, 1000, key, PERSON)], codec=4)
