@@ -71,7 +71,8 @@ def disagreements(found: BreakEven) -> list[str]:
         settings = SparkSettings(master=f"local[{cores}]", min_bytes=0)
         wrong: dict[bool, list[int]] = {True: [], False: []}
         for gb in SIZES_GB:
-            plan: Any = SimpleNamespace(segments=[SimpleNamespace(size=gb * 10**9)])
+            segment = SimpleNamespace(base_offset=0, size=gb * 10**9)
+            plan: Any = SimpleNamespace(segments=[segment], untouched=frozenset(), quarantined=frozenset())
             is_ahead = found.is_spark_ahead(gb, cores)
             if is_worth_it(plan, settings) != is_ahead:
                 wrong[is_ahead].append(gb)
