@@ -14,9 +14,13 @@ Invariants
        exception: it skips those tagged fields of Fetch v12+ that it has no use for without looking into them.
     4. The process lives, within bounded memory (`test_guard` runs the worst of it in a process of its own).
 
-Bounded: a fixed number of bodies per (API, version). The seed of a failure is in the assertion's message.
+Bounded: a fixed number of bodies per (API, version). The seed of a failure is in the assertion's message. Longer, by hand, and
+with other bodies:
+
+    DIAMANT_FUZZ_BODIES=5000 DIAMANT_FUZZ_SEED=1 pytest -n auto tests/protocol/test_fuzz_requests.py
 """
 
+import os
 import random
 from typing import Any
 
@@ -32,7 +36,8 @@ from tests.effort import examples
 from tests.protocol.random_messages import entity, kio_bytes, random_fields
 
 PRODUCE, FETCH = 0, 1
-BODIES_PER_VERSION = examples(150)
+BODIES_PER_VERSION = int(os.environ.get("DIAMANT_FUZZ_BODIES") or examples(150))
+FIRST_SEED = int(os.environ.get("DIAMANT_FUZZ_SEED") or 0) * 100_000
 HOSTILE_LENGTHS = [
     b"\xff\xff\xff\xff\x7f",
     b"\xff\xff\xff\xff\x0f",
@@ -75,7 +80,7 @@ def test_damaged_bodies(api_key: int) -> None:
     """A damaged body of any served API is decoded or refused, and what is decoded was really there."""
     served = SERVED[api_key]
     for version in range(served.min, served.max + 1):
-        seed = api_key * 100 + version
+        seed = FIRST_SEED + api_key * 100 + version
         rng = random.Random(seed)
         struct = request_class(api_key, version)
         for number in range(BODIES_PER_VERSION):
@@ -120,7 +125,7 @@ def _has_float(api_key: int) -> bool:
     return api_key == 49
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + 40))
 def test_damaged_streams(seed: int) -> None:
     """A damaged stream of frames gives requests until it is refused; it never raises anything else, and never hangs."""
     rng = random.Random(seed)
