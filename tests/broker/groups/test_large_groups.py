@@ -123,6 +123,7 @@ async def test_a_group_that_is_deleted_meanwhile(members: Members, thread: Threa
     """What the thread comes to makes no group of it again."""
     thread.may_go_on.clear()
     await members.beat("g", A, 0, names=["t1"])
+    await wait_until(lambda: len(thread.names) == 1)
     await members.beat("g", A, -1)
     answer = await members.wire.call(DELETE_GROUPS, 2, {"groups_names": ["g"]})
     assert answer.results[0].error_code == ErrorCode.NONE
