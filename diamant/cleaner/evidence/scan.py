@@ -57,6 +57,10 @@ __all__ = [
 MAX_LISTINGS = 50
 """How often a directory that never comes to rest is listed; then the scan is inconclusive."""
 
+MAX_MISSED_LOOKS = 5
+"""How many looks of the census in a row may have a file that listings do not find. Such a file need not be hidden: whoever
+replaces a file writes it under another name and renames it, and a listing may fall before that when the look falls after it."""
+
 MAX_RETRIES = 3
 """How often a file is read again that changed while it was read."""
 
@@ -158,8 +162,8 @@ class _Scan:
         """The files that were there when it began: none of them has what was written behind the recorded ends."""
         besides = None if staging is None or staging.root is None else (staging.root, staging.owner)
         self._census = FileCensus(env, directory, besides)
-        self._missing: set[Identity] = set()
-        """What the census has and nobody has read, when it was looked at last."""
+        self._missing: dict[Identity, int] = {}
+        """What the census has and nobody has read, when it was looked at last; and in how many looks in a row."""
         self._later: set[str] = set()
         self._scanned_bytes = 0
         self._known_bytes = 0
@@ -338,11 +342,12 @@ class _Scan:
         """Tell whether everything was read that the census has, or what is missing will not be read by trying again."""
         before, census = self._missing, self._census
         census.look()
-        self._missing = {identity for identity, listed in census.files.items() if not self._has(identity, listed)}
+        missing = (identity for identity, listed in census.files.items() if not self._has(identity, listed))
+        self._missing = {identity: before.get(identity, 0) + 1 for identity in missing}
         # What has grown since it was read is read again.
         for identity in self._missing:
             self._seen.pop(identity, None)
-        return self._missing <= before
+        return all(looks > MAX_MISSED_LOOKS for looks in self._missing.values())
 
     def _has(self, identity: Identity, listed: Listed) -> bool:
         row = self._rows.get(identity)

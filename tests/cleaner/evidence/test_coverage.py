@@ -211,6 +211,28 @@ def test_files_that_come_grow_and_go_meanwhile_are_accounted_for(tmp_path: Path)
     assert "gone" not in sizes
 
 
+def test_a_file_that_is_replaced_between_a_listing_and_a_look_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint is renamed into its place while the directory is listed, more than once: it is read, nothing is missing."""
+    put(tmp_path, LOG, batch(3))
+    listings: list[str] = []
+
+    def after_the_first_listing_a_little_late(env: Any, directory: str) -> Any:
+        for place in list_places(env, directory):
+            if place.name != "cleaner-offset-checkpoint" or listings.count("late") == 2:
+                yield place
+        if (tmp_path / "cleaner-offset-checkpoint").exists():
+            listings.append("late")
+        put(tmp_path, "cleaner-offset-checkpoint", b"0\n0\n")
+
+    monkeypatch.setattr(scan, "list_places", after_the_first_listing_a_little_late)
+    report = scanned(tmp_path)
+    assert (report.unaccounted, state(report)) == ([], KEY_GONE)
+    assert row_of(report, "cleaner-offset-checkpoint").read == {"bytes": [0, 0, 4]}
+    assert listings.count("late") > 2
+
+
 def test_a_segment_after_the_recorded_end_is_listed_as_such(tmp_path: Path) -> None:
     """It claims nothing, and is no hole."""
     first = batch(1)
