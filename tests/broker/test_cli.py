@@ -116,6 +116,22 @@ def test_a_broker_says_where_it_listens_and_stops_cleanly(tmp_path: Path) -> Non
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.slow
+def test_modules_are_no_garbage(tmp_path: Path) -> None:
+    """A broker of its own has the collector at work, and has it pass over what was loaded for good."""
+    program = (
+        "import atexit, gc, sys; from diamant.broker.cli import main;"
+        "atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000)); main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", program, "start", "--listen", "127.0.0.1:0", "--data", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("Diamant listens on")
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=30)
+    assert output.splitlines()[-1] == "True True"
+
+
 def run_start(*arguments: str) -> subprocess.CompletedProcess[str]:
     """`diamant start` in a process of its own, to its end."""
     command = [sys.executable, "-m", "diamant.broker.cli", "start", *arguments]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from diamant.cleaner.process_runner import ProcessRunner, memory_limit_bytes
 from diamant.cleaner.result import CleaningAborted, OutputSegment
 from diamant.cleaner.runner import InlineRunner
 from diamant.cleaner.runner_errors import MemoryLimit, RunnerFailed
+from diamant.cleaner.worker import Engines
 from diamant.protocol.records import Record, build_batch
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log import Log
@@ -378,3 +380,14 @@ async def test_a_warm_worker_gives_the_same_bytes(log: Log, runner: ProcessRunne
     result = await runner.run(plan_of(log), on_output=Swapper(log))
     assert result.runner == "process"
     assert segment_files(log) == segment_files(other)
+
+
+@pytest.mark.slow
+def test_a_loaded_engine_is_no_garbage() -> None:
+    """It is passed over by the collection that follows each round."""
+    engines = Engines()
+    try:
+        engines.warm_up()
+        assert (engines.detail, gc.get_freeze_count() > 10_000) == ("", True)
+    finally:
+        gc.unfreeze()
