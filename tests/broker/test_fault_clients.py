@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
@@ -311,6 +312,19 @@ def test_a_consumer_survives_an_answer_that_is_cut(
     client.produce(diamant_broker.bootstrap_servers, diamant_topic, VALUES)
     fault = diamant_faults.add("Fetch", topic=diamant_topic, cut=True, times=1)
     assert client.consume(diamant_broker.bootstrap_servers, diamant_topic, 3) == VALUES
+    assert fault.count == 1
+
+
+@with_each_client
+def test_a_consumer_waits_for_an_answer_that_is_late(
+    diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
+) -> None:
+    """It neither gives up nor reads anything twice."""
+    client.produce(diamant_broker.bootstrap_servers, diamant_topic, VALUES)
+    fault = diamant_faults.add("Fetch", topic=diamant_topic, delay_ms=200, times=1)
+    started_s = time.monotonic()
+    assert client.consume(diamant_broker.bootstrap_servers, diamant_topic, 3) == VALUES
+    assert time.monotonic() - started_s >= 0.2
     assert fault.count == 1
 
 
