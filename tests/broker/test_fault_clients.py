@@ -315,6 +315,7 @@ def test_a_consumer_survives_an_answer_that_is_cut(
     assert fault.count == 1
 
 
+@pytest.mark.slow
 @with_each_client
 def test_a_consumer_waits_for_an_answer_that_is_late(
     diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
