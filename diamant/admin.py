@@ -214,15 +214,16 @@ class Admin:
     def erase(
         self,
         key: Key,
-        topics: Sequence[str],
+        topics: str | Sequence[str],
         *,
         reason: str,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Erase a key from topics; returns the certificate and what it says. `options`: fields of POST /v1/erase."""
-        fields = _given(key=_key(key), topics=list(topics), reason=reason, **options)
+        """Erase a key from a topic, or several; returns the certificate and what it says. `options`: fields of POST /v1/erase."""
+        names = [topics] if isinstance(topics, str) else list(topics)
+        fields = _given(key=_key(key), topics=names, reason=reason, **options)
         return self.call("POST", "/v1/erase", fields, timeout_s=timeout_s, on_progress=on_progress)
 
     def erase_now(

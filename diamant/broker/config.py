@@ -596,8 +596,8 @@ class BrokerConfig:
         **kafka_names: Any,
     ) -> None:
         static = dict(properties or {})
-        for name, value in kafka_names.items():
-            static[name.replace("_", ".")] = _text(name, value)
+        for keyword, value in kafka_names.items():
+            static[_name_of(keyword)] = _text(keyword, value)
         if listen is not None:
             addresses = [listen] if isinstance(listen, str) else list(listen)
             static["listeners"] = ",".join(map(listener_text, addresses))
@@ -777,6 +777,17 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, os.PathLike):
         return str(os.fspath(value))
     raise ConfigError(f"{name}: {type(value).__name__} is not a bool, number, text, list or path")
+
+
+def _name_of(keyword: str) -> str:
+    """The configuration that a keyword stands for; TypeError for none, since only files may have names that others use."""
+    name = keyword.replace("_", ".")
+    if name in BROKER_CONFIGS or name.startswith(SPARK_CONF_PREFIX):
+        return name
+    keywords = ["listen", "data_dir", "properties", *(known.replace(".", "_") for known in BROKER_CONFIGS)]
+    similar = difflib.get_close_matches(keyword, keywords, n=1, cutoff=0.6)
+    hint = f", did you mean {similar[0]}?" if similar else ""
+    raise TypeError(f"{keyword}: there is no such configuration{hint} (properties= takes names that others use)")
 
 
 def _unknown(name: str) -> str:

@@ -121,6 +121,18 @@ def test_unknown_properties_are_warned_of_once(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize(
+    ("keyword", "meant"),
+    [("data_dirr", "data_dir"), ("log_cleaner_enabled", "log_cleaner_enable"), ("lisen", "listen")],
+)
+def test_an_unknown_keyword_is_an_error(keyword: str, meant: str) -> None:
+    """What is written in Python is meant for Diamant: a slip would leave the data in ./data, say."""
+    with pytest.raises(TypeError, match=f"^{keyword}: there is no such configuration, did you mean {meant}"):
+        BrokerConfig(**{keyword: "x"})
+    with pytest.raises(TypeError, match="^nonsense: there is no such configuration \\(properties"):
+        BrokerConfig(nonsense=1)
+
+
+@pytest.mark.parametrize(
     ("properties", "retention_ms"),
     [
         ({}, 604_800_000),
