@@ -128,7 +128,7 @@ def test_an_unknown_keyword_is_an_error(keyword: str, meant: str) -> None:
     """What is written in Python is meant for Diamant: a slip would leave the data in ./data, say."""
     with pytest.raises(TypeError, match=f"^{keyword}: there is no such configuration, did you mean {meant}"):
         BrokerConfig(**{keyword: "x"})
-    with pytest.raises(TypeError, match="^nonsense: there is no such configuration \\(properties"):
+    with pytest.raises(TypeError, match=r"^nonsense: there is no such configuration \(properties"):
         BrokerConfig(nonsense=1)
 
 
