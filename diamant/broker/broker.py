@@ -39,6 +39,7 @@ from diamant.broker.scheduler import Job, Scheduler
 from diamant.broker.server import Server, ServerLimits
 from diamant.broker.topic_metrics import BrokerTopicMetrics
 from diamant.broker.topics import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, Topics
+from diamant.cleaner.log_troubles import LogTroubles
 from diamant.cleaner.retention import deletable_segments
 from diamant.protocol.metadata_records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
 from diamant.storage import names
@@ -47,12 +48,15 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log import Log
 from diamant.storage.log_directory import LogDirectory
 from diamant.storage.metadata_log import MetadataLog
+from diamant.storage.segment import Segment
 
 if TYPE_CHECKING:
     from diamant.broker.faults.faults import Faults
     from diamant.broker.fetch_sessions import FetchSessions
     from diamant.broker.groups.coordinator import GroupCoordinator
+    from diamant.broker.index_mending import IndexMender
     from diamant.broker.transactions.coordinator import TransactionCoordinator
+    from diamant.broker.verbs.cancelling import Cancelling
     from diamant.broker.verbs.clock import BrokerClock
     from diamant.broker.verbs.compact_config import CompactByConfig
     from diamant.broker.verbs.compaction import Compactions
@@ -60,7 +64,6 @@ if TYPE_CHECKING:
     from diamant.broker.verbs.explaining import Explaining, Explanation
     from diamant.broker.verbs.progress import Progress
     from diamant.broker.verbs.redacting import Redaction, Redactions
-    from diamant.broker.verbs.undertakings import Undertakings
     from diamant.cleaner.compaction_report import CompactionReport
 
 logger = logging.getLogger(__name__)
@@ -117,8 +120,10 @@ class Broker:
         self.addresses: list[Listener] = []
         self.http_address: Listener | None = None
         self._http: HttpServer | None = None
+        self.index_mender: IndexMender | None = None
         self._changed_since_ms: int | None = None
         self._last_timed_flush_ms = 0
+        self._troubles = LogTroubles()
         self._is_started = False
         self.started_s: float | None = None
         """When it was ready, on the monotonic clock."""
@@ -269,7 +274,7 @@ class Broker:
     async def erase(
         self,
         key: bytes,
-        topics: Sequence[str],
+        topics: str | Sequence[str],
         *,
         reason: str,
         reference: str = "",
@@ -280,7 +285,7 @@ class Broker:
         engine: str | None = None,
         progress: Progress | None = None,
     ) -> Erasure:
-        """Erase a key from compacted topics and return a signed certificate of what is gone. From any event loop.
+        """Erase a key from a compacted topic, or several, and return a signed certificate of what is gone. From any event loop.
 
         It comes back once no value is left, with the time of the certificate for the tombstone's end, which follows by itself;
         with `is_now` the tombstone goes at once, before consumers that are behind have seen it. `is_forced` passes over
@@ -289,7 +294,7 @@ class Broker:
         """
         return await self.erasures.erase(
             key,
-            topics,
+            [topics] if isinstance(topics, str) else topics,
             reason=reason,
             reference=reference,
             timeout_ms=timeout_ms,
@@ -436,6 +441,7 @@ class Broker:
             undo.callback(self.batch_checkers.shutdown)
             self.compiled_walk = CompiledWalk(self.directory.validation)
             self.directory.on_flush_due = self._flush_due
+            self.directory.on_index_damaged = self._index_damaged
             self.producer_ids = ProducerIds(lambda: self.metadata.image.next_producer_id, self._commit_producer_ids)
             self.topics = Topics(self.metadata, self.directory, self.config, self.log_changed)
             self.topic_metrics = BrokerTopicMetrics(self.topics.by_name.__contains__)
@@ -484,6 +490,8 @@ class Broker:
         await self.scheduler.stop()
         await self.cleaning.stop()
         await self.flusher.stop()
+        if self.index_mender is not None:
+            await self.index_mender.stop()
         self.batch_checkers.shutdown(wait=False)
         try:
             await asyncio.to_thread(self._close_storage)
@@ -660,6 +668,13 @@ class Broker:
         self.flusher.request(log)
         self.cleaning.rolled(log)
 
+    def _index_damaged(self, log: Log, segment: Segment) -> None:
+        if self.index_mender is None:
+            from diamant.broker.index_mending import IndexMender
+
+            self.index_mender = IndexMender()
+        self.index_mender.request(log, segment)
+
     async def _commit_producer_ids(self, next_producer_id: int) -> None:
         self.metadata.append(
             [
@@ -688,17 +703,26 @@ class Broker:
     async def _retain(self) -> None:
         """Delete segments that retention no longer keeps; compacted logs are the cleaner's."""
         now_ms = self.env.clock.now_ms()
-        for count, log in enumerate(list(self.directory.logs.values()), start=1):
+        self._troubles.keep_only(self.directory.logs)
+        for count, (partition, log) in enumerate(list(self.directory.logs.items()), start=1):
             try:
-                if not log.is_deleted and not log.config.is_compacted and (segments := deletable_segments(log, now_ms)):
-                    freed = log.delete_oldest(segments)
-                    logger.info("%s-%d: %d bytes deleted by retention", log.topic, log.partition, freed)
-                    self.log_changed(log)
-            except OSError as error:
-                logger.error("%s-%d: retention failed: %s", log.topic, log.partition, error)
+                self._retain_log(log, now_ms)
+            except Exception as error:  # whatever it is, the others have their turn
+                self._troubles.tell(partition, "retention failed", error, level=logging.ERROR)
+            else:
+                self._troubles.is_over(partition, "retention failed")
             if count % LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
         self.scheduler.poke()
+
+    def _retain_log(self, log: Log, now_ms: int) -> None:
+        if log.is_deleted or log.config.is_compacted or not (segments := deletable_segments(log, now_ms)):
+            return
+        try:
+            freed = log.delete_oldest(segments)
+            logger.info("%s-%d: %d bytes deleted by retention", log.topic, log.partition, freed)
+        finally:
+            self.log_changed(log)  # some may have gone before one could not
 
     async def _expire_producers(self) -> None:
         now_ms = self.env.clock.now_ms()
@@ -722,7 +746,7 @@ class Broker:
         found = self.env.list_dir(self.config.data_dir)
         return any(name.startswith(prefix) and not name.endswith(".json") for name in found)
 
-    def undertakings(self) -> list[Undertakings]:
+    def undertakings(self) -> list[Cancelling]:
         """Erasures and redactions, as far as they are loaded."""
         return [self.__dict__[name] for name in ("erasures", "redactions") if name in self.__dict__]
 

@@ -85,7 +85,7 @@ class Cleaning:
         # In a thread, as it takes some 50 ms.
         module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.service")
         service: CleanerService = make_service(self._broker, module.CleanerService)
-        await service.start()
+        await service.start(self._broker.directory.unopened)
         self._service = service
         return service
 

@@ -11,11 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from diamant.storage.log import Log
 from diamant.storage.log_config import LONG_MAX
 
 logger = logging.getLogger(__name__)
+
+
+class _Flush(NamedTuple):
+    """A flush under way: `future` is done when the log is on disk below `end_offset`, or has failed."""
+
+    log: Log
+    end_offset: int
+    future: asyncio.Future[None]
 
 
 class Flusher:
@@ -24,15 +33,16 @@ class Flusher:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._due: dict[Log, asyncio.Future[None]] = {}
-        self._running: tuple[Log, asyncio.Future[None]] | None = None
+        self._running: _Flush | None = None
         self._task: asyncio.Task[None] | None = None
         self.owed: set[Log] = set()
         """Logs to which a coordinator has appended what must be on disk before the request is answered (`flush.messages`)."""
 
-    def request(self, log: Log) -> asyncio.Future[None]:
-        """Sync what `log` holds now; the future is done once that is on disk or has failed (then appends are
-        refused).
-        """
+    def request(self, log: Log) -> None:
+        """Have synced what `log` holds now. If that fails, appends are refused from then on."""
+        self._asked_for(log)
+
+    def _asked_for(self, log: Log) -> asyncio.Future[None]:
         future = self._due.get(log)
         if future is None:
             future = self._due[log] = self._loop.create_future()
@@ -40,27 +50,32 @@ class Flusher:
             self._task = self._loop.create_task(self._run())
         return future
 
-    def is_due(self, log: Log) -> bool:
-        """True if a flush of `log` has been asked for and has not begun."""
-        return log in self._due
+    def _covering(self, log: Log) -> asyncio.Future[None]:
+        """Return the end of a flush of all that `log` holds now: that of the one under way, if nothing came since it began.
+
+        The future is the caller's own: who cancels it takes nothing from others.
+        """
+        running = self._running
+        if running is not None and running.log is log and running.end_offset == log.log_end_offset:
+            return asyncio.shield(running.future)
+        return asyncio.shield(self._asked_for(log))
 
     def pending(self, log: Log) -> asyncio.Future[None] | None:
-        """The flush that `flush.messages` wants of what `log` holds now, asked for or under way; None if there is none."""
-        if log.config.flush_messages == LONG_MAX:
-            return None
-        if self._running is not None and self._running[0] is log:
-            return self._due.get(log, self._running[1])
-        return self._due.get(log)
+        """Return what has to be over before `flush.messages` lets somebody be told what `log` holds now; None if nothing.
+
+        Then it is on disk, or the log has failed. The future is the caller's own.
+        """
+        return self._covering(log) if log.is_flush_wanted else None
 
     def owe(self, log: Log) -> None:
         """Have the answer to the request under way wait for `log`, if `flush.messages` says so."""
-        if log.config.flush_messages != LONG_MAX and self.is_due(log):
+        if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
             self.owed.add(log)
 
     async def flushed(self, logs: Iterable[Log]) -> None:
-        """Wait until what these logs hold now is on disk."""
-        for future in [self.request(log) for log in logs]:
-            await asyncio.shield(future)
+        """Wait until what these logs hold now is on disk, or they have failed."""
+        for future in [self._covering(log) for log in logs]:
+            await future
 
     async def stop(self) -> None:
         """Wait for what has been requested."""
@@ -76,7 +91,7 @@ class Flusher:
             while self._due:
                 log, future = next(iter(self._due.items()))
                 del self._due[log]
-                self._running = log, future
+                self._running = _Flush(log, log.log_end_offset, future)
                 try:
                     await self._flush(log)
                 finally:

@@ -321,6 +321,10 @@ class Topics:
                 except OSError as error:
                     failure = error
                     self._on_change(log)  # who waits for its data waits in vain all the same
+            try:
+                self._directory.delete_unopened(name)
+            except OSError as error:
+                failure = error
             told = [listener.topic_deleted(topic) for listener in self.listeners]
             following += [asyncio.ensure_future(coroutine) for coroutine in told if coroutine is not None]
         try:
@@ -374,6 +378,8 @@ class Topics:
 
     async def _create_logs(self, topic: Topic, image: TopicImage, config: LogConfig, partitions: range) -> None:
         """Make empty partitions: files and fsyncs in threads, several at once, the rest here."""
+        made = [(topic.name, partition) for partition in partitions]
+        await asyncio.to_thread(self._directory.forget_checkpoints, made)
         for start in range(partitions.start, partitions.stop, LOGS_AT_ONCE):
             some = range(start, min(start + LOGS_AT_ONCE, partitions.stop))
             created = await asyncio.gather(

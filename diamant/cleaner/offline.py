@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -59,7 +59,10 @@ class OfflineReport:
     is_cleaned: bool
     result: CleanResult | None
     """None unless `is_cleaned`."""
+    recovery: tuple[str, ...]
+    """What opening the log cut off or removed, one sentence for each file; empty if nothing was."""
     bytes_before: int
+    """Of all `.log` files before the log was opened, so also what `recovery` tells of."""
     bytes_after: int
     """Of all `.log` files."""
     deleted_segments: int
@@ -183,6 +186,7 @@ def clean_partition(
     key = (topic, partition)
     log_directory = parent(directory)
     log_starts = _read_offsets(env, log_directory, names.LOG_START_OFFSET_CHECKPOINT)
+    bytes_before, messages = _log_bytes(env, directory), list[str]()
     recovery_points = {} if is_clean else _read_offsets(env, log_directory, names.RECOVERY_POINT_CHECKPOINT)
     log = load_log(
         env,
@@ -196,6 +200,7 @@ def clean_partition(
         log_start_offset=log_starts.get(key, 0),
         is_clean=is_clean,
         producer_expiration_ms=producer_expiration_ms,
+        messages=messages,
     )
     try:
         checkpoint = first_dirty_offset
@@ -206,7 +211,7 @@ def clean_partition(
         if found.is_checkpoint_reset:
             _write_offset(env, log_directory, names.CLEANER_CHECKPOINT, key, found.first_dirty_offset)
         is_due = found.is_eligible and is_candidate(log, found)
-        bytes_before, log_start_offset = log.size, log.log_start_offset
+        log_start_offset = log.log_start_offset
         why_nothing = None if found.cleanable_bytes else _why_nothing(log, found, now_ms)
         result = None
         if found.cleanable_bytes > 0 and (is_due or is_forced):
@@ -229,6 +234,7 @@ def clean_partition(
             why_nothing=why_nothing,
             is_cleaned=result is not None,
             result=result,
+            recovery=tuple(messages),
             bytes_before=bytes_before,
             bytes_after=log.size,
             deleted_segments=deleted,
@@ -236,6 +242,11 @@ def clean_partition(
         )
     finally:
         log.close()
+
+
+def _log_bytes(env: Env, directory: str) -> int:
+    logs = [name for name in env.list_dir(directory) if name.endswith(names.LOG_SUFFIX)]
+    return sum(env.file_size(f"{directory}/{name}") for name in logs)
 
 
 def _why_nothing(log: Log, found: CleanableRange, now_ms: int) -> str:
@@ -278,7 +289,9 @@ def preview_partition(
         for name in (names.CLEANER_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.RECOVERY_POINT_CHECKPOINT):
             if env.exists(f"{parent(directory)}/{name}"):
                 shutil.copy2(f"{parent(directory)}/{name}", Path(temporary, name))
-        return clean(str(copy))
+        report = clean(str(copy))
+        # What is told of the copy is told of the files themselves.
+        return replace(report, recovery=tuple(one.replace(str(copy), directory) for one in report.recovery))
 
 
 def _needs_recovery(env: Env, directory: str, log_name: str) -> bool:

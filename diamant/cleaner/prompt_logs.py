@@ -43,7 +43,7 @@ class PromptLog:
         return self.quarantine.first_dirty(checkpoint)
 
     def refresh(self) -> bool:
-        """Let segments out of quarantine whose files are others now, and tell whether any; two file times of each."""
+        """Let segments out of quarantine whose files are others now, and tell whether any; size and times of each."""
         let_out = self.quarantine.refresh(self.log)
         for one in let_out:
             logger.info("%s: the segment at %d is out of quarantine", self.log.path, one.base_offset)
@@ -51,7 +51,7 @@ class PromptLog:
 
     def release(self) -> None:
         """Try again what could not be read."""
-        self.quarantine.release()
+        self.quarantine.release(self.log)
         self._unread.clear()
 
     def add_corrupt(self, error: CorruptLog, first_dirty_offset: int, now_ms: int) -> bool:
@@ -68,7 +68,8 @@ class PromptLog:
     def quarantined(self) -> tuple[str, ...]:
         """What is in quarantine and why, in words."""
         return tuple(
-            f"segment {one.base_offset}, position {one.position}: {one.reason}" for one in self.quarantine.segments
+            f"segment {one.base_offset}, position {one.position}: {'; '.join(filter(None, (one.reason, one.obstacle)))}"
+            for one in self.quarantine.segments
         )
 
     # -- horizons ------------------------------------------------------------------------------------------------

@@ -16,8 +16,10 @@ What is in it must not come back to life, and must not be lost:
 * After that round nothing expires for `delete.retention.ms` yet: who had read an old record from the segment finds the
   tombstone.
 
-A segment is let out when its file is another one (repaired, restored), when the configuration changes, and when it is gone. A
-file that is moved away leaves it where it is; when there is one again, that counts as another one, whatever its times.
+A segment is let out when its file is another one (repaired, restored), when the configuration changes, and when it is gone. It
+stays where it is as long as there is no file, or one of another size: the broker knows where the segment ends, so in a shorter
+one readers would run past the end, and of a longer one the next round would drop the rest. A file of the right size that comes
+after such a one counts as another one, whatever its times.
 That is all kept in memory: after a restart the first round meets the corruption again before it has replaced anything above it.
 
 For the service, one `Quarantine` for each log that has met CorruptLog, in mode prompt only:
@@ -27,8 +29,8 @@ For the service, one `Quarantine` for each log that has met CorruptLog, in mode 
     set_checkpoint(quarantine.end_round(plan, result.end_offset))         instead of the round's end
     if quarantine.add(log, error, plan.first_dirty_offset, now_ms) is None:               for CorruptLog
         the partition is uncleanable; else try again at once
-    quarantine.refresh(log)                                               before each scan: two file times for each
-    quarantine.release()                                                  when the configuration has changed
+    quarantine.refresh(log)                                               before each scan: size and times of each file
+    quarantine.release(log)                                               when the configuration has changed
     next_horizon_ms(..., frozen_above=quarantine.frozen_above(now_ms))
 """
 
@@ -44,6 +46,7 @@ from diamant.storage import names
 from diamant.storage.env import Env
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log import Log
+from diamant.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +59,6 @@ class CorruptSegment:
     """A segment that could not be read, and its file as it was then."""
 
     base_offset: int
-    size: int
     modified_ms: int
     birth_ms: int | None
     position: int
@@ -64,8 +66,8 @@ class CorruptSegment:
     since_ms: int
     clean_to: int
     """Up to here all keys were mapped when it was cleaned last; its base offset if it never was."""
-    is_away: bool = False
-    """Whether its file was not there, or could not be looked at, the last time."""
+    obstacle: str = ""
+    """Why its file could not be the segment's the last time: it was not there, or has another size."""
 
 
 def plan_around(plan: CleanPlan, corrupt: Collection[int], frozen_above: int | None = None) -> CleanPlan:
@@ -88,12 +90,20 @@ def corrupt_base(error: CorruptLog) -> int | None:
     return parsed.offset if parsed is not None and parsed[1:] == (names.LOG_SUFFIX, "") else None
 
 
-def _file_times(env: Env, path: str) -> tuple[int, int | None] | OSError:
-    """Return when a file was written and made; the error if that cannot be told."""
+def _file_times(env: Env, path: str) -> tuple[int, int | None]:
+    """Return when a file was written and made."""
+    return env.mtime_ms(path), env.birth_ms(path)
+
+
+def _look(env: Env, segment: Segment) -> tuple[int, int | None] | str:
+    """Return the times of a segment's file; why it cannot be this segment's, if it cannot."""
     try:
-        return env.mtime_ms(path), env.birth_ms(path)
+        size = env.file_size(segment.path)
+        if size == segment.size:
+            return _file_times(env, segment.path)
     except OSError as error:
-        return error
+        return f"it has no file now, and waits for one: {error}"
+    return f"{segment.path} has {size} bytes, {segment.size} expected: restore one of that size, or restart the broker to take it"
 
 
 class Quarantine:
@@ -132,12 +142,12 @@ class Quarantine:
         segment = next((one for one in log.segments[:-1] if one.base_offset == base_offset), None)
         if segment is None:
             return None
-        times = _file_times(log.env, segment.path)
-        if isinstance(times, OSError):
+        try:
+            times = _file_times(log.env, segment.path)
+        except OSError:
             return None
         found = CorruptSegment(
             base_offset,
-            segment.size,
             *times,
             error.position,
             error.reason,
@@ -159,12 +169,12 @@ class Quarantine:
             if segment is None:
                 changed.append(self._corrupt.pop(one.base_offset))
                 continue
-            times = _file_times(log.env, segment.path)
-            if isinstance(times, OSError):
-                if not one.is_away:
-                    self._corrupt[one.base_offset] = replace(one, is_away=True)
-                    logger.warning("a segment in quarantine has no file now, it waits for one: %s", times)
-            elif one.is_away or (segment.size, *times) != (one.size, one.modified_ms, one.birth_ms):
+            found = _look(log.env, segment)
+            if isinstance(found, str):
+                if found != one.obstacle:
+                    self._corrupt[one.base_offset] = replace(one, obstacle=found)
+                    logger.warning("%s: the segment at %d stays in quarantine: %s", log.path, one.base_offset, found)
+            elif one.obstacle or found != (one.modified_ms, one.birth_ms):
                 changed.append(one)
                 segment.let_go_of_file()  # readers, too, get the other one
                 self._release(one.base_offset)
@@ -174,10 +184,11 @@ class Quarantine:
                 self._healing.pop(base_offset, None)
         return changed
 
-    def release(self) -> None:
-        """Let all segments out, so that the next round tries them again."""
-        for base_offset in list(self._corrupt):
-            self._release(base_offset)
+    def release(self, log: Log) -> None:
+        """Let all segments out whose files can be theirs, so that the next round tries them again."""
+        for segment in log.segments:
+            if segment.base_offset in self._corrupt and not isinstance(_look(log.env, segment), str):
+                self._release(segment.base_offset)
 
     def _release(self, base_offset: int) -> None:
         one = self._corrupt.pop(base_offset)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar, TypeVarTuple
@@ -146,15 +146,18 @@ class CleanerService:
 
     # -- life ----------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Read the checkpoints and begin. A file that cannot be read counts as empty: everything is cleaned anew."""
+    async def start(self, unopened: Collection[TopicPartition] = ()) -> None:
+        """Read the checkpoints and begin. A file that cannot be read counts as empty: everything is cleaned anew.
+
+        `unopened` are logs that are not in `logs` now, but may be at the next start: their checkpoints stay in the file.
+        """
         await self._checkpoints.read()
         if self._prompt is not None:
             try:
                 self._hash_key = await self._in_thread(kept_hash_key, self._env, self._directory)
             except OSError as error:
                 logger.warning("the key of hashes cannot be kept, another one serves until the next start: %s", error)
-        self.states.keep_only(self._logs)
+        self.states.keep_only({*self._logs, *unopened})
         self._alarm.start()
         self._task = asyncio.get_running_loop().create_task(self._run())
 

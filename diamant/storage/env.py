@@ -16,7 +16,6 @@ in another thread than the writer's: it covers at least what was written before 
 from __future__ import annotations
 
 import errno
-import fcntl
 import mmap
 import os
 import shutil
@@ -28,7 +27,7 @@ from typing import Protocol, TypeAlias
 
 from diamant.storage import names
 from diamant.storage.clock import Clock, SystemClock
-from diamant.storage.errors import InUse
+from diamant.storage.lock_file import ExclusiveLock, LockFile, SharedLock, held_here
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes in memory; a memoryview must be contiguous and of single bytes."""
@@ -110,7 +109,7 @@ class ReadLock(Protocol):
     """A lock that readers of a log directory share."""
 
     def release(self) -> None:
-        """Give the lock up; its file stays. May be called twice."""
+        """Give the lock up; its file stays, unless it was made for this. May be called twice."""
         ...
 
 
@@ -210,11 +209,12 @@ class Env(Protocol):
         """Lock a directory by its `.lock` file. StorageError if it is held, by another process or by this one."""
         ...
 
-    def lock_for_reading(self, path: str) -> ReadLock | None:
+    def lock_for_reading(self, path: str, *, create: bool = False) -> ReadLock | None:
         """Keep brokers away from a directory while it is read. StorageError if one holds it; None without a `.lock` file.
 
         Readers do not exclude each other. Nothing is created or changed: without the file nothing can be locked, and
-        a broker may start meanwhile.
+        a broker may start meanwhile. With `create` the file is made if need be, and removed with the lock; OSError if that
+        cannot be.
         """
         ...
 
@@ -350,12 +350,17 @@ class RealFile:
 
 
 class _HeldFile(RealFile):
-    """The file of a lock that this process holds, to be read until the lock is released: to close it would drop the lock."""
+    """A lock file that this process holds, read by the one descriptor of it: to close another would drop the lock."""
 
-    __slots__ = ()
+    __slots__ = ("_held",)
+
+    def __init__(self, path: str, held: LockFile) -> None:
+        super().__init__(path, held.fd)
+        self._held: LockFile | None = held
 
     def close(self) -> None:
         self._fd = -1
+        self._held = None
 
 
 class RealEnv:
@@ -372,7 +377,7 @@ class RealEnv:
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         if read_only:
-            held = _locked_here.get(os.path.realpath(path)) if path.endswith(names.LOCK) and _locked_here else None
+            held = held_here(path) if path.endswith(names.LOCK) else None
             if held is not None:
                 return _HeldFile(path, held)
             return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
@@ -515,11 +520,11 @@ class RealEnv:
         replace_file(self, path, data, sync=sync)
 
     def lock(self, path: str) -> Lock:
-        return _RealLock(path)
+        return ExclusiveLock(path)
 
-    def lock_for_reading(self, path: str) -> ReadLock | None:
+    def lock_for_reading(self, path: str, *, create: bool = False) -> ReadLock | None:
         try:
-            return _RealReadLock(path)
+            return SharedLock(path, create=create)
         except FileNotFoundError:
             return None
 
@@ -543,84 +548,3 @@ def replace_file(env: Env, path: str, data: bytes, *, sync: bool) -> None:
         raise
     if sync:
         env.sync_dir(parent(path))
-
-
-_locked_here: dict[str, int | None] = {}
-"""Lock files this process holds, and their descriptors. POSIX record locks do not exclude their own process, so it must know by
-itself."""
-
-
-class _RealLock:
-    """A POSIX record lock on a `.lock` file: what Java's `FileChannel.tryLock` takes, so that Kafka sees ours.
-
-    The system drops such a lock when the process closes any descriptor of the file, hence nothing else may open it: who reads
-    all files of a directory gets this one by its own descriptor (`_HeldFile`).
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._name = os.path.realpath(path)
-        if self._name in _locked_here:
-            raise InUse(f"{path}: in use by this process already")
-        _locked_here[self._name] = None
-        try:
-            self._fd = _locked_here[self._name] = self._acquire()
-        except BaseException:
-            del _locked_here[self._name]
-            raise
-
-    def _acquire(self) -> int:
-        while True:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # The previous holder removes the file when it lets go; a lock on a removed file guards nothing.
-                if self._is_still_at_path(fd):
-                    return fd
-            except OSError as error:
-                os.close(fd)
-                if error.errno in (errno.EACCES, errno.EAGAIN):
-                    raise InUse(f"{self._path}: in use by another process") from error
-                raise
-            os.close(fd)
-
-    def _is_still_at_path(self, fd: int) -> bool:
-        try:
-            return os.path.samestat(os.fstat(fd), os.stat(self._path))
-        except FileNotFoundError:
-            return False
-
-    def release(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd < 0:
-            return
-        with suppress(FileNotFoundError):
-            os.unlink(self._path)
-        _locked_here.pop(self._name, None)
-        os.close(fd)
-
-
-class _RealReadLock:
-    """A shared POSIX record lock on a `.lock` file: it conflicts with a broker's, not with that of another reader.
-
-    A broker of this process must be asked for first: closing our descriptor would drop the broker's lock.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._fd = -1
-        if os.path.realpath(path) in _locked_here:
-            raise InUse(f"{path}: in use by this process")
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise InUse(f"{path}: in use by another process") from error
-            raise
-        self._fd = fd
-
-    def release(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)

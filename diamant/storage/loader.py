@@ -2,7 +2,8 @@
 
 The order of steps is Kafka's (LogLoader): temporary files, swaps, segments, recovery above the recovery point, log start,
 producer state. After an unclean stop only segments at or above the recovery point are scanned; a torn or corrupt tail is cut
-off and later segments go. A corrupt file that recovery may not touch raises CorruptLog with path and position.
+off and later segments go. A corrupt file that recovery may not touch raises CorruptLog with path and position: no byte of a
+`.log` file is removed after an orderly stop, or below the recovery point.
 """
 
 from __future__ import annotations
@@ -10,30 +11,18 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from diamant.protocol.batch import BatchHeader, crc_is_valid
-from diamant.protocol.control import parse_control_type
-from diamant.protocol.errors import CorruptBatch
-from diamant.protocol.records import iter_records
 from diamant.storage import checkpoints, names
 from diamant.storage.checkpoints import LeaderEpochs
-from diamant.storage.env import Env, File, parent
+from diamant.storage.env import Env, parent
 from diamant.storage.errors import CorruptLog
 from diamant.storage.leader_batch import Validation
-from diamant.storage.log import Log, _coordinator_epoch
+from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
 from diamant.storage.producer_state import ProducerStateManager
-from diamant.storage.segment import MAX_RELATIVE_OFFSET, Segment, scan_headers
-from diamant.storage.txn_index import AbortedTxn
+from diamant.storage.recovery import check_synced, load_producers, rebuild_producers, recover_segment
+from diamant.storage.segment import Segment, scan_headers
 
-# Recovery reads a segment in pieces of this size; a larger batch is read whole.
-RECOVERY_READ_BYTES = 4 * 1024 * 1024
-
-
-class RecoveredSegment(NamedTuple):
-    """Result of recovering one segment: bytes cut off, and why (None if the segment was whole)."""
-
-    truncated_bytes: int
-    reason: str | None
+MAX_OFFSET = 2**63 - 1
 
 
 def create_log(
@@ -92,33 +81,42 @@ def load_log(
     _complete_swaps(env, path)
     producers = ProducerStateManager(env, path, topic, partition, expiration_ms=producer_expiration_ms)
     segments, missing_index = _open_segments(env, path, config)
-    has_removed = False
-    if is_clean and segments and not segments[-1].indexes_fit_end():
+    log_end_offset = None
+    if is_clean and segments:
+        log_end_offset = segments[-1].sound_end()
+        if log_end_offset is None:
+            missing_index.add(segments[-1].base_offset)
+    synced_end = MAX_OFFSET if is_clean else recovery_point
+    first = len(segments) if is_clean else _floor(segments, recovery_point)
+    recovered = [
+        index for index, segment in enumerate(segments) if index >= first or segment.base_offset in missing_index
+    ]
+    for index in recovered:
+        check_synced(segments[index], synced_end)
+    if is_clean and segments and log_end_offset is None:
         said.append(f"{segments[-1].path}: its indexes are damaged; they are made anew")
-        missing_index.add(segments[-1].base_offset)
-    if not is_clean or missing_index:
-        first = _floor(segments, recovery_point) if not is_clean else len(segments)
-        for index, segment in enumerate(list(segments)):
-            if index < first and segment.base_offset not in missing_index:
-                continue
-            _rebuild_producers(producers, segments[:index], segment.base_offset, env)
-            # Behind a segment whose end was compacted away there is none yet.
-            producers.take_snapshot(segment.base_offset)
-            recovered = recover_segment(segment, config, epochs, producers)
-            producers.take_snapshot(segment.next_offset())
-            if recovered.reason is None:
-                continue
-            said.append(
-                f"{segment.path}: {recovered.reason}; cut off {recovered.truncated_bytes} bytes, the log now ends at "
-                f"offset {segment.next_offset()}"
-            )
-            for later in segments[index + 1 :]:
-                said.append(f"{later.path}: removed, it lies behind the corruption")
-                _remove_segment(env, later, path)
-            has_removed = index + 1 < len(segments)
-            del segments[index + 1 :]
-            break
-    log_end_offset = segments[-1].next_offset() if segments else log_start_offset
+    has_removed = False
+    for index in recovered:
+        segment = segments[index]
+        rebuild_producers(producers, segments[:index], segment.base_offset, env)
+        # Behind a segment whose end was compacted away there is none yet.
+        producers.take_snapshot(segment.base_offset)
+        found = recover_segment(segment, config, epochs, producers, synced_end=synced_end, is_last_scan=index < first)
+        producers.take_snapshot(segment.next_offset())
+        if found.reason is None:
+            continue
+        said.append(
+            f"{segment.path}: {found.reason}; cut off {found.truncated_bytes} bytes, the log now ends at "
+            f"offset {segment.next_offset()}"
+        )
+        for later in segments[index + 1 :]:
+            said.append(f"{later.path}: removed, it lies behind the corruption")
+            _remove_segment(env, later, path)
+        has_removed = index + 1 < len(segments)
+        del segments[index + 1 :]
+        break
+    if log_end_offset is None:
+        log_end_offset = segments[-1].next_offset() if segments else log_start_offset
     if segments and log_end_offset < log_start_offset:
         said.append(
             f"{path}: the log ends at offset {log_end_offset}, before its start offset {log_start_offset}; "
@@ -140,7 +138,7 @@ def load_log(
     epochs.truncate_from_start(log_start_offset)
     start = max(log_start_offset, segments[0].base_offset)
     producers.remove_stray_snapshots([segment.base_offset for segment in segments])
-    _load_producers(producers, segments, start, log_end_offset, env, is_clean=is_clean)
+    load_producers(producers, segments, start, log_end_offset, env, is_clean=is_clean)
     return Log(
         env,
         path,
@@ -291,119 +289,3 @@ def _floor(segments: list[Segment], offset: int) -> int:
         if segment.base_offset <= offset:
             index = position
     return index
-
-
-def recover_segment(
-    segment: Segment, config: LogConfig, epochs: LeaderEpochs, producers: ProducerStateManager
-) -> RecoveredSegment:
-    """Check every batch (framing and CRC), rebuild the indexes, cut off what follows the first bad one (LogSegment.recover).
-
-    Records are not parsed, apart from control records. `producers` must hold the state at the segment's base offset.
-    """
-    segment.reset_indexes()
-    last_indexed = 0
-    valid_bytes = 0
-    reason: str | None = None
-    file = segment.file
-    size = segment.size
-    window = b""
-    window_start = 0
-    previous_offset = segment.base_offset - 1
-    try:
-        for position, header in scan_headers(file, 0, size):
-            at = position - window_start
-            if at + header.size > len(window):
-                window = file.pread(min(max(RECOVERY_READ_BYTES, header.size), size - position), position)
-                window_start, at = position, 0
-            if header.magic == 2 and not crc_is_valid(window, at, header.size):
-                raise CorruptLog(segment.path, position, f"CRC mismatch in the batch at offset {header.base_offset}")
-            if not previous_offset < header.last_offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
-                raise CorruptLog(
-                    segment.path, position, f"last offset {header.last_offset} after {previous_offset} is out of order"
-                )
-            last_indexed = segment.rebuild_entry(header, position, last_indexed, config.index_interval_bytes)
-            if header.magic == 2:
-                if header.partition_leader_epoch > epochs.latest_epoch:
-                    epochs.assign(header.partition_leader_epoch, header.base_offset)
-                if header.producer_id >= 0:
-                    _replay(producers, header, memoryview(window)[at : at + header.size], segment)
-            previous_offset = header.last_offset
-            valid_bytes = position + header.size
-    except CorruptLog as error:
-        reason = error.reason
-    if reason is None and valid_bytes < size:
-        reason = f"{size - valid_bytes} bytes at the end are no whole batch"
-    if valid_bytes < size:
-        segment.truncate_bytes(valid_bytes)
-    segment.on_inactive()
-    return RecoveredSegment(size - valid_bytes, reason)
-
-
-def _replay(producers: ProducerStateManager, header: BatchHeader, batch: memoryview, segment: Segment | None) -> None:
-    """Bring the producer state past one stored batch; aborted transactions go to the segment's index if one is given."""
-    if not header.is_control:
-        producers.replay(header)
-        return
-    try:
-        record = next(iter_records(batch), None)
-    except CorruptBatch:
-        record = None
-    if record is None or record.key is None:
-        return
-    completed = producers.append_marker(
-        header, parse_control_type(record.key), _coordinator_epoch(record.value), header.base_offset, is_replay=True
-    )
-    if completed is None:
-        return
-    stable = producers.last_stable_offset_after(completed)
-    if completed.is_aborted and segment is not None:
-        segment.txn_index.append(
-            AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-        )
-    producers.complete_txn(completed)
-
-
-def _rebuild_producers(producers: ProducerStateManager, earlier: list[Segment], offset: int, env: Env) -> None:
-    """Bring the producer state exactly to `offset`, from what was recovered before or else the newest snapshot below it.
-
-    Snapshots above `offset` are of a time before the recovery and go.
-    """
-    if not producers.is_loaded or producers.map_end_offset > offset:
-        producers.load(env.clock.now_ms(), offset, log_start_offset=earlier[0].base_offset if earlier else offset)
-    _scan_producers(producers, earlier, offset)
-
-
-def _scan_producers(producers: ProducerStateManager, segments: list[Segment], end: int) -> None:
-    for index, segment in enumerate(segments):
-        following = segments[index + 1].base_offset if index + 1 < len(segments) else end
-        if following <= producers.map_end_offset:
-            continue
-        found = segment.locate(producers.map_end_offset)
-        if found is None:
-            continue
-        file: File = segment.file
-        for position, header in scan_headers(file, found[0], segment.size):
-            if header.base_offset >= end:
-                break
-            if header.magic == 2 and header.producer_id >= 0 and header.base_offset >= producers.map_end_offset:
-                data = file.pread(header.size, position) if header.is_control else b""
-                _replay(producers, header, memoryview(data), None)
-    producers.map_end_offset = max(end, producers.map_end_offset)
-
-
-def _load_producers(
-    producers: ProducerStateManager, segments: list[Segment], start: int, end: int, env: Env, *, is_clean: bool
-) -> None:
-    """Producer state at the log end, as UnifiedLog.rebuildProducerState does it."""
-    if is_clean and not producers.has_snapshots and end == segments[0].base_offset:
-        producers.map_end_offset = end
-        return
-    # After a recovery the state is there already, with all five batches per producer; a snapshot would know only one. It
-    # would not know the expired ones either, which the cleaner must not take for active.
-    if producers.map_end_offset != end:
-        producers.load(env.clock.now_ms(), end, log_start_offset=start)
-        _scan_producers(producers, segments, end)
-    else:
-        producers.expire(env.clock.now_ms())
-    producers.on_high_watermark(end)
-    producers.take_snapshot(end)

@@ -87,17 +87,28 @@ class FlushPlan:
         self._snapshots = snapshots
 
     def run(self) -> None:
-        """Blocks for the fsyncs. Snapshots go first, as recovery trusts them once the recovery point has passed."""
+        """Blocks for the fsyncs. Snapshots go first, as recovery trusts them once the recovery point has passed.
+
+        Of a log that is deleted nothing is to be durable, and its path may be that of a new one of its name.
+        """
         env = self._log.env
+        if self._is_moot():
+            return
         for path in self._snapshots:
             # Retention or the cleaner may have removed it since the plan was made.
             with suppress(FileNotFoundError):
                 env.sync_file(path)
+        if self._is_moot():
+            return
         self._log.epochs.sync()
         for segment in self._segments:
             segment.sync()
         if self.name_changes > self._log.synced_name_changes:
             env.sync_dir(self._log.path)
+
+    def _is_moot(self) -> bool:
+        """Whether the log was deleted, which the loop thread may do at any time."""
+        return self._log.is_deleted
 
 
 class Log:
@@ -138,6 +149,8 @@ class Log:
         self.last_flush_ms = env.clock.now_ms()
         self.on_change: list[Callable[[], None]] = []
         self.on_flush_due: Callable[[Log], object] | None = None
+        self.on_index_damaged: Callable[[Log, Segment], object] | None = None
+        """Told of closed segments that are read slowly because of their offset index."""
         self.on_files_removed: Callable[[list[str], int], None] | None = None
         self._bases = [segment.base_offset for segment in segments]
         self._read_positions: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
@@ -192,6 +205,14 @@ class Log:
         return self.log_start_offset > self.segments[0].base_offset or (
             self.log_start_offset > 0 and self.synced_name_changes < self._name_changes
         )
+
+    @property
+    def is_flush_wanted(self) -> bool:
+        """Whether `flush.messages` wants on disk what has been appended, before anybody is told that it is there.
+
+        Until a flush is over, that is: Kafka flushes inside the append, so nobody ever sees its log in between.
+        """
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     # -- append --------------------------------------------------------------------------------------------------
 
@@ -430,7 +451,8 @@ class Log:
     def delete_oldest(self, count: int) -> int:
         """Remove the `count` oldest segments (rolling first if that is all of them); bytes freed.
 
-        Files are renamed to `.deleted` and removed after `file.delete.delay.ms`. The log start moves up with them.
+        Files are renamed to `.deleted` and removed after `file.delete.delay.ms`. The log start moves up with them. OSError if one
+        keeps its name: that segment and those behind it stay in the log, where the next start would have them anyway.
         Nothing happens while segments are being exchanged: the next look of retention finds them again.
         """
         if count <= 0 or self.is_exchanging:
@@ -438,16 +460,25 @@ class Log:
         if count >= len(self.segments):
             self.roll()
             count = min(count, len(self.segments) - 1)
-        removed = self.segments[:count]
-        del self.segments[:count]
-        del self._bases[:count]
-        freed = sum(segment.size for segment in removed)
-        first = self.segments[0].base_offset
-        if first > self.log_start_offset:
-            self._move_log_start(first)
-        self.remove_segment_files(removed)
-        self.remove_snapshots({segment.base_offset for segment in removed})
+        oldest = self.segments[:count]
+        try:
+            self.remove_segment_files(oldest)
+        finally:
+            freed = self._begin_behind_removed(oldest)
         return freed
+
+    def _begin_behind_removed(self, oldest: Sequence[Segment]) -> int:
+        """Take those of the oldest segments out of the log whose `.log` files have lost their names; bytes freed."""
+        removed = [segment for segment in oldest if segment.path.endswith(names.DELETED_SUFFIX)]
+        for segment in oldest[len(removed) :]:
+            segment.is_deleted = False
+        del self.segments[: len(removed)]
+        del self._bases[: len(removed)]
+        first = self.segments[0].base_offset
+        if removed and first > self.log_start_offset:
+            self._move_log_start(first)
+        self.remove_snapshots({segment.base_offset for segment in removed})
+        return sum(segment.size for segment in removed)
 
     def exchange_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Put `new` in the place of `old`, which follow each other; in memory only (see `replace`)."""
@@ -458,15 +489,20 @@ class Log:
         self.producers.forget_snapshots({segment.base_offset for segment in old} - {new.base_offset})
 
     def remove_segment_files(self, segments: Sequence[Segment]) -> None:
-        """Rename the files of segments that are not in the log any more to `.deleted`, to be removed after the delay."""
+        """Rename the files of segments that are to be found no more to `.deleted`, to be removed after the delay.
+
+        Nothing is written for that, as the disk may be full, and a `.log` file that is not there counts as removed. OSError at
+        the first that keeps its name; what is left then of one whose `.log` file has lost it goes at the next start.
+        """
         self._name_changes += 1
         self._let_go(segments)
-        removed = []
-        for segment in segments:
-            segment.flush_indexes()
-            segment.change_suffix(names.DELETED_SUFFIX)
-            removed += [path for path in segment.file_paths() if self.env.exists(path)]
-        self._remove_later(removed)
+        removed: list[str] = []
+        try:
+            for segment in segments:
+                segment.change_suffix(names.DELETED_SUFFIX, missing_ok=True)
+                removed += [path for path in segment.file_paths() if self.env.exists(path)]
+        finally:
+            self._remove_later(removed)
 
     def _let_go(self, segments: Sequence[Segment]) -> None:
         """Have nobody who comes from now on find these segments. Readers that have found something keep it."""
@@ -560,6 +596,8 @@ class Log:
             return known[0], known[1], 0
         for segment in self.segments[max(0, self.floor_segment(offset)) :]:
             located = segment.locate(offset)
+            if segment.is_index_damaged and self.on_index_damaged is not None and segment is not self.segments[-1]:
+                self.on_index_damaged(self, segment)
             if located is not None:
                 return segment, located[0], located[1].size
         return None

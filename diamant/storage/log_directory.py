@@ -9,6 +9,7 @@ Source: Kafka's LogManager.
 from __future__ import annotations
 
 import heapq
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from diamant.storage.leader_batch import Validation
 from diamant.storage.loader import create_log, load_log
 from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
+from diamant.storage.segment import Segment
 
 TopicPartition = tuple[str, int]
 
@@ -49,6 +51,15 @@ class CheckpointState(NamedTuple):
     recovery_points: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]
+    number: int = 0
+    """How many of them the directory had made before."""
+
+    def only(self, is_wanted: Callable[[TopicPartition], bool]) -> CheckpointState:
+        """What they say of some partitions."""
+        points, marks, starts = (
+            {key: offset for key, offset in offsets.items() if is_wanted(key)} for offsets in self[:3]
+        )
+        return CheckpointState(points, marks, starts, self.number)
 
 
 class LogDirectory:
@@ -63,10 +74,21 @@ class LogDirectory:
         self.messages: list[str] = []
         self.failures: list[LoadFailure] = []
         self.on_flush_due: Callable[[Log], object] | None = None
+        self.on_index_damaged: Callable[[Log, Segment], object] | None = None
         self._producer_expiration_ms = producer_expiration_ms
         self._lock = lock
         self._deletions: list[tuple[int, str]] = []
-        self._written: CheckpointState | None = None
+        self._states = 0
+        self._kept = CheckpointState({}, {}, {})
+        """What the checkpoints say of the partitions in `failures`: it holds when they can be opened again."""
+        self._checkpoint_lock = threading.Lock()
+        """Guards the following three, and the files."""
+        self._written = CheckpointState({}, {}, {})
+        """What the files say."""
+        self._has_written = False
+        """Whether they are all there and whole."""
+        self._forgotten: dict[TopicPartition, int] = {}
+        """Partitions of which states up to this number tell as it was before they were made anew."""
 
     @classmethod
     def open(cls, env: Env, path: str, *, producer_expiration_ms: int) -> LogDirectory:
@@ -89,8 +111,11 @@ class LogDirectory:
         Directories of unknown partitions are set aside as `-stray` with their data, as Kafka does; those being deleted are
         queued again. A partition that cannot be opened is in `failures`, the others come up.
         """
-        recovery_points = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
-        log_starts = self._read_checkpoint(names.LOG_START_OFFSET_CHECKPOINT)
+        found = CheckpointState(
+            self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT),
+            self._read_checkpoint(names.HIGH_WATERMARK_CHECKPOINT),
+            self._read_checkpoint(names.LOG_START_OFFSET_CHECKPOINT),
+        )
         to_load = []
         for name in self.env.list_dir(self.path):
             directory = f"{self.path}/{name}"
@@ -111,16 +136,17 @@ class LogDirectory:
         with ThreadPoolExecutor(max(1, threads), thread_name_prefix="recovery") as pool:
             known = [topic_partition for topic_partition in to_load if self._is_known(topic_partition, expected)]
             results = pool.map(
-                lambda topic_partition: self._load(topic_partition, expected, recovery_points, log_starts), known
+                lambda topic_partition: self._load(topic_partition, expected[topic_partition], found), known
             )
             for topic_partition, result in zip(known, results, strict=True):
                 if isinstance(result, Log):
                     self.adopt(result)
                 else:
                     self.failures.append(LoadFailure(*topic_partition, result))
-        failed = {(failure.topic, failure.partition) for failure in self.failures}
+        self._written = found
+        self._keep(found)
         for (topic, partition), source in expected.items():
-            if (topic, partition) not in self.logs and (topic, partition) not in failed:
+            if (topic, partition) not in self.logs and (topic, partition) not in self.unopened:
                 self.create_log(topic, partition, source.topic_id, source.config)
 
     def _is_known(self, topic_partition: TopicPartition, expected: dict[TopicPartition, PartitionSource]) -> bool:
@@ -145,12 +171,10 @@ class LogDirectory:
     def _load(
         self,
         topic_partition: TopicPartition,
-        expected: dict[TopicPartition, PartitionSource],
-        recovery_points: dict[TopicPartition, int],
-        log_starts: dict[TopicPartition, int],
+        source: PartitionSource,
+        found: CheckpointState,
     ) -> Log | Exception:
         topic, partition = topic_partition
-        source = expected[topic_partition]
         try:
             return load_log(
                 self.env,
@@ -160,8 +184,8 @@ class LogDirectory:
                 source.topic_id,
                 source.config,
                 self.validation,
-                recovery_point=recovery_points.get(topic_partition, 0),
-                log_start_offset=log_starts.get(topic_partition, 0),
+                recovery_point=found.recovery_points.get(topic_partition, 0),
+                log_start_offset=found.log_starts.get(topic_partition, 0),
                 is_clean=self.was_clean,
                 producer_expiration_ms=self._producer_expiration_ms,
                 messages=self.messages,
@@ -176,8 +200,18 @@ class LogDirectory:
             self.messages.append(f"{error}; treated as empty")
             return {}
 
+    @property
+    def unopened(self) -> set[TopicPartition]:
+        """The partitions in `failures`."""
+        return {(failure.topic, failure.partition) for failure in self.failures}
+
+    def _keep(self, found: CheckpointState) -> None:
+        """Keep of what checkpoints say the lines of the partitions in `failures`."""
+        self._kept = found.only(self.unopened.__contains__)
+
     def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> Log:
         """Make an empty partition. The topic must be in the metadata log first, or a restart calls it stray."""
+        self.forget_checkpoints([(topic, partition)])
         log = create_log(
             self.env,
             f"{self.path}/{topic}-{partition}",
@@ -194,11 +228,16 @@ class LogDirectory:
     def adopt(self, log: Log) -> None:
         log.on_files_removed = self._schedule
         log.on_flush_due = self._flush_due
+        log.on_index_damaged = self._index_damaged
         self.logs[log.topic, log.partition] = log
 
     def _flush_due(self, log: Log) -> None:
         if self.on_flush_due is not None:
             self.on_flush_due(log)
+
+    def _index_damaged(self, log: Log, segment: Segment) -> None:
+        if self.on_index_damaged is not None:
+            self.on_index_damaged(log, segment)
 
     def delete_log(self, log: Log) -> None:
         """Rename the partition's directory to `-delete` and queue its removal after `file.delete.delay.ms`."""
@@ -215,6 +254,15 @@ class LogDirectory:
         self._schedule([doomed], log.config.file_delete_delay_ms)
         for callback in log.on_change:
             callback()
+
+    def delete_unopened(self, topic: str) -> None:
+        """As `delete_log` for those partitions of a topic that could not be opened, without a delay: nobody reads them."""
+        for failure in [failure for failure in self.failures if failure.topic == topic]:
+            doomed = f"{self.path}/{names.delete_dir_name(topic, failure.partition)}"
+            self.env.rename(f"{self.path}/{topic}-{failure.partition}", doomed)
+            self.failures.remove(failure)
+            self._schedule([doomed], 0)
+        self._keep(self._kept)
 
     def _schedule(self, paths: Iterable[str], delay_ms: int) -> None:
         due_ms = self.env.clock.now_ms() + delay_ms
@@ -250,22 +298,52 @@ class LogDirectory:
                 self.env.remove(path)
 
     def checkpoint_state(self) -> CheckpointState:
-        """The offsets to be checkpointed, taken on the loop thread."""
+        """The offsets to be checkpointed, taken on the loop thread; of what could not be opened those of before."""
+        kept, logs = self._kept, self.logs
+        self._states += 1
         return CheckpointState(
-            {key: log.recovery_point for key, log in self.logs.items()},
-            {key: log.high_watermark for key, log in self.logs.items()},
-            {key: log.log_start_offset for key, log in self.logs.items() if log.needs_start_checkpoint},
+            {**kept.recovery_points, **{key: log.recovery_point for key, log in logs.items()}},
+            {**kept.high_watermarks, **{key: log.high_watermark for key, log in logs.items()}},
+            {
+                **kept.log_starts,
+                **{key: log.log_start_offset for key, log in logs.items() if log.needs_start_checkpoint},
+            },
+            self._states,
         )
 
     def write_checkpoints(self, state: CheckpointState) -> None:
-        """Write those checkpoints that changed since the last time; blocks, so not for the loop thread."""
+        """Write those checkpoints that changed since the last time; blocks, so not for the loop thread.
+
+        States are written in the order in which they were made.
+        """
+        with self._checkpoint_lock:
+            forgotten = {key: number for key, number in self._forgotten.items() if number >= state.number}
+            self._write(
+                state.only(lambda key: key not in forgotten) if forgotten else state, is_all=not self._has_written
+            )
+            self._forgotten = forgotten
+            self._has_written = True
+
+    def forget_checkpoints(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have the checkpoints say nothing of partitions that are about to be made; may block, so not for the loop thread.
+
+        What they say of deleted ones of these names would count after a crash, and a log start that lies above the end of a
+        log removes what is in it.
+        """
+        with self._checkpoint_lock:
+            made = dict.fromkeys(partitions, self._states)
+            self._forgotten.update(made)
+            if any(key in offsets for key in made for offsets in self._written[:3]):
+                self._write(self._written.only(lambda key: key not in made), is_all=False)
+
+    def _write(self, state: CheckpointState, *, is_all: bool) -> None:
         written = self._written
         for name, new, old in (
-            (names.RECOVERY_POINT_CHECKPOINT, state.recovery_points, written and written.recovery_points),
-            (names.LOG_START_OFFSET_CHECKPOINT, state.log_starts, written and written.log_starts),
-            (names.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks, written and written.high_watermarks),
+            (names.RECOVERY_POINT_CHECKPOINT, state.recovery_points, written.recovery_points),
+            (names.LOG_START_OFFSET_CHECKPOINT, state.log_starts, written.log_starts),
+            (names.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks, written.high_watermarks),
         ):
-            if new != old:
+            if is_all or new != old:
                 checkpoints.write_offset_checkpoint(self.env, f"{self.path}/{name}", new)
         self._written = state
 

@@ -298,6 +298,7 @@ class MemoryEnv:
         self._faults: list[Fault] = []
         self._locked: set[str] = set()
         self._read_locked: list[str] = []
+        self._made_for_readers: set[str] = set()
         self._lock = threading.RLock()
         self._is_off = False
         self._changes_left: int | None = None
@@ -319,6 +320,7 @@ class MemoryEnv:
             self._root.crash(chance)
             self._locked.clear()
             self._read_locked.clear()
+            self._made_for_readers.clear()
             self.power_cycles += 1
             self._is_off = False
             self._changes_left = self._syncs_left = None
@@ -573,15 +575,28 @@ class MemoryEnv:
             self._locked.add(path)
             return _MemoryLock(self, path)
 
-    def lock_for_reading(self, path: str) -> ReadLock | None:
+    def lock_for_reading(self, path: str, *, create: bool = False) -> ReadLock | None:
         with self._lock:
             self._begin("lock", path)
             if path in self._locked:
                 raise InUse(f"{path}: in use by this process")
             if self._node(path) is None:
-                return None
+                if not create:
+                    return None
+                self._make_file(path)
+                self._made_for_readers.add(path)
             self._read_locked.append(path)
-            return _MemoryReadLock(self._read_locked, path)
+            return _MemoryReadLock(self, path, self.power_cycles)
+
+    def release_read_lock(self, path: str, power_cycle: int) -> None:
+        """Give up a reader's lock taken in `power_cycle`; the last one removes a file that was made for readers."""
+        with self._lock:
+            if power_cycle != self.power_cycles or path not in self._read_locked:
+                return
+            self._read_locked.remove(path)
+            if path not in self._read_locked and path in self._made_for_readers:
+                self._made_for_readers.discard(path)
+                self.remove(path, missing_ok=True)
 
     def release_lock(self, path: str, power_cycle: int) -> None:
         """Give up a lock taken in `power_cycle`; one of before a crash is gone already."""
@@ -608,15 +623,15 @@ class _MemoryLock:
 class _MemoryReadLock:
     """A reader's lock in memory; see `env.ReadLock`."""
 
-    __slots__ = ("_locked", "_path")
+    __slots__ = ("_env", "_path", "_power_cycle")
 
-    def __init__(self, locked: list[str], path: str) -> None:
-        self._locked = locked
+    def __init__(self, env: MemoryEnv, path: str, power_cycle: int) -> None:
+        self._env = env
         self._path = path
+        self._power_cycle = power_cycle
 
     def release(self) -> None:
-        with suppress(ValueError):
-            self._locked.remove(self._path)
+        self._env.release_read_lock(self._path, self._power_cycle)
         self._path = ""
 
 

@@ -41,7 +41,17 @@ class OffsetIndex:
     everything else from the owner, except `flush` and `sync`, which may run in another thread meanwhile.
     """
 
-    __slots__ = ("_file", "_file_bytes", "_heap", "_last", "_last_relative", "_stored", "base_offset", "max_entries")
+    __slots__ = (
+        "_file",
+        "_file_bytes",
+        "_has_stand_in",
+        "_heap",
+        "_last",
+        "_last_relative",
+        "_stored",
+        "base_offset",
+        "max_entries",
+    )
 
     def __init__(self, env: Env, path: str, base_offset: int, max_bytes: int) -> None:
         self.base_offset = base_offset
@@ -56,6 +66,8 @@ class OffsetIndex:
         self._last = (0, 0)
         """Relative offset and position of the last stored entry, while there is no heap."""
         self._last_relative = -1
+        self._has_stand_in = False
+        """Whether the heap does not belong to the file."""
 
     @property
     def path(self) -> str:
@@ -199,9 +211,30 @@ class OffsetIndex:
                 self._stored = min(count, self._stored)
                 self._write(b"")
 
+    def discard(self) -> None:
+        """Drop all entries, and the file until something is written."""
+        with self._file.lock:
+            self._file.remove()
+            self._has_stand_in = False
+            self._heap = (array("i"), array("i"))
+            self._last_relative = -1
+            self._stored = 0
+            self._file_bytes = -1
+
+    def stand_in(self, entries: tuple[array[int], array[int]]) -> None:
+        """Use other entries, relative offsets and positions, than those of the file, which stays as it is.
+
+        For an index that takes no appends any more. Lookups in other threads see one or the other.
+        """
+        with self._file.lock:
+            self._has_stand_in = True
+            self._heap = entries
+
     def flush(self) -> None:
         """Write what was appended to the file (created if need be, and without padding); nothing is synced."""
         with self._file.lock:
+            if self._has_stand_in:
+                return
             if self._stored < 0:
                 self._inspect()
             heap = self._heap
@@ -224,7 +257,7 @@ class OffsetIndex:
         self.flush()
         with self._file.lock:
             heap = self._heap
-            if heap is None or len(heap[0]) != self._stored:
+            if heap is None or len(heap[0]) != self._stored or self._has_stand_in:
                 return
             offsets, positions = heap
             self._last = (offsets[-1], positions[-1]) if offsets else (0, 0)

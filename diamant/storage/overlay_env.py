@@ -241,7 +241,7 @@ class OverlayEnv:
     def lock(self, path: str) -> Lock:
         return _NoLock()
 
-    def lock_for_reading(self, path: str) -> ReadLock | None:
+    def lock_for_reading(self, path: str, *, create: bool = False) -> ReadLock | None:
         return None
 
 

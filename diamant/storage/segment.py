@@ -10,6 +10,7 @@ Source: Kafka's LogSegment and FileRecords.
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import NamedTuple
@@ -148,6 +149,28 @@ def _scan_below(
         yield at, header
 
 
+def offset_entries(
+    file: File, end: int, base_offset: int, interval_bytes: int, max_entries: int, is_wanted: Callable[[], bool]
+) -> tuple[array[int], array[int]]:
+    """Return the entries that the offset index of a segment should have, as relative offsets and positions. Any thread.
+
+    They end where the `.log` file is damaged, and where `is_wanted` says no.
+    """
+    offsets, positions = array("i"), array("i")
+    last_indexed = 0
+    try:
+        for position, header in scan_headers(file, 0, end):
+            if position - last_indexed > interval_bytes and len(offsets) < max_entries:
+                if not is_wanted():
+                    break
+                offsets.append(header.last_offset - base_offset)
+                positions.append(position)
+                last_indexed = position
+    except (CorruptLog, OverflowError):
+        pass  # reads from there tell of it
+    return offsets, positions
+
+
 class Segment:
     """A `.log` file with its indexes; owned by the loop thread, its files may be synced from another thread."""
 
@@ -162,6 +185,7 @@ class Segment:
         "directory",
         "first_append_ms",
         "is_deleted",
+        "is_index_damaged",
         "jitter_ms",
         "max_timestamp",
         "offset_index",
@@ -203,6 +227,8 @@ class Segment:
         self.jitter_ms = jitter_ms
         self._first_timestamp: int | None = None
         self._is_misfit_told = False
+        self.is_index_damaged = False
+        """Whether a read has come to an entry of the offset index that does not fit, and nobody has done anything about it."""
         self.first_append_ms: int | None = None
         """When the first batch was appended, by the wall clock; None if this process was not there."""
         self.is_deleted = False
@@ -312,6 +338,7 @@ class Segment:
         return scan_from_offset(self.file, self.size, self.offset_index, offset, tell=self._tell_misfit)
 
     def _tell_misfit(self, offset: int, position: int) -> None:
+        self.is_index_damaged = True
         if not self._is_misfit_told:
             self._is_misfit_told = True
             logger.warning(
@@ -337,29 +364,42 @@ class Segment:
 
     def next_offset(self) -> int:
         """The offset after the last whole batch, by framing alone (CRCs are recovery's business)."""
-        if not self.size:
-            return self.base_offset
-        next_offset = self.base_offset
-        for _, header in self._scan_from(self.offset_index.last_offset):
-            next_offset = header.next_offset
-        return next_offset
+        return self._end()[0]
 
-    def indexes_fit_end(self) -> bool:
-        """Whether the last entries of the indexes lie within the segment, so that appends can add further ones."""
+    def _end(self) -> tuple[int, int]:
+        next_offset, position = self.base_offset, 0
+        if self.size:
+            for at, header in self._scan_from(self.offset_index.last_offset):
+                next_offset, position = header.next_offset, at + header.size
+        return next_offset, position
+
+    def sound_end(self) -> int | None:
+        """The offset after the last batch, if appends can go on there; None if something is damaged.
+
+        Sound means: the last entries of both indexes lie within the segment, and whole batches lead from there to its end.
+        """
         offset, position = self.offset_index.last_entry
         timed_offset = self.time_index.last_entry[1]
-        if not position and timed_offset == offset == self.base_offset:
-            return True
-        is_fitting = scan_at_entry(self.file, self.size, offset, position) is not None
-        return is_fitting and max(offset, timed_offset) < self.next_offset()
+        try:
+            if position and scan_at_entry(self.file, self.size, offset, position) is None:
+                return None
+            next_offset, end = self._end()
+        except CorruptLog:
+            return None
+        has_entries = position or not timed_offset == offset == self.base_offset
+        return None if end < self.size or (has_entries and max(offset, timed_offset) >= next_offset) else next_offset
 
-    def on_inactive(self) -> None:
-        """Called when the segment stops being the active one: the final time-index entry, indexes to the page cache."""
+    def on_inactive(self, *, is_synced: bool = False) -> None:
+        """Called when the segment stops being the active one: the final time-index entry, indexes to the page cache.
+
+        With `is_synced` to the disk, each before the next is made; the offset index, which a start looks for, comes last.
+        """
         if self.size:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp, skip_full_check=True)
-        self.offset_index.trim_to_valid_size()
-        self.time_index.trim_to_valid_size()
-        self.txn_index.trim_to_valid_size()
+        for index in (self.time_index, self.txn_index, self.offset_index):
+            if is_synced:
+                index.sync()
+            index.trim_to_valid_size()
 
     def flush_indexes(self) -> None:
         """Hand buffered index entries to the page cache."""
@@ -404,9 +444,14 @@ class Segment:
             self._first_timestamp = None
             self.first_append_ms = None
 
-    def reset_indexes(self) -> None:
-        """Empty all indexes, before they are rebuilt from the `.log` file."""
-        self.offset_index.truncate_to(self.base_offset)
+    def reset_indexes(self, *, is_synced: bool = False) -> None:
+        """Empty all indexes, before they are rebuilt from the `.log` file. `is_synced` as with `on_inactive`.
+
+        The file of the offset index goes first and comes back last: a start that does not find it makes all three anew.
+        """
+        self.offset_index.discard()
+        if is_synced:
+            self._env.sync_dir(self.directory)
         self.time_index.truncate_to(self.base_offset)
         self.txn_index.reset()
         self.max_timestamp, self.offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
@@ -435,13 +480,18 @@ class Segment:
         """Paths of the files that the segment can have; not all need exist."""
         return [self.path, self.offset_index.path, self.time_index.path, self.txn_index.path]
 
-    def change_suffix(self, suffix: str) -> None:
+    def change_suffix(self, suffix: str, *, missing_ok: bool = False) -> None:
         """Rename the files to their names in use plus `suffix` (`names.SWAP_SUFFIX` and so on, or nothing).
 
-        The order is Kafka's (LogSegment.changeFileSuffixes), and recovery relies on it: the `.log` file goes first.
+        The order is Kafka's (LogSegment.changeFileSuffixes), and recovery relies on it: the `.log` file goes first. With
+        `missing_ok` it need not be there.
         """
         path = names.log_file(self.directory, self.base_offset) + suffix
-        self._env.rename(self.path, path)
+        try:
+            self._env.rename(self.path, path)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
         self.path = path
         self.offset_index.rename(names.index_file(self.directory, self.base_offset) + suffix)
         self.time_index.rename(names.time_index_file(self.directory, self.base_offset) + suffix)

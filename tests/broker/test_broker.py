@@ -22,6 +22,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.names import CLEAN_SHUTDOWN
 from tests.broker.test_produce_fetch import fetch, values_of
 from tests.broker.wire import DELETE_RECORDS, INIT_PRODUCER_ID, METADATA, WireClient
+from tests.waiting import wait_until
 
 
 def config(path: Path, **kafka_names: object) -> BrokerConfig:
@@ -129,8 +130,7 @@ async def test_stop_ends_waiting_fetches(tmp_path: Path) -> None:
     async with WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")
         correlation_id = wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=600_000))
-        while not len(broker.purgatory):
-            await asyncio.sleep(0)
+        await wait_until(lambda: len(broker.purgatory) > 0)
         await broker.stop()
         assert (await wire.receive(FETCH, 12, correlation_id)).error_code == ErrorCode.NONE
 
@@ -144,11 +144,41 @@ async def test_retention_follows_the_clock(tmp_path: Path) -> None:
         await wire.produce("t", [b"old"], timestamp=clock.now_ms())
         clock.advance_ms(24 * 3600 * 1000)
         log = broker.topics.log("t", 0)
-        async with asyncio.timeout(5):
-            while log.log_start_offset == 0:
-                await asyncio.sleep(0)
+        await wait_until(lambda: log.log_start_offset > 0)
         assert (await fetch(wire, "t", 0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (await wire.produce("t", [b"new"], timestamp=clock.now_ms())).base_offset == 1
+
+
+@pytest.mark.parametrize("error", [OSError("Input/output error"), RuntimeError("a bug")], ids=["disk", "bug"])
+async def test_trouble_with_one_log_keeps_no_other_from_retention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """Whatever it is: it is told once, not at each look, and when it is over retention goes on there, too."""
+    clock = SettableClock(1_700_000_000_000)
+    broker_config = config(tmp_path, log_retention_check_interval_ms=60_000, log_initial_task_delay_ms=0)
+    async with Broker(broker_config, env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        for topic in ("bad", "good"):
+            await wire.create(topic, retention_ms="3600000")
+        bad, good = (broker.topics.log(topic, 0) for topic in ("bad", "good"))
+        assert list(broker.directory.logs.values()).index(bad) < list(broker.directory.logs.values()).index(good)
+        troubles = 0
+
+        def failing(count: int) -> int:
+            nonlocal troubles
+            troubles += 1
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(bad, "delete_oldest", failing)
+            for look in range(1, 3):
+                for topic in ("bad", "good"):
+                    await wire.produce(topic, [b"old"], timestamp=clock.now_ms())
+                clock.advance_ms(24 * 3600 * 1000)
+                await wait_until(lambda look=look: troubles == look and good.log_start_offset == look)  # type: ignore[misc]
+        assert bad.log_start_offset == 0
+        assert len([one for one in caplog.messages if "bad-0: retention failed" in one]) == 1
+        clock.advance_ms(60_000)
+        await wait_until(lambda: bad.log_start_offset == bad.log_end_offset)
 
 
 async def test_checkpoints_are_written_after_changes_only(tmp_path: Path) -> None:
@@ -159,9 +189,7 @@ async def test_checkpoints_are_written_after_changes_only(tmp_path: Path) -> Non
         await wire.create("t")
         await wire.produce("t", [b"a"], timestamp=clock.now_ms())
         clock.advance_ms(CHECKPOINT_INTERVAL_MS)
-        async with asyncio.timeout(5):
-            while not checkpoint.exists() or "t 0 1" not in checkpoint.read_text():
-                await asyncio.sleep(0)
+        await wait_until(lambda: checkpoint.exists() and "t 0 1" in checkpoint.read_text())
         jobs: list[Job] = broker.scheduler.jobs
         assert {job.name: job.due_ms() for job in jobs}["checkpoints"] is None
 
@@ -175,9 +203,7 @@ async def test_flush_ms_syncs_in_time(tmp_path: Path) -> None:
         log = broker.topics.log("t", 0)
         assert log.recovery_point == 0
         clock.advance_ms(1000)
-        async with asyncio.timeout(5):
-            while log.recovery_point == 0:
-                await asyncio.sleep(0)
+        await wait_until(lambda: log.recovery_point > 0)
 
 
 @pytest.mark.slow

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +19,7 @@ from diamant.storage.env import RealEnv
 from diamant.storage.log import FlushPlan, Log
 from tests.broker.wire import WireClient
 from tests.storage.test_log import batch, make_log
+from tests.waiting import wait_until
 
 ERRORS = [OSError("Input/output error"), MemoryError("none left"), RuntimeError("can't start new thread")]
 
@@ -31,12 +36,12 @@ def fail_flushes_of(log: Log, error: BaseException, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(FlushPlan, "run", failing)
 
 
-def two_logs(path: Path) -> tuple[Log, Log]:
+def two_logs(path: Path, **config: Any) -> tuple[Log, Log]:
     """Two logs with a record each that no flush has covered."""
     logs = []
     for name in ("a", "b"):
         (path / name).mkdir()
-        logs.append(make_log(RealEnv(), path / name))
+        logs.append(make_log(RealEnv(), path / name, **config))
         logs[-1].append_as_leader(batch(b"x"))
     return logs[0], logs[1]
 
@@ -72,20 +77,129 @@ async def test_nothing_is_acknowledged_that_was_not_synced(
     assert broker.topics.log("t", 1).recovery_point == 1
 
 
+class HeldDisk:
+    """Has the fsyncs of logs wait in their threads until they may go on, or fail."""
+
+    def __init__(self, logs: list[Log], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = {log: threading.Event() for log in logs}
+        self._may_go_on = {log: threading.Event() for log in logs}
+        self._errors: dict[Log, OSError] = {}
+        run = FlushPlan.run
+
+        def held(plan: FlushPlan) -> None:
+            log = plan._log
+            self.begun[log].set()
+            self._may_go_on[log].wait(20)
+            if log in self._errors:
+                raise self._errors[log]
+            run(plan)
+
+        monkeypatch.setattr(FlushPlan, "run", held)
+
+    def go_on(self, log: Log, error: OSError | None = None) -> None:
+        if error is not None:
+            self._errors[log] = error
+        self._may_go_on[log].set()
+
+
+@contextmanager
+def held_disk(logs: list[Log], monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldDisk]:
+    """A disk that lets everything go on at the end, whatever has come of the test."""
+    disk = HeldDisk(logs, monkeypatch)
+    try:
+        yield disk
+    finally:
+        for log in logs:
+            disk.go_on(log)
+
+
+@pytest.mark.parametrize("error", [None, ERRORS[0]], ids=["synced", "failed"])
+async def test_a_batch_sent_again_while_its_fsync_runs(
+    error: OSError | None, wire: WireClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is answered when the first one is, and as that one: with flush.messages=1 nothing is acknowledged that is not on
+    disk, and Kafka flushes inside the append. The fsync was asked for while that of another log ran.
+    """
+    for topic in "tu":
+        await wire.create(topic, 1, flush_messages="1")
+    await broker.flusher.settled()
+    log, other = broker.topics.log("t", 0), broker.topics.log("u", 0)
+    address = broker.bootstrap_servers
+    async with WireClient(address) as second, WireClient(address) as third:
+        with held_disk([log, other], monkeypatch) as disk:
+            before = asyncio.create_task(third.produce("u", [b"o"]))
+            await wait_until(disk.begun[other].is_set)
+            send = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0}
+            answers = [asyncio.create_task(wire.produce("t", [b"x"], **send))]
+            counts = broker.topic_metrics.topic("t")
+            await wait_until(lambda: counts.messages_in == 1)
+            disk.go_on(other)
+            await wait_until(disk.begun[log].is_set)
+            answers.append(asyncio.create_task(second.produce("t", [b"x"], **send)))
+            await wait_until(lambda: counts.messages_in == 2)
+            assert log.recovery_point == 0
+            disk.go_on(log, error)
+            expected = ErrorCode.NONE if error is None else ErrorCode.KAFKA_STORAGE_ERROR
+            for answer in answers:
+                result = await answer
+                assert (result.error_code, result.base_offset) == (expected, 0 if error is None else -1)
+        assert (await before).error_code == ErrorCode.NONE
+
+
+async def test_who_waits_for_a_flush_under_way_waits_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flush that covers all that a log holds is enough; what was appended since it began needs one of its own."""
+    log, _ = two_logs(tmp_path, flush_messages=1)
+    flusher = Flusher(asyncio.get_running_loop())
+    log.on_flush_due = flusher.request
+    with held_disk([log], monkeypatch) as disk:
+        flusher.request(log)
+        await wait_until(disk.begun[log].is_set)
+        covered = asyncio.create_task(flusher.flushed([log]))
+        await asyncio.sleep(0)
+        assert log not in flusher._due
+        log.append_as_leader(batch(b"y"))
+        uncovered = flusher.pending(log)
+        assert uncovered is not None
+        assert log in flusher._due
+        disk.go_on(log)
+        async with asyncio.timeout(20):
+            await covered
+            assert log.recovery_point >= 1  # the second one may be over, too
+            await uncovered
+    assert log.recovery_point == log.log_end_offset == 2
+    assert flusher.pending(log) is None
+
+
+async def test_who_gives_up_waiting_takes_no_flush_away(tmp_path: Path) -> None:
+    """A waiter that is cancelled ends neither what others wait for nor the flusher."""
+    first, second = two_logs(tmp_path, flush_messages=1)
+    flusher = Flusher(asyncio.get_running_loop())
+    gone, stays = flusher.pending(first), flusher.pending(first)
+    assert gone is not None
+    assert stays is not None
+    flusher.request(second)
+    gone.cancel()
+    async with asyncio.timeout(20):
+        await stays
+        await flusher.settled()
+    assert first.recovery_point == second.recovery_point == 1
+
+
 async def test_a_flusher_that_is_cancelled_vouches_for_nothing(tmp_path: Path) -> None:
     """What was being flushed has failed, and what was waiting for its turn is flushed at the next request."""
     first, second = two_logs(tmp_path)
     flusher = Flusher(asyncio.get_running_loop())
-    running, waiting = flusher.request(first), flusher.request(second)
-    while flusher.is_due(first):
-        await asyncio.sleep(0)
+    running, waiting = (asyncio.create_task(flusher.flushed([log])) for log in (first, second))
+    await wait_until(lambda: list(flusher._due) == [second])
     assert flusher._task is not None
     flusher._task.cancel()
     async with asyncio.timeout(20):
         await running
         assert first.write_failure is not None
         assert not waiting.done()
-        assert flusher.request(second) is waiting
+        flusher.request(second)
         await waiting
     assert second.write_failure is None
     assert second.recovery_point == second.log_end_offset

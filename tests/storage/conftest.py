@@ -6,6 +6,7 @@ import pytest
 
 from diamant.storage.clock import SettableClock
 from diamant.storage.env import RealEnv
+from diamant.storage.memory_env import MemoryEnv
 
 START_MS = 1_700_000_000_000
 
@@ -20,3 +21,9 @@ def clock() -> SettableClock:
 def env(clock: SettableClock) -> RealEnv:
     """The operating system's files with the settable clock."""
     return RealEnv(clock)
+
+
+@pytest.fixture
+def memory(clock: SettableClock) -> MemoryEnv:
+    """A machine with an empty disk."""
+    return MemoryEnv(clock)

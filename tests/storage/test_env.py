@@ -184,6 +184,7 @@ def test_maps_follow_changes(any_env: Env, root: str) -> None:
     assert bytes(any_env.map_file(f"{root}/empty")) == b""
 
 
+@pytest.mark.slow
 def test_maps_follow_a_directory_above(any_env: Env, root: str) -> None:
     """After a directory was renamed or removed the old paths give what is there now, also when views had been given up."""
     names = [f"{name}/{index}" for name in ("d", "e") for index in range(MAX_CACHED_MAPS * 3 // 4)]
@@ -299,6 +300,7 @@ def test_a_held_lock_file_may_be_read(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_the_lock_excludes_other_processes(tmp_path: Path) -> None:
     """The lock is one that another process sees, as Java's `tryLock` does, and that dies with its process."""
     code = (

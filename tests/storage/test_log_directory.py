@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from uuid import UUID
 
 import pytest
 
-from diamant.storage import loader
+from diamant.storage import checkpoints, loader, names
 from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
 from diamant.storage.log_directory import LogDirectory, PartitionSource
@@ -15,6 +16,8 @@ from tests.storage.test_log import batch, read_all
 
 DAY_MS = 86_400_000
 COUNT = 60
+
+CHECKPOINTS = (names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT)
 
 Expected = dict[tuple[str, int], PartitionSource]
 
@@ -39,6 +42,23 @@ def start(env: MemoryEnv, expected: Expected) -> LogDirectory:
     directory = LogDirectory.open(env, "/data", producer_expiration_ms=DAY_MS)
     directory.load_logs(expected, threads=2)
     return directory
+
+
+def offsets(env: MemoryEnv, name: str) -> dict[tuple[str, int], int]:
+    """What a checkpoint of the directory says."""
+    return checkpoints.read_offset_checkpoint(env, f"/data/{name}")
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    """Have the logs of a topic not open, as for want of descriptors."""
+    real = loader.load_log
+
+    def load_log(env: MemoryEnv, path: str, name: str, *rest: object, **more: object) -> Log:
+        if name == topic:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return real(env, path, name, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("diamant.storage.log_directory.load_log", load_log)
 
 
 @pytest.mark.parametrize("index_bytes", [4, 12, 24, 96, 400])
@@ -80,3 +100,127 @@ def test_a_bug_in_the_loading_of_one_log_is_a_failure_of_that_one(monkeypatch: p
     again = start(env, expected)
     assert not again.was_clean
     assert len(read_all(again.logs["bad", 0])) == COUNT
+
+
+def test_a_log_that_does_not_open_keeps_its_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted records stay deleted and what was synced counts as synced, however often the start fails."""
+    env = MemoryEnv()
+    expected = {("bad", 0): source(1), ("good", 0): source(2)}
+    fill(env, expected)
+    directory = start(env, expected)
+    for log in directory.logs.values():
+        log.delete_records(20)
+    directory.close()
+    before = [offsets(env, name) for name in CHECKPOINTS]
+    assert [found["bad", 0] for found in before] == [COUNT, 20, COUNT]
+    refuse(monkeypatch, "bad")
+    for _ in range(2):
+        directory = start(env, expected)
+        assert [(failure.topic, failure.partition) for failure in directory.failures] == [("bad", 0)]
+        directory.write_checkpoints(directory.checkpoint_state())
+        directory.close()
+        assert [offsets(env, name) for name in CHECKPOINTS] == before
+    monkeypatch.undo()
+    log = start(env, expected).logs["bad", 0]
+    assert (log.log_start_offset, log.recovery_point) == (20, COUNT)
+    assert read_all(log, 20) == [b"%d" % number for number in range(20, COUNT)]
+
+
+@pytest.mark.parametrize("is_running", [False, True], ids=["before it runs", "while it runs"])
+def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(
+    is_running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread may come when the topic is gone and there is a new one: the leader epochs there are the new one's."""
+    env = MemoryEnv()
+    directory = start(env, {})
+    old = directory.create_log("t", 0, UUID(int=1), LogConfig())
+    for epoch in (3, 7):
+        old.become_leader(epoch)
+        old.append_as_leader(batch(b"old"))
+    plan = old.begin_flush()
+    assert plan is not None
+
+    def replace(*_: object) -> None:
+        monkeypatch.undo()
+        directory.delete_log(old)
+        new = directory.create_log("t", 0, UUID(int=2), LogConfig())
+        new.become_leader(0)
+        new.append_as_leader(batch(b"new"))
+        new.flush()
+
+    if is_running:
+        plan._snapshots.append("/data/t-0/leader-epoch-checkpoint")
+        monkeypatch.setattr(env, "sync_file", replace)
+    else:
+        replace()
+    plan.run()
+    assert env.read_bytes("/data/t-0/leader-epoch-checkpoint").split() == [b"0", b"1", b"0", b"0"]
+
+
+@pytest.mark.parametrize("is_writing", [False, True], ids=["in time", "while checkpoints are written"])
+def test_checkpoints_of_a_deleted_log_are_not_those_of_the_next_one_of_its_name(is_writing: bool) -> None:
+    """The broker is killed before the next checkpoint: what was acknowledged since is there, from offset 0 on."""
+    env = MemoryEnv()
+    expected = {("t", 0): source(1), ("other", 0): source(3)}
+    fill(env, expected)
+    directory = start(env, expected)
+    directory.logs["t", 0].delete_records(20)
+    directory.logs["t", 0].flush()
+    state = directory.checkpoint_state()
+    if not is_writing:
+        directory.write_checkpoints(state)
+    directory.delete_log(directory.logs["t", 0])
+    new = directory.create_log("t", 0, UUID(int=2), LogConfig())
+    if is_writing:
+        directory.write_checkpoints(state)
+    assert not [name for name in CHECKPOINTS if ("t", 0) in offsets(env, name)]
+    assert offsets(env, names.HIGH_WATERMARK_CHECKPOINT) == {("other", 0): COUNT}
+    new.append_as_leader(batch(b"new"))
+    directory.close(is_clean=False)
+    expected["t", 0] = source(2)
+    log = start(env, expected).logs["t", 0]
+    assert (log.log_start_offset, read_all(log)) == (0, [b"new"])
+
+
+def test_old_rot_outlives_a_start_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recovery that follows begins at the recovery point of before, not at the first segment."""
+    env = MemoryEnv()
+    expected = {("bad", 0): source(1, segment_bytes=1000)}
+    fill(env, expected)
+    directory = start(env, expected)
+    log = directory.logs["bad", 0]
+    directory.close()
+    data = bytearray(env.read_bytes(log.segments[1].path))
+    data[len(data) // 2] ^= 1
+    env.write_atomically(log.segments[1].path, bytes(data))
+    refuse(monkeypatch, "bad")
+    start(env, expected).close()
+    monkeypatch.undo()
+    directory = start(env, expected)
+    assert not directory.was_clean
+    assert directory.logs["bad", 0].log_end_offset == COUNT
+
+
+def test_a_log_that_does_not_open_can_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its checkpoints: a new one of its name begins empty, and has the stop be a clean one again."""
+    env = MemoryEnv()
+    expected = {("bad", 0): source(1), ("good", 0): source(2)}
+    fill(env, expected)
+    directory = start(env, expected)
+    directory.logs["bad", 0].delete_records(20)
+    directory.close()
+    refuse(monkeypatch, "bad")
+    directory = start(env, expected)
+    monkeypatch.undo()
+    directory.delete_unopened("bad")
+    assert directory.failures == []
+    log = directory.create_log("bad", 0, UUID(int=3), LogConfig())
+    log.append_as_leader(batch(b"new"))
+    assert (log.log_start_offset, read_all(log)) == (0, [b"new"])
+    directory.remove_paths(directory.take_due_deletions())
+    assert not [name for name in env.list_dir("/data") if name.endswith(names.DELETE_DIR_SUFFIX)]
+    directory.close()
+    expected["bad", 0] = source(3)
+    directory = start(env, expected)
+    assert directory.was_clean
+    assert read_all(directory.logs["bad", 0]) == [b"new"]

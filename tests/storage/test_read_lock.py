@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from diamant.storage.env import Env, RealEnv
-from diamant.storage.errors import StorageError
+from diamant.storage.errors import InUse, StorageError
 from diamant.storage.memory_env import MemoryEnv
 
 
@@ -32,7 +35,7 @@ def test_without_a_file_there_is_nothing_to_lock(place: tuple[Env, str]) -> None
 
 
 def test_readers_share_and_keep_writers_away(place: tuple[Env, str]) -> None:
-    """In memory also within the process; the file stays when the last reader has gone."""
+    """Also within the process; the file stays when the last reader has gone."""
     env, path = place
     env.open(path, create=True).close()
     first = env.lock_for_reading(path)
@@ -41,12 +44,98 @@ def test_readers_share_and_keep_writers_away(place: tuple[Env, str]) -> None:
     assert second is not None
     first.release()
     first.release()
-    if isinstance(env, MemoryEnv):
-        with pytest.raises(StorageError):
-            env.lock(path)
+    with pytest.raises(InUse, match="in use by this process already"):
+        env.lock(path)
     second.release()
     assert env.exists(path)
     env.lock(path).release()
+
+
+def test_a_file_made_for_readers_goes_with_the_last_of_them(place: tuple[Env, str]) -> None:
+    """A directory that was stopped in order has none; while it is read no broker gets it, and afterwards it is as it was."""
+    env, path = place
+    first = env.lock_for_reading(path, create=True)
+    second = env.lock_for_reading(path, create=True)
+    assert first is not None
+    assert second is not None
+    first.release()
+    assert env.exists(path)
+    with pytest.raises(InUse):
+        env.lock(path)
+    second.release()
+    assert not env.exists(path)
+    env.open(path, create=True).close()
+    third = env.lock_for_reading(path, create=True)
+    assert third is not None
+    third.release()
+    assert env.exists(path)
+
+
+def test_a_file_made_for_readers_stays_for_those_of_other_processes(tmp_path: Path) -> None:
+    """A lock on a file without a name would guard nothing."""
+    path = str(tmp_path / ".lock")
+    held = RealEnv().lock_for_reading(path, create=True)
+    assert held is not None
+    program = "import sys; held = RealEnv().lock_for_reading(sys.argv[1]); print(); sys.stdin.read()"
+    with python(program, path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        held.release()
+        assert Path(path).exists()
+        with pytest.raises(InUse, match="in use by another process"):
+            RealEnv().lock(path)
+        other.communicate()
+    RealEnv().lock(path).release()
+
+
+def test_a_directory_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be made there: who asks for it hears of it."""
+    opened = os.open
+
+    def read_only(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(errno.EROFS, "Read-only file system", path)
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with pytest.raises(OSError, match="Read-only"):
+        RealEnv().lock_for_reading(str(tmp_path / ".lock"), create=True)
+    assert RealEnv().lock_for_reading(str(tmp_path / ".lock")) is None
+
+
+@pytest.mark.parametrize("take", [RealEnv().lock_for_reading, RealEnv().lock], ids=["reader", "writer"])
+def test_reading_the_file_does_not_drop_its_lock(tmp_path: Path, take: Callable[[str], Any]) -> None:
+    """A scan reads all files of a directory, the lock's among them, and may be at it when the lock is given up."""
+    path = str(tmp_path / ".lock")
+    Path(path).write_bytes(b"lock")
+    held = take(path)
+    file = RealEnv().open(path, read_only=True)
+    RealEnv().open(path, read_only=True).close()
+    assert "in use by another process" in in_another_process("lock", path)
+    with pytest.raises(InUse, match="in use by this process"):
+        RealEnv().lock(path)
+    assert "in use by another process" in in_another_process("lock", path)  # nor did that try
+    held.release()
+    Path(tmp_path, "other").write_bytes(b"not the lock")
+    other = os.open(tmp_path / "other", os.O_RDONLY)  # would get the descriptor if it were free
+    assert file.pread(4, 0) == b"lock"
+    os.close(other)
+
+
+def test_a_reader_that_is_still_at_it_does_not_drop_the_next_lock(tmp_path: Path) -> None:
+    """The next lock is taken by the descriptor that is still open."""
+    path = str(tmp_path / ".lock")
+    Path(path).touch()
+    first = RealEnv().lock_for_reading(path)
+    assert first is not None
+    file = RealEnv().open(path, read_only=True)
+    first.release()
+    second = RealEnv().lock_for_reading(path)
+    assert second is not None
+    file.close()
+    assert "in use by another process" in in_another_process("lock", path)
+    second.release()
+    assert in_another_process("lock", path) == ""
 
 
 def test_a_writer_of_this_process_is_not_disturbed(place: tuple[Env, str]) -> None:
@@ -79,3 +168,9 @@ def in_another_process(method: str, path: str) -> str:
     """Take a lock in another process; return what that says on standard error."""
     program = f"from diamant.storage.env import RealEnv; RealEnv().{method}({path!r})"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False).stderr
+
+
+def python(program: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Another process that knows RealEnv."""
+    program = f"from diamant.storage.env import RealEnv\n{program}"
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], **options)

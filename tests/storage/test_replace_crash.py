@@ -225,6 +225,7 @@ def test_stopped_at_any_point(scenario: str, mode: str) -> None:
     assert seen == {tuple(number < new for number in range(len(groups))) for new in range(len(groups) + 1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["merged", "end emptied", "emptied", "one emptied"])
 def test_stopped_again_while_recovering(scenario: str) -> None:
     """The steps of recovery can be interrupted as well: at each of their changes, and done from the start."""

@@ -236,7 +236,8 @@ class Appending:
         counts = self._broker.topic_metrics.topic(log.topic)
         counts.messages_in += checked.header.record_count
         counts.bytes_in += checked.header.size
-        if log.config.flush_messages != LONG_MAX and self._broker.flusher.is_due(log):
+        # Not only of what was appended here: the first of two like batches may not be on disk yet.
+        if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
             self._to_flush.append(log)
         return ProducePartitionResult(
             index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
