@@ -46,7 +46,7 @@ def audit(
 
     Exit codes: 0 all is well; 1 it could not be found out; 2 usage; 3 a topic is late or has stranded keys.
     """
-    with running("audit", master, spark_settings) as session:
+    with running("audit", master, spark_settings, paths, topics, parquet) as session:
         from diamant.cleaner.spark.audit_job import read_audit
 
         result = read_audit(

@@ -35,7 +35,7 @@ def find(
     A pattern is a regular expression of Java over bytes; text in it is taken as UTF-8.
     """
     wanted = _wanted_key(key, pattern, key_hex=key_hex)
-    with running("find", master, spark_settings) as session:
+    with running("find", master, spark_settings, paths, topics, parquet) as session:
         from diamant.cleaner.spark import find_job
 
         result = find_job.find(session, paths, key=wanted, pattern=pattern, topics=topics)

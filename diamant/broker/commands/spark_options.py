@@ -10,7 +10,7 @@ master_option = click.option(
     "--master",
     default="local[*]",
     show_default=True,
-    help="Where Spark runs: local[N], spark://HOST:PORT, or what else Spark knows.",
+    help="Where Spark runs: local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT.",
 )
 conf_option = click.option(
     "--conf",

@@ -42,13 +42,24 @@ def spark_options(command: F) -> F:
 
 
 @contextmanager
-def running(name: str, master: str, settings: Sequence[str]) -> Iterator[SparkSession]:
-    """Run a session, with progress on a terminal. What goes wrong in Spark becomes one line and exit code 1."""
+def running(
+    name: str,
+    master: str,
+    settings: Sequence[str],
+    paths: Sequence[str] = (),
+    topics: Sequence[str] = (),
+    parquet: str | None = None,
+) -> Iterator[SparkSession]:
+    """Run a session, with progress on a terminal. What goes wrong in Spark becomes one line and exit code 1.
+
+    What is wrong with paths and topics on this machine is told before a session is started, which takes ten seconds.
+    """
     conf = parse_conf(settings)
     with one_line_errors():
         from diamant.cleaner.spark.errors import SparkError
         from diamant.cleaner.spark.session import reason_of, spark_session
 
+        _check_paths(paths, topics, parquet)
         with spark_session(master, f"diamant spark {name}", conf) as session:
             from py4j.protocol import Py4JError
             from pyspark.errors import PySparkException
@@ -58,6 +69,20 @@ def running(name: str, master: str, settings: Sequence[str]) -> Iterator[SparkSe
                     yield session
             except (Py4JError, PySparkException) as error:
                 raise SparkError(reason_of(session.sparkContext, error)) from error
+
+
+def _check_paths(paths: Sequence[str], topics: Sequence[str], parquet: str | None) -> None:
+    from diamant.cleaner.spark.errors import SparkError
+    from diamant.cleaner.spark.locations import Location
+    from diamant.cleaner.spark.partition_logs import find_partitions
+
+    if paths and all(Location.parse(path).is_local for path in paths):
+        find_partitions(paths, topics)
+    # Another scheme than ours may be one of Spark's.
+    if parquet is not None and (parquet.startswith("file:") or ":/" not in parquet):
+        found = Location.parse(parquet).find()
+        if found is not None:
+            raise SparkError(f"{parquet} already exists: expected a directory that is to be made")
 
 
 def give(result: DataFrame, *, as_json: bool, parquet: str | None, show: Callable[[Iterator[Any]], object]) -> None:

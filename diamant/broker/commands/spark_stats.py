@@ -39,7 +39,7 @@ def stats(
     parquet: str | None,
 ) -> None:
     """Count what is in the partitions below PATH..., as `diamant log stats` does."""
-    with running("stats", master, spark_settings) as session:
+    with running("stats", master, spark_settings, paths, topics, parquet) as session:
         from diamant.cleaner.spark.stats_job import read_stats
 
         give(read_stats(session, paths, topics), as_json=as_json, parquet=parquet, show=_show)

@@ -35,7 +35,7 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
 _MAGIC = re.compile(r"[*?\[]")
 LOCAL = ""
 READ_AHEAD_BYTES = 8 * 1024 * 1024
-"""Of a file that is not local; one buffer for each open file."""
+"""Of a file that is not local and read from begin to end; one buffer for each open file."""
 
 
 class Entry(NamedTuple):
@@ -173,9 +173,12 @@ class Location:
                 elif entry.is_dir:
                     yield from self.child(entry.name)._matching(parts[1:])
 
-    def open(self) -> LocationFile:
-        """Open a file to read any part of it. FileNotFoundError if it is not there."""
-        return _LocalFile(self) if self.is_local else LocationFile(self)
+    def open(self, *, read_ahead_bytes: int = READ_AHEAD_BYTES) -> LocationFile:
+        """Open a file to read any part of it. FileNotFoundError if it is not there.
+
+        `read_ahead_bytes`: how much a request asks for at least, where the file is not local.
+        """
+        return _LocalFile(self) if self.is_local else LocationFile(self, read_ahead_bytes)
 
     def read_bytes(self) -> bytes:
         """Return the content of a file, which fits into memory."""
@@ -240,10 +243,11 @@ class Location:
 class LocationFile:
     """A file to be read, as `storage.env.File` has it, without the writing half. Use as a context manager, or close it."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, read_ahead_bytes: int = READ_AHEAD_BYTES) -> None:
         self.path = str(location)
         self._stream = location._fs().open_input_file(location.path)
         self._size: int = self._stream.size()
+        self._read_ahead_bytes = read_ahead_bytes
         self._ahead = b""
         self._ahead_from = 0
 
@@ -259,7 +263,7 @@ class LocationFile:
         start = position - self._ahead_from
         if not 0 <= start <= start + count <= len(self._ahead):
             # A request costs as much as some MB: files are read from begin to end.
-            self._ahead = self._stream.read_at(min(max(count, READ_AHEAD_BYTES), self._size - position), position)
+            self._ahead = self._stream.read_at(min(max(count, self._read_ahead_bytes), self._size - position), position)
             self._ahead_from, start = position, 0
         return self._ahead[start : start + count]
 

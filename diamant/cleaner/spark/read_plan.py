@@ -8,8 +8,9 @@ a batch begin. What filters and isolation rule out by file names and indexes is 
     timestamp from        by the time index, whose entries say up to where everything is older
     log start, stable     by the names of segments
 
-An index that is damaged fails the query; in mode PERMISSIVE it becomes a row, and what it would have spared is read. A header
-that is none is left to the task that comes to it.
+Every entry of an offset index by which a file is cut is held against the batch that it names. An index that is damaged fails the
+query; in mode PERMISSIVE it becomes a row, and what it would have spared is read. A header that is none is left to the task that
+comes to it.
 """
 
 from __future__ import annotations
@@ -17,18 +18,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diamant.cleaner.spark.bounds import GREATEST, LEAST, Bounds
-from diamant.cleaner.spark.locations import Location
+from diamant.cleaner.spark.locations import Location, LocationFile
 from diamant.cleaner.spark.partition_logs import PartitionLog, Segment, find_partitions
-from diamant.cleaner.spark.segment_indexes import read_offset_index, read_time_index
+from diamant.cleaner.spark.segment_indexes import OFFSET_ENTRY_BYTES, WITHOUT, read_offset_index, read_time_index
 from diamant.cleaner.spark.source_options import SourceOptions
 from diamant.cleaner.spark.stable_offset import NOTHING_KNOWN, Decided, read_decided
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
+from diamant.storage.segment import scan_at_entry
+
+if TYPE_CHECKING:
+    from diamant.storage.env import File
 
 _LISTING_THREADS = 8
 _MIN_INDEXED_BYTES = 64 * 1024
@@ -47,8 +53,6 @@ class Range:
     """Of the whole file, as it was listed."""
     is_last: bool
     """Whether it ends a partition that may still be written to: then a torn batch at the end is no damage."""
-    first_last_offset: int | None = None
-    """What the offset index says of the batch at `start`: it does not begin above this offset; None without an index."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,19 +180,49 @@ def _ranges(log: PartitionLog, segment: Segment, bounds: Bounds, options: Source
         return [whole]
     index = read_offset_index(location, segment.base_offset, segment.size, is_growing=segment.is_last)
     first = int(np.searchsorted(index[0], min_offset, side="right")) - 1
-    start = int(index[1, first]) if first >= 0 else 0
     last = int(np.searchsorted(index[0], bounds.max_offset, side="left")) + 1
     end = int(index[1, last]) if last < index.shape[1] else segment.size
-    cuts = [(start, int(index[0, first]) if first >= 0 else None)]
+    used = [first] if first >= 0 else []
+    starts = [int(index[1, first]) if first >= 0 else 0]
     if is_split:
-        for offset, position in zip(*index.tolist(), strict=True):
-            if position - cuts[-1][0] >= options.split_bytes and end - position >= options.split_bytes // 2:
-                cuts.append((position, offset))
-    ends = [position for position, _ in cuts[1:]] + [end]
+        for number, position in enumerate(index[1].tolist()):
+            if position - starts[-1] >= options.split_bytes and end - position >= options.split_bytes // 2:
+                used.append(number)
+                starts.append(position)
+    try:
+        with segment.location.open(read_ahead_bytes=0) as file:
+            if not segment.is_last and file.size() != segment.size:
+                return [whole]  # as below
+            # The last one may have grown since it was listed.
+            for number in used:
+                _check_entry(file, location, index, number)
+            if last < index.shape[1]:
+                _check_entry(file, location, index, last, above=bounds.max_offset)
+    except FileNotFoundError:
+        return [whole]  # cleaned or deleted meanwhile: the task says so, or reads what the broker keeps of it
+    ends = [*starts[1:], end]
     return [
-        Range(segment.location, position, stop, segment.size, segment.is_last, offset)
-        for (position, offset), stop in zip(cuts, ends, strict=True)
+        Range(segment.location, start, stop, segment.size, segment.is_last)
+        for start, stop in zip(starts, ends, strict=True)
     ]
+
+
+def _check_entry(
+    file: LocationFile, location: Location, index: NDArray[np.int64], number: int, *, above: int = LEAST
+) -> None:
+    """Look at the batch that an entry of the offset index at `location` names, which is to begin above offset `above`.
+
+    CorruptLog if there is another one, or none: what is read from there on, or up to there, would lack records.
+    """
+    offset, position = index[:, number].tolist()
+    batches = scan_at_entry(cast("File", file), file.size(), offset, position)
+    first = None if batches is None else next(batches, None)
+    if first is None or first[1].base_offset <= above:
+        raise CorruptLog(
+            str(location),
+            number * OFFSET_ENTRY_BYTES,
+            f"the entry for offset {offset} has position {position}, where that batch is not{WITHOUT}",
+        )
 
 
 def _older_to(log: PartitionLog, segment: Segment, timestamp_ms: int) -> int:

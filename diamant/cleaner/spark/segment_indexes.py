@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from diamant.cleaner.spark.locations import Location
 
 _OFFSET_ENTRY = np.dtype([("offset", ">u4"), ("position", ">u4")])
+OFFSET_ENTRY_BYTES = _OFFSET_ENTRY.itemsize
 _TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">u4")])
 _TXN_ENTRY = np.dtype(
     [("version", ">i2"), ("producer_id", ">i8"), ("first", ">i8"), ("last", ">i8"), ("stable", ">i8")]
 )
 ABORTED_FIELDS = 3
 """Of an aborted transaction: producer id, first offset, offset of its marker."""
-
-
-_WITHOUT = "; trust_indexes=false reads without it"
+WITHOUT = "; trust_indexes=false reads without it"
+"""What to do about an index that is damaged."""
 
 
 def read_offset_index(
@@ -53,7 +53,7 @@ def read_offset_index(
         raise CorruptLog(
             str(location),
             0,
-            f"offsets and positions are expected to ascend within a segment of {log_size} bytes{_WITHOUT}",
+            f"offsets and positions are expected to ascend within a segment of {log_size} bytes{WITHOUT}",
         )
     return found
 
@@ -71,7 +71,7 @@ def read_time_index(location: Location, base_offset: int) -> NDArray[np.int64]:
     found[1] = entries["offset"][:count]
     found[1] += base_offset
     if (np.diff(found[0]) <= 0).any() or (np.diff(found[1]) < 0).any():
-        raise CorruptLog(str(location), 0, f"timestamps and offsets are expected to ascend{_WITHOUT}")
+        raise CorruptLog(str(location), 0, f"timestamps and offsets are expected to ascend{WITHOUT}")
     return found
 
 
@@ -80,7 +80,7 @@ def read_aborted(location: Location) -> NDArray[np.int64]:
     entries = np.frombuffer(_whole(location, _TXN_ENTRY.itemsize), _TXN_ENTRY)
     if (entries["version"] != 0).any() or (entries["first"] > entries["last"]).any():
         raise CorruptLog(
-            str(location), 0, f"expected entries of version 0 whose first offset is not above the last{_WITHOUT}"
+            str(location), 0, f"expected entries of version 0 whose first offset is not above the last{WITHOUT}"
         )
     found = np.empty((len(entries), ABORTED_FIELDS), np.int64)
     for index, name in enumerate(("producer_id", "first", "last")):

@@ -197,31 +197,16 @@ class RangeReader:
 
     def _chunks(self, file: File, start: int, end: int) -> Iterator[Rows]:
         """Yield the chunks of a part of the range with what to do marked in the rows."""
-        part = self._part
-        is_first = start == part.start
         for rows in ChunkReader().chunks(file, start, end):
             self._counters.bytes_read += rows.size
             self._counters.batches += rows.count
             table = rows.rows[:, : rows.count]
-            if is_first and part.first_last_offset is not None:
-                self._check_index(rows, part.first_last_offset)
-            is_first = False
             # What the column timestamp_type is to be.
             table[fields.NOTE] = table[fields.ATTRIBUTES] & fields.LOG_APPEND_TIME != 0
             if rows.together & fields.LEGACY:
                 self._read_legacy_headers(rows)
             self._mark(table)
             yield rows
-
-    def _check_index(self, rows: Rows, last_offset: int) -> None:
-        base_offset = int(rows.rows[fields.BASE_OFFSET, 0])
-        if rows.rows[fields.MAGIC, 0] == 2 and base_offset > last_offset:
-            raise CorruptLog(
-                str(self._part.location),
-                rows.position,
-                f"the offset index has offset {last_offset} begin here, found {base_offset}; trust_indexes=false reads "
-                "without it",
-            )
 
     def _read_legacy_headers(self, rows: Rows) -> None:
         for row in np.flatnonzero(rows.rows[fields.MAGIC, : rows.count] < 2).tolist():

@@ -79,6 +79,8 @@ logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
 """
 """Errors only, and of failed tasks none: their errors are raised."""
+_MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)(\s*,\s*[0-9]+)?\])?|local-cluster\[.*\]|spark://.*|k8s://.*|yarn")
+"""What spark-submit takes; of anything else it prints a trace."""
 _MISMATCH = re.compile(r"version:? *\(?(\d+\.\d+)\)?.*?driver:? *\(?(\d+\.\d+)\)?", re.DOTALL)
 
 
@@ -208,7 +210,14 @@ def _import_pyspark() -> Any:
 
 
 def _reach(master: str) -> None:
-    """Connect to one of the masters in `spark://host:port,host:port`; Spark would try for a minute, and say little then."""
+    """Connect to one of the masters in `spark://host:port,host:port`; Spark would try for a minute, and say little then.
+
+    SparkUnavailable as well for a text that names no master.
+    """
+    if not _MASTER.fullmatch(master):
+        raise SparkUnavailable(
+            f"{master!r} names no master of Spark: expected local[N] or local[*], spark://HOST:PORT, yarn or k8s://HOST:PORT"
+        )
     if not master.startswith("spark://"):
         return
     failures = []
@@ -268,7 +277,11 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
         try:
             session: SparkSession = pyspark.sql.SparkSession.builder.master(master).appName(app_name).getOrCreate()
         except Exception as error:  # Py4J's, PySpark's and Java's own
-            raise SparkUnavailable(f"Spark did not start on {master}: {first_line(error)}") from error
+            said = first_line(error)
+            if "JAVA_GATEWAY_EXITED" in said:
+                asked = "are spark.driver.memory, spark.driver.extraJavaOptions and the like right?"
+                said = f"the Java in {java.home} ended, and may say why above: {asked}"
+            raise SparkUnavailable(f"Spark did not start on {master}: {said}") from error
         finally:
             properties.unlink()
     return session

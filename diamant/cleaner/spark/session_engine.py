@@ -47,7 +47,7 @@ def session_engine(
             reason = reason_of(context, error)
             raise SparkError(f"{plan.topic}-{plan.partition}: the job on Spark failed: {reason}") from error
         finally:
-            remove_place(place)
+            remove_place(env, plan, place)
             if not is_done:
                 remove_cleaned_files(env, plan)
 

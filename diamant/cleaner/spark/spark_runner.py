@@ -198,7 +198,7 @@ class SparkRunner:
         finally:
             self.progress_step = ""
             if place is not None:
-                removal = self._in_thread(remove_place, place)
+                removal = self._in_thread(remove_place, self._env, plan, place)
                 await wait_in_spite_of_cancelling(removal)
 
     async def _failure(self, plan: CleanPlan, error: Exception) -> Exception:

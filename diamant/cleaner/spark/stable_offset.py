@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -26,12 +26,14 @@ from diamant.protocol.records import iter_records
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from diamant.storage.producer_snapshot import read_snapshot
+from diamant.storage.segment import scan_at_entry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diamant.cleaner.spark.locations import LocationFile
     from diamant.cleaner.spark.partition_logs import PartitionLog, Segment
+    from diamant.storage.env import File
 
 _LOCAL_WINDOW = 4096
 """Headers lie far apart: a page each is enough."""
@@ -139,7 +141,7 @@ def _headers_from(
             continue
         with segment.location.open() as file:
             size = min(segment.size, file.size())
-            position = _position_before(log, segment, start_offset)
+            position = _position_before(log, segment, start_offset, file)
             try:
                 yield from _headers(file, position, size, is_last=segment.is_last)
             except CorruptLog:
@@ -147,8 +149,8 @@ def _headers_from(
                     raise
 
 
-def _position_before(log: PartitionLog, segment: Segment, offset: int) -> int:
-    """Return the start of a batch that is not behind the one with `offset`."""
+def _position_before(log: PartitionLog, segment: Segment, offset: int, file: LocationFile) -> int:
+    """Return the start of a batch that is not behind the one with `offset`: 0 if the index does not say it rightly."""
     location = segment.index(names.INDEX_SUFFIX)
     if offset <= segment.base_offset or not log.has(location):
         return 0
@@ -157,7 +159,10 @@ def _position_before(log: PartitionLog, segment: Segment, offset: int) -> int:
     except (CorruptLog, FileNotFoundError):
         return 0
     at = int(np.searchsorted(index[0], offset)) - 1
-    return int(index[1, at]) if at >= 0 else 0
+    if at < 0:
+        return 0
+    last_offset, position = index[:, at].tolist()
+    return 0 if scan_at_entry(cast("File", file), file.size(), last_offset, position) is None else position
 
 
 def _headers(

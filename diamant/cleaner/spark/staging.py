@@ -12,7 +12,8 @@ job ends, it removes its place. What a process that was killed has left goes
     when the log is opened, if it lies in the partition's directory `storage.loader`
 
 Where others than this broker may work, of other runs only what has lain there untouched for `YOUNG_S`: a copy of a log directory
-has the same owner, and may be in use elsewhere. What cannot be removed is told of, and fails no round.
+has the same owner, and may be in use elsewhere. What cannot be removed is told of, and fails no round. Of a place outside of the
+log directory a note is kept in there until it is gone (`staging_notes`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from diamant.cleaner.spark.errors import SparkError
 from diamant.cleaner.spark.locations import Location
 from diamant.cleaner.spark.staged_outputs import CHUNK_BYTES
+from diamant.cleaner.spark.staging_notes import forget, forget_gone, read_notes, write_note
 from diamant.storage import names
 from diamant.storage.env import parent
 from diamant.storage.errors import StorageError
@@ -70,16 +72,18 @@ def staging_root(staging: str) -> Location:
 
 
 def new_place(env: Env, plan: CleanPlan, staging: str) -> Location:
-    """Return a place for a job, which is not made yet (`CleanJob` does); SparkError for a URI that means nothing.
+    """Return a place for a job, which is noted and not made yet (`CleanJob` does); SparkError for a URI that means nothing.
 
     A staging place that is local and not there is made if the directory above it is. OSError.
     """
+    name = f"{_prefix(env, plan)}{RUN}{os.urandom(4).hex()}"
     if not staging:
-        root = Location(plan.directory)
-    else:
-        root = staging_root(staging)
-        root.make_directory()
-    return root.child(f"{_prefix(env, plan)}{RUN}{os.urandom(4).hex()}")
+        return Location(plan.directory).child(name)
+    root = staging_root(staging)
+    root.make_directory()
+    place = root.child(name)
+    write_note(env, parent(plan.directory), place)
+    return place
 
 
 def remove_leftovers(env: Env, plan: CleanPlan, place: Location) -> None:
@@ -99,6 +103,7 @@ def remove_leftovers(env: Env, plan: CleanPlan, place: Location) -> None:
     swept = _remove_all(root, is_over, is_safe)
     if swept.stuck:
         logger.warning("%d places of earlier jobs at %s cannot be removed: %s", swept.stuck, root, swept.reason)
+    forget_gone(env, parent(plan.directory), root, is_over)
 
 
 def sweep(
@@ -106,15 +111,20 @@ def sweep(
 ) -> Swept:
     """Remove what earlier runs of a broker on this log directory have left at the staging place.
 
-    Places of `run` (`RUN` of the broker) stay. `is_stopped` is asked before each place. OSError or SparkError if the staging
-    place cannot be listed. Blocks.
+    That is what the owner's name or a note tells of. Places of `run` (`RUN` of the broker) stay. `is_stopped` is asked before
+    each place. OSError or SparkError if the staging place cannot be listed. Blocks.
     """
     owner = owner_of(env, log_directory)
+    root = staging_root(staging)
+    # Of another owner if the log directory was moved.
+    noted = {note.name for note in read_notes(env, log_directory) if note.is_seen_at(root)}
 
     def is_over(name: str) -> bool:
-        return name.startswith(owner) and _run_of(name) != run and not is_stopped()
+        return (name.startswith(owner) or name in noted) and _run_of(name) != run and not is_stopped()
 
-    return _remove_all(staging_root(staging), is_over, lambda _: False)
+    swept = _remove_all(root, is_over, lambda _: False)
+    forget_gone(env, log_directory, root, is_over)
+    return swept
 
 
 def source_for(env: Env, plan: CleanPlan, place: Location, check_done: CheckDone, throttle: Throttle) -> Location:
@@ -139,10 +149,11 @@ def source_for(env: Env, plan: CleanPlan, place: Location, check_done: CheckDone
     return source
 
 
-def remove_place(place: Location) -> None:
+def remove_place(env: Env, plan: CleanPlan, place: Location) -> None:
     """Remove a place with everything in it; what cannot be removed is told of."""
     try:
         place.remove()
+        forget(env, parent(plan.directory), place)
     except (OSError, StorageError) as error:
         logger.warning(
             "%s cannot be removed, the next round at the partition and the next start try again: %s", place, error

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 WAIT_S = 60.0
@@ -78,13 +79,29 @@ class Cluster:
 
     def executors(self) -> list[int]:
         """The process ids of all executors that run."""
-        workers = {process.pid for process in self._processes[1:]}
+        workers = self.workers()
         return [pid for pid in pids() if parent_of(pid) in workers]
+
+    def workers(self) -> list[int]:
+        """The process ids of the workers."""
+        return [process.pid for process in self._processes[1:]]
 
     def stop_workers(self) -> None:
         """End the workers, and their executors with them; the master stays and has nothing to give."""
         for process in self._processes[1:]:
             process.terminate()
+
+    @contextmanager
+    def hung(self, processes: Sequence[int]) -> Iterator[None]:
+        """Stop processes by SIGSTOP, so that they are there and answer nobody, and have them go on afterwards."""
+        for pid in processes:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def kill_an_executor(self) -> None:
         """End one by SIGKILL."""
@@ -110,12 +127,13 @@ def pids() -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """Who has started a process; 0 if it is gone."""
+    """Who has started a process; 0 if it is gone, or has ended and nobody has asked how."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return 0
-    return int(stat.rpartition(")")[2].split()[1])
+    state, parent = stat.rpartition(")")[2].split()[:2]
+    return 0 if state == "Z" else int(parent)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

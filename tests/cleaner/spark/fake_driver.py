@@ -13,10 +13,13 @@ lose      removes an output
 miscount  counts a record too many
 forget    says nothing of the last output
 corrupt   takes a batch within a segment for a corrupt one
+full      has no room for the outputs
+read-only cannot write them at all
 """
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -31,12 +34,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from diamant.cleaner.spark import clean_driver, clean_job, session
+from diamant.cleaner.spark.locations import Location
 from diamant.cleaner.spark.manifest import Manifest
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.spark.one_process import OneProcess
 
 MISCHIEF = "DIAMANT_TEST_DRIVER"
+_REFUSALS = {"full": errno.ENOSPC, "read-only": errno.EROFS}
+
+
+def _refuse(place: Location) -> Any:
+    number = _REFUSALS[str(mischief())]
+    raise OSError(number, os.strerror(number), place.path)
 
 
 @contextmanager
@@ -71,6 +81,8 @@ class Job(clean_job.CleanJob):
         if mischief() == "corrupt":
             name = names.log_file("", self._plan.segments[2].base_offset).lstrip("/")
             raise CorruptLog(self._job.source.child(name).path, 70, "CRC")
+        if mischief() in _REFUSALS:
+            Location.open_output = _refuse  # type: ignore[method-assign]
         manifest = super().run()
         first = manifest.outputs[0]
         log = next(name for name in first.files if name.endswith(".log.cleaned"))

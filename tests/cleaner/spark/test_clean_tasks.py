@@ -18,6 +18,7 @@ from diamant.cleaner.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.spark import clean_job, clean_parts, clean_tasks, key_tuples, survivors
 from diamant.cleaner.spark.clean_job import CleanJob, Progress
 from diamant.cleaner.spark.locations import Location
+from diamant.protocol.batch import iter_headers
 from diamant.storage import names
 from diamant.storage.env import Env
 from diamant.storage.segment import scan_headers
@@ -80,6 +81,27 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
                 found.get("stats", {}).clear()
         assert spark == plain
         assert spark_files == plain_files
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [0, 1, 61])
+def test_an_index_that_points_wrongly_takes_no_record_along(more: int, tmp_path: Path) -> None:
+    """Neither where the dirty range begins nor where a segment is cut: the bytes are those of a round with a sound one."""
+    history = SegmentHistory()
+    for number in range(40):
+        history.batch([(b"key-%d" % (number % 7), bytes(20))])
+    history.roll()
+    memory, plan = history.stored(mode=PROMPT, first_dirty_offset=15)
+    here = copied(memory, plan, tmp_path / "t-0")
+    log = (tmp_path / "t-0" / f"{0:020d}.log").read_bytes()
+    begins = [position for position, _ in iter_headers(log)]
+    lasts = [header.last_offset for _, header in iter_headers(log)]
+    # Each names a batch behind its own, or bytes within that.
+    entries = [(lasts[number], begins[number + 5] + more) for number in range(3, 30)]
+    index = b"".join(number.to_bytes(4, "big") for entry in entries for number in entry)
+    (tmp_path / "t-0" / f"{0:020d}.index").write_bytes(index)
+    _, files = spark_outcome(OneProcess(), here, tmp_path / "place", part_bytes=500, partitions=2)
+    assert files == plain_outcome(memory, plan)[1] != {}
 
 
 def ended_before(plan: CleanPlan, count: int) -> CleanPlan:

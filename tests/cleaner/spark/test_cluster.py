@@ -22,6 +22,7 @@ from diamant.storage.log import Log
 from tests.cleaner.spark.cluster import Cluster
 from tests.cleaner.test_golden import STEPS
 from tests.cleaner.test_runner import Swapper, leftovers, make_log, plan_of, segment_files
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,6 +38,15 @@ SPECULATION = {
     "spark.speculation.minTaskRuntime": "1ms",
 }
 """Nearly every task is tried a second time when a tenth of its stage is done."""
+SOON_SILENT = {
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "5s",
+    "spark.network.timeoutInterval": "1s",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "1s",
+}
+"""An executor from which nothing was heard for five seconds is given up."""
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +72,16 @@ async def cleaned_inline(directory: Path, **fields: object) -> dict[str, bytes]:
 def slow_plan(log: Log) -> CleanPlan:
     """A round whose tasks take some tenths of a second each."""
     return replace(plan_of(log), io_max_bytes_per_second=200_000.0)
+
+
+def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have drivers wait as long as ever until executors have come, but 3 s when they are lost."""
+    impatient = (
+        "import diamant.cleaner.spark.session as session; watch = session.ExecutorWatch; "
+        "session.ExecutorWatch = lambda context, _: watch(context, 3000); "
+    )
+    before, importing, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.clean_driver")
+    monkeypatch.setattr(spark_runner, "_DRIVER_BOOTSTRAP", before + impatient + importing + after)
 
 
 async def wait_for_step(runner: SparkRunner, step: str, round_: asyncio.Task[object]) -> None:
@@ -108,19 +128,59 @@ async def test_an_executor_killed_and_tasks_tried_twice_give_the_same_files(clus
     await runner.close()
 
 
+@pytest.mark.long
+async def test_what_an_executor_that_hangs_was_at_is_done_again(cluster: Cluster, tmp_path: Path) -> None:
+    """It is given up when it was silent for a time, with what it had shuffled; when it goes on, it leaves nothing behind."""
+    log = make_log(tmp_path)
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    runner = SparkRunner(log.env, SparkSettings(cluster.master, staging.as_uri(), conf=cluster.conf | SOON_SILENT))
+    round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    await wait_for_step(runner, "rewrite", round_)
+    hung = cluster.executors()[:1]
+    with cluster.hung(hung):
+        assert (await round_).runner == "spark"
+    await wait_until(lambda: not set(hung) & set(cluster.executors()), WAIT_S)
+    assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
+    assert not leftovers(log)
+    assert not os.listdir(staging)
+    await runner.close()
+
+
+@pytest.mark.long
+async def test_a_cluster_all_of_which_hangs_is_given_up(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one without executors: a local runner takes over. What goes on afterwards harms nobody."""
+    log = make_log(tmp_path)
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    inline = InlineRunner(log.env)
+    be_impatient(monkeypatch)
+    settings = SparkSettings(cluster.master, staging.as_uri(), conf=cluster.conf | SOON_SILENT)
+    runner = SparkRunner(log.env, settings, inline)
+    round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    await wait_for_step(runner, "map", round_)
+    hung = cluster.executors()
+    with cluster.hung([*cluster.workers(), *hung]):
+        assert (await round_).runner == "inline"
+        assert f"there was no executor for 3 s on {cluster.master}" in str(runner.last_failure)
+        assert set(cluster.executors()) >= set(hung)
+    await wait_until(lambda: not set(hung) & set(cluster.executors()), WAIT_S)
+    assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
+    assert not leftovers(log)
+    assert not os.listdir(staging)
+    await runner.close()
+    await inline.close()
+
+
 async def test_a_cluster_that_has_lost_its_workers_is_given_up(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not at once, for others may come; then a local runner takes over. The last test: the cluster is of no use afterwards."""
     log = make_log(tmp_path)
     inline = InlineRunner(log.env)
-    # As long as ever until executors have come, 3 s when they are lost.
-    impatient = (
-        "import diamant.cleaner.spark.session as session; watch = session.ExecutorWatch; "
-        "session.ExecutorWatch = lambda context, _: watch(context, 3000); "
-    )
-    before, importing, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.clean_driver")
-    monkeypatch.setattr(spark_runner, "_DRIVER_BOOTSTRAP", before + impatient + importing + after)
+    be_impatient(monkeypatch)
     runner = SparkRunner(log.env, SparkSettings(cluster.master, conf=cluster.conf), inline)
     round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
     await wait_for_step(runner, "map", round_)

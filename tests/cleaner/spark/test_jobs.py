@@ -315,6 +315,32 @@ def test_mistakes_are_one_line(spark: SparkSession, directory: Path, arguments: 
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["stats", "{here}/nowhere"], "expected a log directory"),
+        (["audit", "{here}"], "found no partition"),
+        (["find", "{here}/t-0", "--key", "k", "--topic", "absent"], "there is no topic 'absent'"),
+        (["stats", "{here}/t-0", "--parquet", "{here}"], "already exists: expected a directory that is to be made"),
+        (
+            ["stats", "{here}/t-0", "--parquet", "file://{here}"],
+            "already exists: expected a directory that is to be made",
+        ),
+    ],
+)
+def test_mistakes_in_paths_are_told_before_spark_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    """Which takes ten seconds, and a query may take hours."""
+    monkeypatch.setattr("diamant.cleaner.spark.session.spark_session", None)
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{0:020d}.log").touch()
+    (tmp_path / "empty").mkdir()
+    here = str(tmp_path / "empty" if arguments[0] == "audit" else tmp_path)
+    result = run(*(one.format(here=here) for one in arguments), code=1)
+    assert message in result.stderr
+
+
 def test_settings_need_a_name_and_a_value() -> None:
     """A usage error, before Spark is started."""
     result = CliRunner().invoke(main, ["spark", "stats", "/", "--conf", "spark.ui.enabled"])

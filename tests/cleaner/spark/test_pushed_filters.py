@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from diamant.protocol.batch import iter_headers
 from diamant.storage.errors import CorruptLog
 from tests.builder import TIMESTAMP, make_record
 from tests.cleaner.spark.big_log import BATCHES, RECORDS, SEGMENTS, write_big_log
@@ -101,6 +103,7 @@ def holds(one: Any, row: dict[str, Any]) -> bool:
     return bool(checks[type(one)]())
 
 
+@pytest.mark.slow
 def test_the_end_of_a_range_of_times_spares_copying(big_log: Path) -> None:
     """No index says what is older, so all is read; but only what is asked for is copied."""
     until = datetime.fromtimestamp(TIMESTAMP / 1000, UTC) + timedelta(milliseconds=99)
@@ -138,18 +141,46 @@ def test_large_segments_are_split_at_batches(big_log: Path, split_bytes: int) ->
     assert rows == [(partition, offset) for partition in range(2) for offset in range(ALL)]
 
 
-def test_an_index_that_points_nowhere_is_told(tmp_path: Path) -> None:
-    """Bytes that are no batch are damage wherever reading begins, and the way around is named."""
+SPLIT: dict[str, Any] = {"split_bytes": 300_000}
+LAST = [(number + 1) * RECORDS - 1 for number in range(BATCHES)]
+"""Last offsets of the first segment's batches."""
+
+
+@pytest.mark.parametrize(
+    ("entries", "filters", "options"),
+    [
+        pytest.param([(10, 10, 7), (20, 20, 7)], [], SPLIT, id="inside of a batch"),
+        pytest.param([(5, 10, 0)], [GreaterThan(column("offset"), LAST[5])], {}, id="too far"),
+        pytest.param(
+            [(5, 5, 0), (9, 6, 0), (10, 7, 0)], [LessThanOrEqual(column("offset"), LAST[8])], {}, id="not far enough"
+        ),
+        pytest.param(
+            [(5, 5, 0), (9, 9, 1), (10, 9, 2)], [LessThanOrEqual(column("offset"), LAST[8])], {}, id="end inside"
+        ),
+        pytest.param([(5, BATCHES - 1, 1000)], [], {"split_bytes": 1000}, id="near the end"),
+    ],
+)
+def test_an_index_that_points_wrongly_is_told(
+    tmp_path: Path, entries: list[tuple[int, int, int]], filters: list[Filter], options: dict[str, Any]
+) -> None:
+    """With its name and the way around; in mode PERMISSIVE as a row, and no record is missed.
+
+    `entries`: the number of a batch, and where it is said to begin: so many bytes behind the begin of another one.
+    """
     write_big_log(tmp_path / "t-0")
-    path = sorted((tmp_path / "t-0").glob("*.index"))[0]
-    entries = bytearray(path.read_bytes())
-    for at in range(4, len(entries), 8):
-        entries[at : at + 4] = (int.from_bytes(entries[at : at + 4], "big") + 3).to_bytes(4, "big")
-    path.write_bytes(entries)
-    with pytest.raises(CorruptLog):
-        read(tmp_path, columns="offset", split_bytes=300_000)
-    found = read(tmp_path, columns="offset", split_bytes=300_000, trust_indexes=False)
-    assert found.counters.records == ALL
+    path = min((tmp_path / "t-0").glob("*.index"))
+    begins = [position for position, _ in iter_headers(path.with_suffix(".log").read_bytes())]
+    path.write_bytes(b"".join(struct.pack(">ii", LAST[one], begins[other] + more) for one, other, more in entries))
+    with pytest.raises(
+        CorruptLog, match=rf"{path.name} at \d+: .* has position \d+, .*trust_indexes=false reads without"
+    ):
+        read(tmp_path, *filters, columns="offset", **options)
+    expected = {offset for offset in range(ALL) if all(holds(one, {"offset": offset}) for one in filters)}
+    found = read(tmp_path, *filters, columns="offset,_corrupt", mode="PERMISSIVE", **options)
+    assert {row["offset"] for row in found.rows if row["_corrupt"] is None} >= expected
+    assert len([row for row in found.rows if row["_corrupt"]]) == 1
+    found = read(tmp_path, *filters, columns="offset", trust_indexes=False, **options)
+    assert set(found.column("offset")) >= expected
 
 
 def test_indexes_that_kafka_preallocated_are_read_up_to_their_zeros(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from diamant.cleaner.spark.session_engine import session_engine
 from diamant.cleaner.spark.settings import SparkSettings
 from diamant.cleaner.spark.spark_runner import SparkRunner
 from diamant.cleaner.spark.staging import Swept, new_place, sweep
+from diamant.cleaner.spark.staging_notes import read_notes
 from diamant.cleaner.spark.staging_view import staging_place
 from diamant.storage.errors import StorageError
 from diamant.storage.log import Log
@@ -155,10 +156,11 @@ def put(place: Location) -> None:
     place.child("00000000-1").child("00000000000000000000.log.cleaned").write_bytes(b"values")
 
 
-def of_another_run(plan: CleanPlan, log: Log, staging: str) -> Location:
+def of_another_run(plan: CleanPlan, log: Log, uri: str) -> Location:
     """The place of a job of an earlier process at the partition."""
-    place = new_place(log.env, plan, staging)
-    return place.parent.child(place.name[:-16] + "0" * 16)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "RUN", "0" * 8)
+        return new_place(log.env, plan, uri)
 
 
 @pytest.mark.usefixtures("fake")
@@ -175,14 +177,19 @@ async def test_what_a_killed_broker_has_left_goes(
         put(place)
     assert len(store.keys(BUCKET)) == 2
     assert sweep(log.env, directory, settings.staging, staging.RUN) == Swept(young=1)
+    assert [note.name for note in read_notes(log.env, directory)] == [mine.name]
     monkeypatch.setattr(staging, "YOUNG_S", -60)
     runner = SparkRunner(log.env, settings)
     assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "spark"
     await runner.close()
     assert [key.split("/")[1] for key in store.keys(BUCKET)] == [others.name]
+    assert read_notes(log.env, directory) == []
+    mine = of_another_run(plan_of(log), log, settings.staging)
     put(mine)
     assert sweep(log.env, directory, settings.staging, staging.RUN) == Swept(removed=1)
     assert [key.split("/")[1] for key in store.keys(BUCKET)] == [others.name]
+    assert read_notes(log.env, directory) == []
+    assert SECRET not in "".join(map(str, read_notes(elsewhere.env, os.path.dirname(elsewhere.path))))
 
 
 @pytest.mark.usefixtures("fake")

@@ -18,12 +18,13 @@ from diamant.cleaner.spark.partition_logs import PartitionLog
 from diamant.cleaner.spark.segment_records import Counters, read_task
 from diamant.cleaner.spark.source_options import SourceOptions
 from diamant.cleaner.spark.stable_offset import Decided
-from diamant.protocol.batch import CURRENT_MAGIC, BatchHeader
+from diamant.protocol.batch import CURRENT_MAGIC, BatchHeader, iter_headers
 from diamant.protocol.compression import CODEC_NAMES
 from diamant.protocol.records import NO_SEQUENCE, Record
 from diamant.storage.checkpoints import write_offset_checkpoint
 from diamant.storage.env import RealEnv
 from diamant.storage.errors import CorruptLog
+from diamant.storage.producer_snapshot import write_snapshot
 from tests.builder import TIMESTAMP, make_batch
 from tests.cleaner.golden_pass import GOLDEN, read_cases
 from tests.cleaner.log_history import History, histories
@@ -363,6 +364,23 @@ def test_a_damaged_header_between_transactions_becomes_a_row_in_mode_permissive(
         assert sorted(row["offset"] for row in found.rows if row["_corrupt"] is None) == [0, 3]
         [reason] = [row["_corrupt"] for row in found.rows if row["_corrupt"]]
         assert f"{0:020d}.log at {len(whole)}: " in reason
+
+
+def test_an_index_that_passes_over_a_transaction_is_not_believed(tmp_path: Path) -> None:
+    """Behind a producer snapshot headers are read from where the offset index says: what began before that would be missed."""
+    history = History()
+    for _ in range(3):
+        history.batch("a=1")
+    history.batch("a=open", producer_id=1)
+    history.batch("a=after")
+    directory = write(history, tmp_path)
+    (directory / f"{3:020d}.snapshot").write_bytes(write_snapshot([]))
+    log = (directory / f"{0:020d}.log").read_bytes()
+    positions = {header.last_offset: position for position, header in iter_headers(log)}
+    for position in (positions[2], positions[4], positions[2] + 7, len(log) - 1):
+        entry = (2).to_bytes(4, "big") + position.to_bytes(4, "big")
+        (directory / f"{0:020d}.index").write_bytes(entry)
+        assert read(tmp_path, columns="offset", isolation="read_committed").column("offset") == [0, 1, 2]
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])

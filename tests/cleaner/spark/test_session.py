@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from diamant.cleaner.spark.errors import SparkError, SparkUnavailable
 from diamant.cleaner.spark.java import JavaNotFound
 from diamant.cleaner.spark.session import prepare_session, spark_session, within
 from diamant.cleaner.spark.versions import Versions, refuse_difference, report_versions
+from tests.cleaner.spark.big_log import write_big_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,6 +100,48 @@ def test_a_master_that_does_not_answer_is_told_at_once() -> None:
             session_module._reach(f"spark://{address}")
     with pytest.raises(SparkUnavailable, match="expected spark://HOST:PORT"):
         session_module._reach("spark://somewhere")
+
+
+@pytest.mark.parametrize(
+    "master", ["foo", "local[x]", "local[0]", "local[2", "spark", "mesos://here:5050", "", "yarn "]
+)
+def test_what_is_no_master_is_told_at_once(master: str) -> None:
+    """Spark would show a trace of Java's."""
+    with pytest.raises(SparkUnavailable, match=r"names no master of Spark: expected local\[N\]"):
+        session_module._reach(master)
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[*]", "local[2]", "local[2, 3]", "local-cluster[2,1,1024]", "yarn", "k8s://https://here:443"],
+)
+def test_every_master_that_spark_knows_is_taken(master: str) -> None:
+    """Only one of a standalone cluster is connected to."""
+    session_module._reach(master)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("java")
+def test_a_java_that_does_not_start_is_told_with_what_to_look_at(tmp_path: Path) -> None:
+    """What it says itself stands above."""
+    write_big_log(tmp_path / "t-0")
+    command = [
+        sys.executable,
+        "-m",
+        "diamant.broker.cli",
+        "spark",
+        "stats",
+        str(tmp_path),
+        "--conf",
+        "spark.driver.memory=much",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    *above, last = done.stderr.splitlines()
+    assert "Invalid maximum heap size: -Xmxmuch" in above
+    assert re.fullmatch(
+        r"diamant: Spark did not start on local\[\*\]: .* ended, .*: are spark.driver.memory, .* right\?", last
+    )
 
 
 def test_no_java_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

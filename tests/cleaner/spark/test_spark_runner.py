@@ -184,6 +184,8 @@ async def test_outputs_on_another_file_system_are_copied(
         ("stale", "do they see the same files"),
         ("litter", "killed by signal 9"),
         ("corrupt", "is whole on the broker's disk"),
+        ("full", "No space left on device"),
+        ("read-only", "Read-only file system"),
     ],
 )
 @pytest.mark.usefixtures("fake")
@@ -228,6 +230,7 @@ async def test_a_local_runner_takes_over_and_spark_rests(log: Log, monkeypatch: 
     await inline.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["file/below", "missing/below"])
 async def test_a_staging_place_that_cannot_be_reached_is_spark_s_fault(log: Log, tmp_path: Path, place: str) -> None:
     """Not the log's: a local runner takes over, Spark rests. No directories are made where a disk may not be mounted."""
@@ -243,6 +246,7 @@ async def test_a_staging_place_that_cannot_be_reached_is_spark_s_fault(log: Log,
     await inline.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake")
 async def test_a_driver_that_never_begins_is_given_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A master may accept an application and give it nothing: after a stated time a local runner takes over."""
@@ -397,6 +401,7 @@ async def test_a_round_leaves_the_loop_s_threads_to_others(log: Log, runner: Spa
         await runner.run(plan_of(log), on_output=refuse)
 
 
+@pytest.mark.slow
 async def test_without_room_on_the_disk_nobody_takes_over(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A round that does not fit here fails with Spark's reason and that. A master that does not answer is found out at once."""
     inline = InlineRunner(log.env)
@@ -500,6 +505,7 @@ async def test_the_logs_own_faults_are_told_as_by_any_runner(log: Log, runner: S
     assert runner.rests_for_s == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake")
 async def test_a_failed_swap_ends_the_round(log: Log, runner: SparkRunner) -> None:
     """What the broker says about an output, because the partition was deleted for example, is the round's error."""
@@ -559,6 +565,7 @@ def test_spark_is_chosen_for_what_is_large_and_sooner_done_there(log: Log) -> No
     assert not is_worth_it(huge, replace(settings, master="spark://h:1", conf={"spark.cores.max": "2"}))
 
 
+@pytest.mark.slow
 async def test_who_stands_in_for_spark_is_known(log: Log) -> None:
     """A runner of this machine for a plan that Spark would take if it did not rest; not one that Spark would never take."""
     turns = SparkTurns(LOCAL)

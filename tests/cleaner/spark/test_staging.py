@@ -19,7 +19,16 @@ from diamant.cleaner.spark.locations import Location
 from diamant.cleaner.spark.manifest import Manifest, StagedOutput
 from diamant.cleaner.spark.session_engine import session_engine
 from diamant.cleaner.spark.staged_outputs import StagedFileWrong, check_manifest
-from diamant.cleaner.spark.staging import Swept, new_place, remove_leftovers, source_for, staging_root, sweep
+from diamant.cleaner.spark.staging import (
+    Swept,
+    new_place,
+    remove_leftovers,
+    remove_place,
+    source_for,
+    staging_root,
+    sweep,
+)
+from diamant.cleaner.spark.staging_notes import read_notes
 from diamant.cleaner.spark.task_files import TaskFiles
 from diamant.cleaner.throttle import Throttle
 from diamant.storage.env import RealEnv
@@ -72,6 +81,71 @@ def test_what_a_killed_run_has_left_goes_with_the_next_start(
     assert sweep(log.env, data, (place / "missing").as_uri(), staging.RUN) == Swept()
 
 
+def notes(log: Log) -> list[str]:
+    """Names of the places that the log directory has notes of."""
+    return [note.name for note in read_notes(log.env, str(Path(log.path).parent))]
+
+
+def test_a_place_is_noted_until_it_is_gone(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By who made it, by the next round, or by the next start; one beside the segments needs no note."""
+    plan, data = plan_of(log), str(Path(log.path).parent)
+    new_place(log.env, plan, "")
+    assert notes(log) == []
+    mine = new_place(log.env, plan, place.as_uri())
+    assert notes(log) == [mine.name]
+    mine.child("0.log").write_bytes(b"values")
+    remove_place(log.env, plan, mine)
+    assert notes(log) == []
+
+    def next_round() -> None:
+        place_of_it = new_place(log.env, plan, place.as_uri())
+        remove_leftovers(log.env, plan, place_of_it)
+        assert place_of_it.name in notes(log)
+        remove_place(log.env, plan, place_of_it)
+
+    def next_start() -> None:
+        sweep(log.env, data, place.as_uri(), staging.RUN)
+
+    for tidy_up in (next_round, next_start):
+        with monkeypatch.context() as patch:
+            patch.setattr(staging, "RUN", "00000000")
+            stray = new_place(log.env, plan, place.as_uri())
+            new_place(log.env, plan, place.as_uri())  # never made
+        stray.child("0.log").write_bytes(b"values")
+        tidy_up()
+        assert notes(log) == [stray.name]
+        age(stray)
+        tidy_up()
+        assert notes(log) == []
+
+
+def test_a_note_stays_as_long_as_the_disk_is_not_mounted(
+    log: Log, place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever looks for the place meanwhile finds nothing, and that tells nothing; a damaged note stays for a person to see."""
+    plan, data = plan_of(log), str(Path(log.path).parent)
+    monkeypatch.setattr(staging, "RUN", "00000000")
+    mine = new_place(log.env, plan, place.as_uri())
+    mine.child("0.log").write_bytes(b"values")
+    monkeypatch.undo()
+    monkeypatch.setattr(staging, "YOUNG_S", -1)
+    place.rename(f"{place}-unmounted")
+    for _ in ("no directory", "another directory"):
+        remove_place(log.env, plan, mine)
+        sweep(log.env, data, place.as_uri(), staging.RUN)
+        assert notes(log) == [mine.name]
+        place.mkdir(exist_ok=True)
+    place.rmdir()
+    Path(f"{place}-unmounted").rename(place)
+    assert sweep(log.env, data, place.as_uri(), staging.RUN) == Swept(removed=1)
+    assert notes(log) == []
+    damaged = Path(data, f"{mine.name}.note")
+    damaged.write_text("[]")
+    sweep(log.env, data, place.as_uri(), staging.RUN)
+    assert [(note.name, note.root) for note in read_notes(log.env, data)] == [(mine.name, "")]
+    assert not caplog.messages
+
+
 def test_what_another_may_be_working_in_stays(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy of a log directory has the same owner: what was written within the hour stays, for the start and for a round."""
     monkeypatch.setattr(staging, "RUN", "00000000")
@@ -91,6 +165,7 @@ def test_what_another_may_be_working_in_stays(log: Log, place: Path, monkeypatch
     assert not Path(theirs.path).exists()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_removed_stops_nobody(
     log: Log, place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,6 +201,7 @@ def test_only_what_is_read_is_copied_to_an_object_store(log: Log, place: Path, m
     assert {path.name for path in Path(source.path).iterdir()} == {f"{base:020d}.log" for base in others}
 
 
+@pytest.mark.slow
 def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which tells how many it has removed, or why it cannot, in one line. Places of the broker that has sent it stay."""
     data = str(Path(log.path).parent)
@@ -219,6 +295,7 @@ def test_what_a_job_says_must_fit_the_plan(log: Log, place: Path) -> None:
         assert message in str(raised.value), (message, str(raised.value))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_a_directory_s_round_that_fails_leaves_nothing(log: Log, place: Path, is_elsewhere: bool) -> None:
     """Neither at the staging place nor, as `.cleaned` files that were taken over already, beside the segments."""
@@ -231,5 +308,6 @@ def test_a_directory_s_round_that_fails_leaves_nothing(log: Log, place: Path, is
     with pytest.raises(OSError, match="Input/output error"):
         engine(RealEnv(), plan_of(log), refuse)
     assert segment_files(log) == before
+    assert notes(log) == []
     assert not leftovers(log)
     assert [*place.iterdir(), *(path for path in Path(log.path).iterdir() if path.is_dir())] == []
