@@ -8,59 +8,100 @@ The records are appended within the broker, and no time is left for a worker pro
 from __future__ import annotations
 
 import asyncio
+import random
 import statistics
 import sys
 import tempfile
 import time
+from typing import NamedTuple
 
 from diamant import Broker, BrokerConfig
-from diamant.protocol.records import Record, build_batch
+from diamant.protocol.compression import CODEC_NAMES
+from diamant.protocol.records import Header, Record, build_batch
 
 RECORDS = 10_000
 KEYS = 1_000
-SHAPES = ((20, 100), (100, 100), (400, 100), (100, 1))
-"""Bytes of a value, records of a batch."""
+WORDS = [bytes(random.Random(number).choices(b"abcdefghijklmnopqrstuvwxyz", k=7)) for number in range(500)]
+HEADERS = (Header("trace-id", b"0123456789abcdef"), Header("source", b"shop"))
+
+
+class Shape(NamedTuple):
+    """How the records are written."""
+
+    value_bytes: int
+    batch_records: int
+    codec: str = "none"
+    has_headers: bool = False
+
+    def __str__(self) -> str:
+        headers = ", headers" * self.has_headers
+        return f"{self.value_bytes} bytes, {self.batch_records} a batch, {self.codec}{headers}"
+
+
+SHAPES = (
+    Shape(20, 100),
+    Shape(100, 100),
+    Shape(400, 100),
+    *(Shape(100, 1, codec) for codec in CODEC_NAMES),
+    Shape(100, 1, has_headers=True),
+    *(Shape(100, 2, codec) for codec in CODEC_NAMES),
+    *(Shape(100, 10, codec) for codec in CODEC_NAMES),
+)
 
 
 async def main(topics: int) -> None:
     """Print a line for each shape and mode."""
     for mode in ("prompt", "kafka"):
-        for value_bytes, batch_records in SHAPES:
-            times_ms, runners = await measure(mode, value_bytes, batch_records, topics)
+        for shape in SHAPES:
+            times_ms, cpu_ms, runners = await measure(mode, shape, topics)
             print(
-                f"{mode:6} {value_bytes:4} bytes, {batch_records:3} a batch: first {times_ms[0]:6.1f} ms, then median "
-                f"{statistics.median(times_ms[1:]):6.1f}, worst {max(times_ms[1:]):6.1f} ms   {' '.join(runners)}",
+                f"{mode:6} {shape!s:36} first {times_ms[0]:6.1f} ms, then median {statistics.median(times_ms[1:]):6.1f}, "
+                f"worst {max(times_ms[1:]):6.1f} ms; processor time {statistics.median(cpu_ms[1:]):6.1f} ms   "
+                f"{' '.join(sorted(set(runners)))}",
                 flush=True,
             )
 
 
-async def measure(mode: str, value_bytes: int, batch_records: int, topics: int) -> tuple[list[float], list[str]]:
-    """The times of the calls, and who did the rounds."""
-    times_ms, runners = [], []
+async def measure(mode: str, shape: Shape, topics: int) -> tuple[list[float], list[float], list[str]]:
+    """The times of the calls, the processor time of this process for each, and who did the rounds."""
+    times_ms: list[float] = []
+    cpu_ms: list[float] = []
+    runners: list[str] = []
     with tempfile.TemporaryDirectory() as directory:
         properties = {"diamant.cleaner.mode": mode, "log.cleaner.enable": "false"}
         config = BrokerConfig(listen="127.0.0.1:0", data_dir=directory, properties=properties)
         async with Broker(config) as broker:
             for index in range(topics):
                 name = f"t{index}"
-                new = broker.topics.check_new(name, 1, 1, None, {"cleanup.policy": "compact"})
-                await broker.topics.create([new])
-                log = broker.topics.log(name, 0)
-                now_ms = time.time_ns() // 1_000_000
-                for first in range(0, RECORDS, batch_records):
-                    offsets = range(first, first + batch_records)
-                    records = [
-                        Record(offset - first, now_ms, b"key-%d" % (offset % KEYS), bytes(value_bytes))
-                        for offset in offsets
-                    ]
-                    log.append_internal(build_batch(records, base_offset=0))
-                broker.log_changed(log)
-                start_s = time.perf_counter()
+                await fill(broker, name, shape)
+                start_s, start_cpu_s = time.perf_counter(), time.process_time()
                 report = await broker.compact(name)
                 times_ms.append((time.perf_counter() - start_s) * 1000)
+                cpu_ms.append((time.process_time() - start_cpu_s) * 1000)
                 assert report.removed == {"superseded": RECORDS - KEYS}
                 runners += report.partitions[0].runners
-    return times_ms, runners
+    return times_ms, cpu_ms, runners
+
+
+async def fill(broker: Broker, name: str, shape: Shape) -> None:
+    """Make a topic, and write to it."""
+    new = broker.topics.check_new(name, 1, 1, None, {"cleanup.policy": "compact"})
+    await broker.topics.create([new])
+    log = broker.topics.log(name, 0)
+    now_ms = time.time_ns() // 1_000_000
+    headers, codec = HEADERS if shape.has_headers else (), CODEC_NAMES.index(shape.codec)
+    for first in range(0, RECORDS, shape.batch_records):
+        records = [
+            Record(offset - first, now_ms, b"key-%d" % (offset % KEYS), text(offset, shape.value_bytes), headers)
+            for offset in range(first, first + shape.batch_records)
+        ]
+        log.append_internal(build_batch(records, base_offset=0, codec=codec))
+    broker.log_changed(log)
+
+
+def text(number: int, size: int) -> bytes:
+    """Return so many bytes of words."""
+    return b" ".join(random.Random(number).choices(WORDS, k=size // 8 + 1))[:size]
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ class Admin:
         self.timeout_s = timeout_s
         self._token = token
         self._http_url = http_url
+        self._has_answered = False
         self.clock = AdminClock(self)
 
     @property
@@ -100,7 +101,8 @@ class Admin:
         """One request, the JSON object `fields` as its body; returns the answer. Of a job: its result, once it is over.
 
         `on_progress` gets a job's `{"stage", "done", "total", "unit"}` now and then. Raises AdminError, with code `timed-out`
-        after `timeout_s` (default: the object's); a job goes on then, and the error names it.
+        after `timeout_s` (default: the object's); a job goes on then, and the error names it. With `went-away` the broker was
+        there, and is no more before it has answered: whether what was asked for is done is not known.
         """
         deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         if on_progress is not None:
@@ -147,6 +149,8 @@ class Admin:
         target = path if not query else f"{path}?{urlencode(_query_texts(query), doseq=True)}"
         body = None if method == "GET" else json.dumps(fields or {}).encode()
         try:
+            connection.connect()
+            self._has_answered = True
             connection.request(method, target, body=body, headers=headers)
             response = connection.getresponse()
             raw = response.read()
@@ -155,9 +159,14 @@ class Admin:
                 f"{method} {path}: no answer from {self.http_url} within {left_s:.1f} s", status=504, code="timed-out"
             ) from None
         except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+            if self._has_answered:
+                raise AdminError(
+                    f"{method} {path}: the broker at {self.http_url} went away: {reason}", code="went-away"
+                ) from None
             raise AdminError(
-                f"{method} {path}: {self.http_url} does not answer: {str(error) or type(error).__name__}. A broker that answers "
-                "HTTP on 127.0.0.1 only cannot be reached from elsewhere (diamant.http.listen)"
+                f"{method} {path}: {self.http_url} does not answer: {reason}. A broker that answers HTTP on 127.0.0.1 only "
+                "cannot be reached from elsewhere (diamant.http.listen)"
             ) from None
         finally:
             connection.close()
@@ -199,14 +208,16 @@ class Admin:
         key: Key | None = None,
         offset: int | None = None,
         timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
         **options: Any,
     ) -> dict[str, Any]:
         """Why records are still there. `options`: fields of POST /v1/explain. The key goes in the body, not in a path.
 
-        If that takes longer than one answer, the key of the record at `offset` is not in the result: no job shows a key.
+        If that takes longer than one answer, as it does sooner with `on_progress`, the key of the record at `offset` is not in
+        the result: no job shows a key.
         """
         fields = _given(topic=topic, partition=partition, key=_key(key), offset=offset, **options)
-        found = self.call("POST", "/v1/explain", fields, timeout_s=timeout_s)
+        found = self.call("POST", "/v1/explain", fields, timeout_s=timeout_s, on_progress=on_progress)
         if found["key"] is None and key is not None:
             found["key"] = key_fields(parse_key(_key(key)))
         return found

@@ -33,6 +33,9 @@ COMMANDS = {
     "cancel": LazyCommand(
         "diamant.broker.commands.cancel:cancel", "End an erasure or a redaction without finishing it."
     ),
+    "certificates": LazyCommand(
+        "diamant.broker.commands.certificates:certificates", "List the certificates of a broker, or fetch one."
+    ),
     "clock": LazyCommand("diamant.broker.commands.clock:clock", "Show a broker's clock, or move one that is manual."),
     "compact": LazyCommand("diamant.broker.commands.compact:compact", "Clean a topic now, and wait until it is."),
     "erase": LazyCommand("diamant.broker.commands.erase:erase", "Erase a key from topics and certify that it is gone."),

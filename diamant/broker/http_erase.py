@@ -11,7 +11,7 @@ from aiohttp import web
 
 from diamant.broker.http_route import Call, Param, Route
 from diamant.broker.verbs.compaction import ENGINES
-from diamant.broker.verbs.errors import BadArgument
+from diamant.broker.verbs.errors import BadArgument, NotPossible
 
 MAX_VERIFY_BYTES = 8 * 1024 * 1024
 """A certificate about a key in 1,000 partitions has some 2 MB; parsing this much keeps the loop for less than 0.1 s."""
@@ -68,10 +68,16 @@ async def verify(call: Call) -> Any:
 async def certificates(call: Call) -> dict[str, Any]:
     """List what there is."""
     erasures = call.broker.erasures
+    public_key = problem = None
+    try:
+        public_key = await erasures.public_key()
+    except NotPossible as error:
+        problem = str(error)
     return {
         "certificates": await erasures.certificates(),
         "unfinished": [one for kind in call.broker.undertakings() for one in await kind.unfinished_on_disk()],
-        "public_key": await erasures.public_key(),
+        "public_key": public_key,
+        "key_problem": problem,
     }
 
 
@@ -99,8 +105,8 @@ ROUTES = (
         fields=(
             Param("key", "key", "The key.", is_required=True),
             Param("topics", "strings", "Compacted topics; all their partitions are searched.", is_required=True),
-            Param("reason", "string", "Why; it stands in the certificate.", is_required=True),
-            Param("reference", "string", "The requester's reference; it stands in the certificate.", default=""),
+            Param("reason", "string", "Why; it stands in the certificate: no key, no value.", is_required=True),
+            Param("reference", "string", "The request's case number; it stands in the certificate.", default=""),
             Param("timeout_ms", "integer", "How long values may take to go.", most=366 * 24 * 3_600_000),
             Param(
                 "now",

@@ -41,8 +41,8 @@ ROUTES = (
                 'Which records: key == "customer-42", header.user == "42", value.customer.email == "ada@example.com".',
                 is_required=True,
             ),
-            Param("reason", "string", "Why; it stands in the certificate.", is_required=True),
-            Param("reference", "string", "The requester's reference; it stands in the certificate.", default=""),
+            Param("reason", "string", "Why; it stands in the certificate: no key, no value.", is_required=True),
+            Param("reference", "string", "The request's case number; it stands in the certificate.", default=""),
             Param("yes_all", "boolean", "Go on even if every record of the topic matches.", default=False),
             Param(
                 "undecided",

@@ -14,7 +14,7 @@ and with its whole segment, by retention. Pure but for the times of files that t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from diamant.cleaner import explanation as kinds
@@ -39,6 +39,7 @@ class Explainer:
 
     `open_until_ms`: by the producer id of each open transaction, the first one first, since when it is open and when its
     coordinator aborts it (-1: nobody knows). `removals_ms`: when files that the log has let go of leave the disk, by path.
+    `erasure_of`: the id of an erasure under way that is about the record of a key at an offset.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Explainer:
         now_ms: int,
         open_until_ms: Mapping[int, tuple[int, int]] | None = None,
         removals_ms: Mapping[str, int] | None = None,
+        erasure_of: Callable[[bytes, int], str | None] | None = None,
     ) -> None:
         self.state = state
         self.view = view
@@ -57,6 +59,7 @@ class Explainer:
         self._is_certain = self._early == self._late
         self._open = open_until_ms or {}
         self._removals_ms = removals_ms or {}
+        self._erasure_of = erasure_of
         self._bases = [segment.base_offset for segment in state.segments]
         self._corrupt = {one.base_offset for one in view.quarantined}
         self._round_gates: dict[int, tuple[Gate, ...]] = {}
@@ -123,7 +126,7 @@ class Explainer:
         else:
             gates, goes_ms, bound, superseder = self._of_log(record, status, scan)
             leaves_ms = None if goes_ms is None else goes_ms + self.state.config.file_delete_delay_ms
-            change = self._change(gates, record.offset if superseder is None else superseder)
+            change = self._change(gates, record.offset if superseder is None else superseder, record)
         suffix = names.DELETED_SUFFIX if record.is_removed else ""
         return RecordExplanation(
             offset=record.offset,
@@ -327,8 +330,8 @@ class Explainer:
 
     # -- what to do ----------------------------------------------------------------------------------------------
 
-    def _change(self, gates: Sequence[Gate], offset: int) -> Change | None:
-        """Return the smallest change that has the record go now, whose round must be over `offset`."""
+    def _change(self, gates: Sequence[Gate], offset: int, record: FoundRecord | None = None) -> Change | None:
+        """Return the smallest change that has the record go now, whose round must be over `offset`; None: the partition."""
         state = self.state
         by_kind = {gate.kind: gate for gate in gates}
         compact = f"compact {state.topic} --partition {state.partition}"
@@ -348,7 +351,11 @@ class Explainer:
             return Change(f"end the transaction{whose}, or have it aborted; then compact", compact)
         if kinds.BROKEN in by_kind or kinds.PAUSED in by_kind:
             return None
+        if (kinds.HORIZON in by_kind or kinds.NOT_STAMPED in by_kind) and (found := self._erasure_under_way(record)):
+            return Change("its erasure waits for the horizon; have it not wait", f"erase-now {found}")
         if kinds.HORIZON in by_kind:
+            if record is not None and record.is_control:
+                return None
             return Change("an erase with --now removes a tombstone before its horizon", f"{erase} --now")
         if kinds.NOT_STAMPED in by_kind:
             return Change("compact, and wait for the horizon", f"{compact} --until tombstones-gone")
@@ -359,6 +366,14 @@ class Explainer:
             configs = {"min.compaction.lag.ms": str(age_ms)} if len(_round_kinds(by_kind)) == 1 else {}
             return Change("compact without regard to the lag", f"{compact} --force", configs)
         return Change("compact it now", compact, self._configs(by_kind)) if by_kind else None
+
+    def _erasure_under_way(self, record: FoundRecord | None) -> str | None:
+        """Return the id of an erasure that is to remove this tombstone; None: there is none, or it is something else."""
+        if record is None or record.is_control or record.has_value or self._erasure_of is None:
+            return None
+        if not record.key:
+            return None  # Of most tombstones the key is not kept.
+        return self._erasure_of(record.key, record.offset)
 
     def _configs(self, by_kind: Mapping[str, Gate]) -> dict[str, str]:
         """Return topic configurations that open the one gate that is closed, if there is such a way."""

@@ -1,9 +1,10 @@
 """The plain engine for rounds that somebody waits for: the bytes of `rewrite`, in a third of the time where batches are small.
 
 A round reads what is dirty twice, once for the map and once to write it anew. Here the second time is spared: what was parsed
-for the map is kept, as far as `MAX_KEPT_BYTES` and `MAX_RECORD_BYTES` go. And a *plain batch*, of one uncompressed record with
-key and value and nothing special about it, as clients write that wait for each answer, is read and judged in one go, without the
-layers that any other batch may need. The first sign of anything else gives a batch to `rewrite`: errors are its errors, too.
+for the map is kept, as far as `MAX_KEPT_BYTES` and `MAX_RECORD_BYTES` go. And a *plain batch*, of one record with key and value
+and nothing special about it, as clients write that wait for each answer, is read and judged in one go, without the layers that
+any other batch may need. If it is compressed, it is decompressed for its key, once, and copied or left out as it is. The first
+sign of anything else gives a batch to `rewrite`: errors are its errors, too.
 
 Memory: as `rewrite`; for each kept byte of a log up to four more (a batch of one record is some 70 bytes and takes 250), and
 `MAX_RECORD_BYTES` for the kept records of other batches.
@@ -12,6 +13,7 @@ Memory: as `rewrite`; for each kept byte of a log up to four more (a batch of on
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from crc32c import crc32c
@@ -20,19 +22,23 @@ from diamant.cleaner import policy
 from diamant.cleaner.result import SUPERSEDED
 from diamant.cleaner.rewrite import _Batch, _Round, _varint_size
 from diamant.cleaner.segment_reader import Chunk, parsed_chunks
+from diamant.cleaner.small_payload import SmallPayloads
 from diamant.protocol.batch import (
     ATTRIBUTES,
+    CODEC_MASK,
     CURRENT_MAGIC,
     HEADER_SIZE,
     HEADER_SIZE_UP_TO_MAGIC,
     HEADER_STRUCT,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
+    crc_is_valid,
     iter_headers,
     parse_header,
 )
 from diamant.protocol.compression import NONE
 from diamant.protocol.errors import CorruptBatch
+from diamant.protocol.records import iter_payload
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 
@@ -51,6 +57,8 @@ MAX_RECORD_BYTES = 16 * 1024 * 1024
 RECORD_BYTES = 300
 """What a record takes beside its key, value and headers."""
 
+_UNPLAIN = ~(CODEC_MASK | LOG_APPEND_TIME_FLAG)
+"""Attributes that no plain batch has."""
 _NO_DELTAS = b"\0\0\0"
 """Attributes, timestamp delta and offset delta of a batch's only record."""
 
@@ -73,10 +81,11 @@ class QuickChunk(NamedTuple):
 class KeptBatch(_Batch):
     """A batch that is not plain. What `records` returns is kept if it takes no more than `room` bytes."""
 
-    __slots__ = ("_records", "kept", "room")
+    __slots__ = ("_payloads", "_records", "kept", "room")
 
-    def __init__(self, path: str, chunk: Chunk, at: int, header: BatchHeader) -> None:
+    def __init__(self, path: str, chunk: Chunk, at: int, header: BatchHeader, payloads: SmallPayloads) -> None:
         super().__init__(path, chunk, at, header)
+        self._payloads = payloads
         self.room = 0
         self.kept = 0
         """How many bytes are kept."""
@@ -86,13 +95,26 @@ class KeptBatch(_Batch):
         """Its records; CorruptLog as `_Batch` has it."""
         if self._records is not None:
             return self._records
-        records = super().records()
+        records = self._decoded()
         if self.room:
             size = self.header.size if self.header.codec == NONE else sum(map(_size_of, records))
             size += RECORD_BYTES * len(records)
             if size <= self.room:
                 self._records, self.kept = records, size
         return records
+
+    def _decoded(self) -> Sequence[Record]:
+        data, at, header = self.chunk.data, self.at, self.header
+        if header.magic == CURRENT_MAGIC and header.record_count and crc_is_valid(data, at, header.size):
+            payload: bytes | None = data[at + HEADER_SIZE : at + header.size]
+            if payload and header.codec != NONE:
+                payload = self._payloads.unpack(header.codec, payload)
+            if payload:
+                try:
+                    return tuple(iter_payload(payload, header))
+                except CorruptBatch:
+                    pass  # It is told below what is wrong, and where.
+        return super().records()
 
 
 def _size_of(record: Record) -> int:
@@ -107,16 +129,19 @@ class QuickRound(_Round):
     """By base offset: the segments that were mapped as a whole."""
     _room_bytes: int
     _room_record_bytes: int
+    _payloads: SmallPayloads
 
     def build_map(self) -> None:
         """Read the dirty range."""
+        self._payloads = SmallPayloads()
         self._kept, self._room_bytes, self._room_record_bytes = {}, MAX_KEPT_BYTES, MAX_RECORD_BYTES
         super().build_map()
 
     def _chunks(self, segment: SegmentPlan, position: int) -> Iterator[QuickChunk]:
         file = self.env.open(names.log_file(self.plan.directory, segment.base_offset), read_only=True)
         try:
-            yield from parsed_chunks(file, position, segment.size, self.plan.io_buffer_bytes, parse)
+            parse_ = partial(parse, payloads=self._payloads)
+            yield from parsed_chunks(file, position, segment.size, self.plan.io_buffer_bytes, parse_)
         finally:
             file.close()
 
@@ -224,38 +249,44 @@ def _whole(chunk: QuickChunk, entry: Plain | KeptBatch) -> _Batch:
     return _Batch(chunk.path, chunk.chunk, entry[0], parse_header(chunk.chunk.data, entry[0]))
 
 
-def parse(file: File, position: int, data: bytes) -> QuickChunk:
+def parse(file: File, position: int, data: bytes, payloads: SmallPayloads) -> QuickChunk:
     """Return the whole batches in `data`, which is at `position` of a segment's file. CorruptLog as `read_chunks` has it."""
     chunk = Chunk(position, data, [], 0)
     entries: list[Plain | KeptBatch] = []
-    unpack = HEADER_STRUCT.unpack_from
+    unpack_header, unpack = HEADER_STRUCT.unpack_from, payloads.unpack
     at, end = 0, len(data)
     with memoryview(data) as view:
         while at + HEADER_SIZE_UP_TO_MAGIC <= end:
             if at + HEADER_SIZE <= end:
-                header = unpack(data, at)
+                header = unpack_header(data, at)
                 offset, length, _, magic, crc, attributes, deltas, first_timestamp, max_timestamp, producer_id = header[
                     :10
                 ]
+                next_at = at + LOG_OVERHEAD + length
                 if (
                     header[12] == 1  # record
-                    and (not attributes or attributes == LOG_APPEND_TIME_FLAG)
+                    and not attributes & _UNPLAIN
                     and not deltas
                     and magic == CURRENT_MAGIC
+                    and at + HEADER_SIZE < next_at <= end
+                    and crc32c(view[at + ATTRIBUTES : next_at]) == crc
                 ):
-                    next_at = at + LOG_OVERHEAD + length
-                    key = _key_of_one(data, at + HEADER_SIZE, next_at) if at < next_at <= end else None
-                    if key is not None and crc32c(view[at + ATTRIBUTES : next_at]) == crc:
-                        size = next_at - at - HEADER_SIZE
-                        if attributes:
-                            size = _size_with_delta(data[at + HEADER_SIZE], size, max_timestamp - first_timestamp)
+                    payload, first, last = data, at + HEADER_SIZE, next_at
+                    if codec := attributes & CODEC_MASK:
+                        payload = unpack(codec, data[first:last]) or b""
+                        first, last = 0, len(payload)
+                    key = _key_of_one(payload, first, last)
+                    if key is not None:
+                        size = last - first
+                        if attributes & LOG_APPEND_TIME_FLAG:
+                            size = _size_with_delta(payload[first], size, max_timestamp - first_timestamp)
                         entries.append((at, next_at, offset, key, max_timestamp, producer_id, size))
                         at = next_at
                         continue
             other = _header(file, position, data, at)
             if other is None:
                 break
-            entries.append(KeptBatch(file.path, chunk, at, other))
+            entries.append(KeptBatch(file.path, chunk, at, other, payloads))
             at += other.size
     return QuickChunk(file.path, chunk, entries, at)
 
@@ -279,7 +310,7 @@ def _size_with_delta(length_byte: int, size: int, delta_ms: int) -> int:
 def _key_of_one(data: bytes, at: int, end: int) -> bytes | None:
     """Return the key of the only record of a batch, whose records are from `at` to `end`; None unless it is a plain one.
 
-    That is: shortest lengths of up to two bytes, no deltas, key and value, no headers, and nothing before or behind it.
+    That is: shortest lengths of up to two bytes, no deltas, key and value, and nothing before or behind it.
     """
     try:
         size = data[at]
@@ -309,7 +340,38 @@ def _key_of_one(data: bytes, at: int, end: int) -> bytes | None:
                 return None
             size = size & 0x7F | data[at] << 7
             at += 1
+        if size & 1:
+            return None
         at += size >> 1
-        return key if not size & 1 and at + 1 == end and not data[at] else None
+        if data[at]:
+            return key if _headers_end(data, at) == end else None
+        return key if at + 1 == end else None
     except IndexError:
         return None
+
+
+def _headers_end(data: bytes, at: int) -> int:
+    """Return where headers end whose number is at a place, 63 at most and 1 at least; -1 for lengths that are not the shortest.
+
+    IndexError where the bytes end in them.
+    """
+    count = data[at]
+    if count & 0x81:
+        return -1
+    at += 1
+    for _ in range(count >> 1):
+        for none in (-1, 1):
+            # A key, and then a value, which may be null.
+            size = data[at]
+            at += 1
+            if size > 0x7F:
+                if not 0 < data[at] < 0x80:
+                    return -1
+                size = size & 0x7F | data[at] << 7
+                at += 1
+            if size == none:
+                continue
+            if size & 1:
+                return -1
+            at += size >> 1
+    return at

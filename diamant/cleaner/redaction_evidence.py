@@ -21,14 +21,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from diamant.cleaner.evidence.claim_checks import BROKEN, CANNOT_TELL, HOLDS, check_claims, partition_of, untold
+from diamant.cleaner.evidence.claim_checks import BROKEN, CANNOT_TELL, HOLDS, check_claims, disown, partition_of, untold
 from diamant.cleaner.evidence.findings import DECIDING, RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, UNDECIDED, VALUE, Finding
 from diamant.cleaner.evidence.needles import Needles, keyed_digest
+from diamant.cleaner.evidence.own_certificates import set_own_aside
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import INCONCLUSIVE, Advance, LogEnd, ScanReport, scan_directory
 from diamant.cleaner.evidence.scan_report import NOT_THERE
 from diamant.cleaner.evidence.staging_place import StagingPlace
-from diamant.cleaner.evidence.verification import RECORDS_GONE, Verification
+from diamant.cleaner.evidence.verification import IN_CERTIFICATES, RECORDS_GONE, Verification
 from diamant.cleaner.redaction_where import HOLD, KEEP, NO, YES, Where, may_hold
 from diamant.protocol.records import Record
 from diamant.storage import names
@@ -42,6 +43,9 @@ NOT_STABLE = "not-stable-yet"
 KEPT = "Records of which nobody can tell whether they match were left, as whoever asked for this wanted it"
 MAX_KEPT = 100
 """Offsets of undecided records that a certificate lists, of a partition."""
+
+MEANT = (VALUE, TOMBSTONE)
+"""What a record that matches is, with a value and without one."""
 
 MAX_UNMATCHED = 10
 """Records that a certificate names which hold what was looked for and do not match."""
@@ -126,7 +130,7 @@ def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> l
         kept = [one for one in report.claimed(partition, claim["below_offset"]) if one.what == UNDECIDED]
         if kept:
             offsets = sorted({one.offset for one in kept if one.offset is not None})
-            unlisted = report.unlisted_undecided[partition]
+            unlisted = report.unlisted_in[partition, UNDECIDED]
             found.append(
                 {
                     "what": KEPT,
@@ -164,16 +168,17 @@ def kept_astray(report: ScanReport, where: Where) -> list[dict[str, Any]]:
 def matching_from(report: ScanReport, partition: TopicPartition, first: int, end: int | None = None) -> list[Finding]:
     """Return the records that `where` means from offset `first` on, and below `end`, ascending."""
     live = names.partition_dir_name(*partition) + "/"
-    found = [
-        one
+    found = {
+        # A tombstone that has a value in its headers is found as both.
+        (one.file, one.offset): one
         for one in report.of(partition)
-        if one.what in (VALUE, TOMBSTONE)
+        if one.what in MEANT
         and one.offset is not None
         and one.offset >= first
         and (end is None or one.offset < end)
         and one.file.startswith(live)
-    ]
-    return sorted(found, key=lambda one: one.offset or 0)
+    }
+    return sorted(found.values(), key=lambda one: one.offset or 0)
 
 
 def unmatched(report: ScanReport, subject: Redacted) -> dict[str, Any] | None:
@@ -231,7 +236,9 @@ def check_redaction_claims(
     """Scan everything for what a certificate says is gone, and put down what came of it; blocks."""
     request = certificate["request"]
     if where is None:
-        found.notes.append("What was looked for (where) was not given, so records were not looked at.")
+        found.notes.append(
+            "What was looked for (where) was not given, so records were not looked at, and no claim is confirmed."
+        )
         return
     if secret is not None and keyed_digest(secret, where.canonical).hex() != request["where_hmac"]:
         found.notes.append("The where given is not that of the certificate (or the secret is another one).")
@@ -243,7 +250,10 @@ def check_redaction_claims(
         needles.add(WHERE, needle)
     subject = Redacted(where, str(request["topics"][0]), needles)
     report = scan_directory(env, directory, subject, ends, advance=advance, check=check, staging=staging)
+    disown(certificate, report, subject, env, directory)
     found.was_scanned = True
+    if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
+        found.notes.append(IN_CERTIFICATES)
     astray = {one.file for one in report.in_the_way}
     if astray:
         found.notes.append(f"Files that belong to no partition in which records match, or may: {len(astray)}.")
@@ -251,7 +261,7 @@ def check_redaction_claims(
     def judge(_claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
         state = state_of(report, partition, end, where.undecided)
         verdict = {RECORDS_GONE: HOLDS, RECORDS_PRESENT: BROKEN}.get(state, CANNOT_TELL)
-        return verdict, state, len(matching_from(report, partition, end))
+        return verdict, state, len(matching_from(report, partition, end)) + report.unlisted_since(partition, end, MEANT)
 
     found.claims = check_claims(certificate, report, judge, found.notes, env, directory, is_bound=secret is not None)
     broken = sum(claim["verdict"] == BROKEN for claim in found.claims)

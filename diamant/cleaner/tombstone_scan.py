@@ -22,7 +22,7 @@ _HASH_BYTES = 16
 
 @dataclass(slots=True)
 class TombstoneScan:
-    """What was found; records without their keys, ascending."""
+    """What was found; ascending, records without their keys (but see `keeps_key`)."""
 
     tombstones: list[FoundRecord] = field(default_factory=list)
     left_out: int = 0
@@ -38,8 +38,12 @@ def scan_tombstones(
     *,
     check_done: Callable[[], None] = lambda: None,
     advance: Callable[[int], object] = lambda count: None,
+    keeps_key: Callable[[bytes], bool] | None = None,
 ) -> TombstoneScan:
-    """Read everything and return the tombstones that no later committed record of their key follows. Any thread."""
+    """Read everything and return the tombstones that no later committed record of their key follows. Any thread.
+
+    `keeps_key`: of which keys the tombstones are returned with them.
+    """
     found = TombstoneScan()
     hasher = blake2b(key=os.urandom(32), digest_size=_HASH_BYTES)
     latest: dict[bytes, FoundRecord] = {}
@@ -63,7 +67,8 @@ def scan_tombstones(
                     if latest.pop(hashed, None) is None and len(latest) >= MAX_TOMBSTONES:
                         found.left_out += record.value is None
                     elif record.value is None:
-                        latest[hashed] = found_record(record, segment, batch, outcomes, with_key=False)
+                        with_key = keeps_key is not None and keeps_key(record.key)
+                        latest[hashed] = found_record(record, segment, batch, outcomes, with_key=with_key)
             except CorruptBatch as error:
                 found.problems.append(Problem(segment.path, batch.position, f"records of the batch: {error.reason}"))
         found.segments_read += 1

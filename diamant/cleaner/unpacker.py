@@ -13,6 +13,7 @@ import cramjam
 import numpy as np
 
 from diamant.cleaner.rebuilt_batch import compress_like_kafka
+from diamant.cleaner.small_payload import is_one_zstd_frame
 from diamant.protocol import compression
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Unpacker:
         if self._zstd_decompressor is None:
             self._zstd_decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
         try:
-            if zstandard.frame_content_size(data) > self._zstd_room:
+            if zstandard.frame_content_size(data) > self._zstd_room or not is_one_zstd_frame(data):
                 return None
             return self._zstd_decompressor.decompress(data, max_output_size=self._zstd_room, allow_extra_data=False)
         except zstandard.ZstdError:

@@ -292,7 +292,7 @@ def parse_key(key: bytes) -> GroupRecordKey | None:
             fields.append(field)
         return key_class(*fields)  # type: ignore[no-any-return]
     except (IndexError, StructError, UnicodeDecodeError, ProtocolError) as error:
-        raise CorruptBatch(0, f"the key {key[:80].hex()} of a group record cannot be read: {error}") from None
+        raise CorruptBatch(0, f"the key of a group record, of {len(key)} bytes, cannot be read: {error}") from None
 
 
 def parse_value(key: GroupRecordKey, value: bytes) -> Any:
@@ -305,7 +305,8 @@ def parse_value(key: GroupRecordKey, value: bytes) -> Any:
         (version,) = INT16.unpack_from(value)
         return parse(version, memoryview(value), 2)
     except (IndexError, StructError, UnicodeDecodeError, ProtocolError) as error:
-        raise CorruptBatch(0, f"the value of {key!r} cannot be read: {error}") from None
+        reason = f"the value of a {type(key).__name__}, of {len(value)} bytes, cannot be read: {error}"
+        raise CorruptBatch(0, reason) from None
 
 
 def parse_offset_commit_value(value: bytes) -> OffsetCommitValue:
@@ -314,7 +315,7 @@ def parse_offset_commit_value(value: bytes) -> OffsetCommitValue:
         (version,) = INT16.unpack_from(value)
         return _parse_offset_commit(version, memoryview(value), 2)
     except (IndexError, StructError, UnicodeDecodeError, ProtocolError) as error:
-        raise CorruptBatch(0, f"the value {value[:80].hex()} of an offset cannot be read: {error}") from None
+        raise CorruptBatch(0, f"the value of an offset, of {len(value)} bytes, cannot be read: {error}") from None
 
 
 _Position: TypeAlias = tuple[Any, int]

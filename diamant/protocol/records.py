@@ -84,7 +84,7 @@ def iter_records(buffer: Buffer, position: int = 0, *, max_bytes: int = DEFAULT_
     if header.record_count == 0:
         # What compaction leaves of a batch keeps the codec in its attributes, with no payload to decompress.
         return iter(())
-    return _iter_payload(records_payload(buffer, position, header, max_bytes=max_bytes), header)
+    return iter_payload(records_payload(buffer, position, header, max_bytes=max_bytes), header)
 
 
 def records_payload(buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
@@ -103,7 +103,8 @@ def records_payload(buffer: Buffer, position: int, header: BatchHeader, *, max_b
         )
 
 
-def _iter_payload(payload: bytes, header: BatchHeader) -> Iterator[Record]:
+def iter_payload(payload: bytes, header: BatchHeader) -> Iterator[Record]:
+    """Yield the records that are concatenated in the payload of a magic 2 batch, decompressed; as `iter_records`."""
     count = header.record_count
     if count < 0:
         raise CorruptBatch(0, f"record count is {count}")

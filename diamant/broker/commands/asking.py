@@ -79,15 +79,23 @@ class Asked:
         if self._status is None:
             self._status = self.console(stderr=True).status("")
             self._status.start()
-        total = progress["total"]
-        share = f" {100 * progress['done'] // total} %" if total else f" {progress['done']} {progress['unit']}"
-        self._status.update(f"{progress['stage']}{share}")
+        self._status.update(progress_text(progress))
 
     def end_progress(self) -> None:
         """Take away what shows it: something else is to be read. What comes later shows it again."""
         if self._status is not None:
             self._status.stop()
             self._status = None
+
+
+def progress_text(progress: Mapping[str, Any]) -> str:
+    """Return how far a job is: its stage, and how much of it is done as soon as anything is."""
+    done, total = progress["done"], progress["total"]
+    if not done:
+        return f"{progress['stage']} ..."
+    return (
+        f"{progress['stage']} {100 * done // total} %" if total else f"{progress['stage']} {done:,} {progress['unit']}"
+    )
 
 
 def asking(command: F) -> F:
@@ -141,21 +149,72 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except AdminError as error:
-        fail(str(error), EXIT_USAGE if error.code in ("bad-argument", "not-found") else EXIT_FAILED)
+        message = str(error)
+        if error.code == "unauthorized":
+            # The header has another name here than in programs.
+            message = message.partition(": Authorization")[0]
+            message += f": give the file that holds it, by --token-file or ${TOKEN_VARIABLE}"
+        fail(message, EXIT_USAGE if error.code in ("bad-argument", "not-found") else EXIT_FAILED)
     except BrokenPipeError:
         raise  # click knows what to do when a pager is closed
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), EXIT_FAILED)
 
 
-def write_outputs(certificate: Mapping[str, Any], file: str | None, page: str | None) -> None:
-    """Write a certificate to the files that were asked for, as JSON and as a page. OSError."""
+@contextmanager
+def going_on() -> Iterator[None]:
+    """For what a broker has on its disk and goes on with: if it goes away meanwhile the error says so."""
+    try:
+        yield
+    except AdminError as error:
+        if error.code != "went-away":
+            raise
+        fail(
+            f"{error}. What it had begun goes on by itself at its next start: then diamant certificates lists it, and gives its "
+            "certificate; if it is not listed, nothing was begun"
+        )
+
+
+class OutputFile(click.Path):
+    """The `type` of an option: a file to be written at the end. One that clearly cannot be is refused before anything is done."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; BadParameter."""
+        path = super().convert(value, param, ctx)
+        directory = os.path.dirname(path) or "."
+        if not os.path.isdir(directory):
+            self.fail(f"Directory {directory!r} does not exist.", param, ctx)
+        if not os.path.exists(path) and not os.access(directory, os.W_OK):
+            self.fail(f"Directory {directory!r} is not writable.", param, ctx)
+        return path
+
+
+def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None) -> bool:
+    """Write the certificate of an answer to the files that were asked for, as JSON and as a page.
+
+    False if that failed, which is told on standard error: what was done is done, so nothing else may be missed for that.
+    """
+    certificate, texts = found["certificate"], {}
     if file is not None:
-        Path(file).write_text(json.dumps(certificate, indent=1, sort_keys=True), encoding="utf-8")
+        texts[file] = json.dumps(certificate, indent=1, sort_keys=True)
     if page is not None:
         from diamant.cleaner.evidence.page import certificate_page
 
-        Path(page).write_text(certificate_page(certificate), encoding="utf-8")
+        texts[page] = certificate_page(certificate)
+    is_written = True
+    for path, text in texts.items():
+        try:
+            Path(path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            is_written = False
+            reason = error.strerror or error
+            click.echo(
+                f"diamant: {path}: {reason}; the broker keeps the certificate: {found['certificate_path']}", err=True
+            )
+    return is_written
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("undertaking", metavar="[ID]", required=False)
-@click.option("--reason", help="Why; it stands in the certificate.")
+@click.option("--reason", help="Why; it stands in the certificate: no key, no value.")
 @asking
 def cancel(undertaking: str | None, reason: str | None, asked: Asked) -> None:
     """End the erasure or redaction ID without finishing it; without an ID list those that are not over.

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, EXIT_USAGE, Asked, asking, fail, write_outputs
+from diamant.broker.commands.asking import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_NOT_SO,
+    EXIT_USAGE,
+    Asked,
+    OutputFile,
+    asking,
+    fail,
+    going_on,
+    write_outputs,
+)
 from diamant.broker.commands.reading import time_text
 from diamant.broker.verbs.errors import BadArgument
 from diamant.broker.verbs.record_key import key_from_options
@@ -16,14 +27,17 @@ from diamant.broker.verbs.record_key import key_from_options
 if TYPE_CHECKING:
     from rich.console import Console
 
+MAX_SHOWN = 20
+"""Later writes of the key that are told one by one."""
+
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True)
 @click.option("--key", help="The key, as text.")
 @click.option("--key-hex", help="The key, in hexadecimal.")
 @click.option("--key-base64", help="The key, in base64.")
-@click.option("--reason", required=True, help="Why; it stands in the certificate.")
-@click.option("--reference", default="", help="The requester's reference; it stands in the certificate.")
+@click.option("--reason", required=True, help="Why; it stands in the certificate: no key, no value.")
+@click.option("--reference", default="", help="The request's case number; it stands in the certificate.")
 @click.option(
     "--now", is_flag=True, help="Remove the tombstone before its horizon, after listing the groups that are behind."
 )
@@ -34,8 +48,8 @@ if TYPE_CHECKING:
     type=click.Choice(["inline", "process", "spark"]),
     help="Who is to compact, whatever the size: a thread of the broker, a worker process, Spark.",
 )
-@click.option("--certificate", "file", type=click.Path(dir_okay=False), help="Write the certificate to this file.")
-@click.option("--page", type=click.Path(dir_okay=False), help="Write the certificate as an HTML page to this file.")
+@click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
+@click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
 @asking
 def erase(
     topics: Sequence[str],
@@ -54,8 +68,8 @@ def erase(
 ) -> None:
     """Erase a key from TOPICS and certify what is gone.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 if not everything is certified, the key was written again meanwhile, or the
-    tombstones stay because --now was answered with no.
+    Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, 3 if not everything is certified, the key was written again
+    meanwhile, or the tombstones stay because --now was answered with no.
     """
     try:
         wanted = key_from_options(key, key_hex, key_base64)
@@ -69,24 +83,25 @@ def erase(
         **({} if engine is None else {"engine": engine}),
     }
 
-    found = asked.admin.erase(wanted, topics, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options)
+    with going_on():
+        found = asked.admin.erase(wanted, topics, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options)
     # Whatever comes of what follows: this is what has happened.
-    write_outputs(found["certificate"], file, page)
+    is_written = write_outputs(found, file, page)
     is_refused = False
     if now and found["state"] == "values-gone":
         asked.end_progress()
         is_refused = not _is_agreed(found, is_asked=not yes)
         if not is_refused:
             found = _go_on_now(asked, found["id"], is_confirmed=True)
-            write_outputs(found["certificate"], file, page)
-    _end(asked, found, is_refused=is_refused)
+            is_written = write_outputs(found, file, page)
+    _end(asked, found, is_refused=is_refused, is_written=is_written)
 
 
 @click.command("erase-now")
 @click.argument("erasure_id", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask, even if groups are behind the tombstones.")
-@click.option("--certificate", "file", type=click.Path(dir_okay=False), help="Write the certificate to this file.")
-@click.option("--page", type=click.Path(dir_okay=False), help="Write the certificate as an HTML page to this file.")
+@click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
+@click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
 @asking
 def erase_now(erasure_id: str, yes: bool, file: str | None, page: str | None, asked: Asked) -> None:
     """Remove the tombstones of the erasure ID before their horizon, and certify that the key is gone, too.
@@ -100,27 +115,30 @@ def erase_now(erasure_id: str, yes: bool, file: str | None, page: str | None, as
         is_refused = not _is_agreed(found, is_asked=True)
         if not is_refused:
             found = _go_on_now(asked, erasure_id, is_confirmed=True)
-    write_outputs(found["certificate"], file, page)
-    _end(asked, found, is_refused=is_refused)
+    is_written = write_outputs(found, file, page)
+    _end(asked, found, is_refused=is_refused, is_written=is_written)
 
 
 def _go_on_now(asked: Asked, erasure_id: str, *, is_confirmed: bool) -> dict[str, Any]:
-    return asked.admin.erase_now(
-        erasure_id,
-        confirm_groups_behind=is_confirmed,
-        timeout_ms=round(asked.timeout_s * 1000),
-        timeout_s=asked.timeout_s,
-        on_progress=asked.on_progress,
-    )
+    with going_on():
+        return asked.admin.erase_now(
+            erasure_id,
+            confirm_groups_behind=is_confirmed,
+            timeout_ms=round(asked.timeout_s * 1000),
+            timeout_s=asked.timeout_s,
+            on_progress=asked.on_progress,
+        )
 
 
-def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool) -> NoReturn:
+def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool, is_written: bool) -> NoReturn:
     """Show what has come of it, and end with the exit code that says so."""
     asked.show(found, lambda console: _print(console, found))
     if is_refused:
         click.echo(_refusal(found), err=True)
     is_done = found["state"] in ("values-gone", "key-gone") and not found["written_since"] and not is_refused
-    sys.exit(EXIT_DONE if is_done else EXIT_NOT_SO)
+    if not is_done:
+        sys.exit(EXIT_NOT_SO)
+    sys.exit(EXIT_DONE if is_written else EXIT_FAILED)
 
 
 def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
@@ -152,11 +170,19 @@ def _refusal(found: Mapping[str, Any]) -> str:
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from diamant.cleaner.evidence.certificate_words import seen_elsewhere
 
     certificate = found["certificate"]
+    if not certificate["found"] and not certificate["not_certified"]:
+        topics = escape(", ".join(certificate["request"]["topics"]))
+        console.print(
+            f"[yellow][bold]NOTHING WAS FOUND[/bold] under this key in {topics}, so nothing was erased. Is the key spelled as "
+            "the producer writes it (case, prefix, blanks; bytes that are no text: --key-hex or --key-base64), and is it in "
+            "these topics? Or it was erased before.[/yellow]"
+        )
     console.print(f"[bold]{found['state']}[/bold], certificate {found['certificate_path']}", soft_wrap=True)
     table = Table("partition", "found", "tombstone at", "certified below", "state", box=None)
     values = {(one["topic"], one["partition"]): one["values"] for one in certificate["found"]}
@@ -169,17 +195,25 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
             table.add_row(f"{place[0]}-{place[1]}", str(values.get(place, 0)), str(offset), str(below), claim["state"])
     if table.row_count:
         console.print(table)
-    else:
-        console.print("The key was found in none of the topics' partitions.")
     if seen := seen_elsewhere(certificate):
         console.print(f"The same key or bytes were seen elsewhere, and left there: {seen}; see the certificate.")
-    for one in found["written_since"]:
+    since = found["written_since"]
+    for one in since[:MAX_SHOWN]:
         console.print(
             f"[red]The key was written again: {one['topic']}-{one['partition']} at offset {one['offset']}.[/red]"
         )
+    if more := len(since) - len(since[:MAX_SHOWN]) + found.get("written_since_not_listed", 0):
+        console.print(f"[red]... and {more:,} times more.[/red]")
+    if marks := certificate.get("tombstones_since"):
+        count = len(marks) + certificate["tombstones_since_not_listed"]
+        where = ", ".join(sorted({f"{one['topic']}-{one['partition']}" for one in marks})[:MAX_SHOWN])
+        console.print(f"Somebody else has deleted the key since: tombstones behind the claims: {count:,}, in {where}.")
     if found["next_due_ms"] is not None:
         console.print(
             f"The tombstones go from {time_text(found['next_due_ms'])} on; then the next certificate follows."
+        )
+        console.print(
+            f"It is there then by diamant certificates {found['id']}; to have it now: diamant erase-now {found['id']}"
         )
     if not certificate["is_evidence"]:
         console.print("[yellow]A manual clock is in use: this is no evidence.[/yellow]")

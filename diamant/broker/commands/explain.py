@@ -68,7 +68,10 @@ def explain(
             wanted = key_from_options(key, key_hex, key_base64)
         except BadArgument as error:
             raise click.UsageError(str(error)) from None
-    options = {"tombstones": True} if tombstones else {}
+    options: dict[str, Any] = {"tombstones": True} if tombstones else {}
+    if offset is None:
+        # A job does not show the key of the record at the offset.
+        options["on_progress"] = asked.on_progress
     found = asked.admin.explain(
         topic, partition=partition, key=wanted, offset=offset, timeout_s=asked.timeout_s, **options
     )

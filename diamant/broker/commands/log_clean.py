@@ -152,6 +152,13 @@ def clean(
             engine=_engine(engine, master, spark_settings, staging),
         )
 
+    if not unclean and not env.exists(f"{parent(directory)}/{names.CLEAN_SHUTDOWN}"):
+        click.echo(
+            f"diamant: warning: {parent(directory)} has no {names.CLEAN_SHUTDOWN}: its broker did not stop in order, or this is "
+            "a copy of a running one's files. The end of the log is taken as it is; --unclean recovers it first, as a start "
+            "after a crash does (what that cuts off: --unclean --dry-run)",
+            err=True,
+        )
     try:
         parsed = parse_settings(_all_settings(env, parent(directory), topic, settings), mode)
         if not parsed.config.is_compacted and CLEANUP_POLICY not in names_set(settings) and (force or not retention):
@@ -244,6 +251,7 @@ def describe(report: OfflineReport, *, is_dry_run: bool, is_compacted: bool = Tr
         f"dirty from {found.first_dirty_offset}, cleanable up to {found.first_uncleanable_offset}, "
         f"{found.cleanable_bytes} of {found.total_bytes} bytes dirty"
     ]
+    lines[:0] = [f"{'would recover' if is_dry_run else 'recovered'}: {one}" for one in report.recovery]
     if result is None:
         if report.why_nothing is not None:
             why = f"nothing is cleanable: {report.why_nothing}"

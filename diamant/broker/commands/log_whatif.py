@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn
 
 import click
@@ -25,6 +25,7 @@ from diamant.broker.commands.reading import (
     time_text,
 )
 from diamant.broker.commands.topic_settings import TopicConfigs, read_topic_configs, with_topic_configs
+from diamant.broker.commands.whatif_totals import print_totals, totals
 from diamant.broker.config_key import ConfigError
 from diamant.cleaner.forecast import (
     CLEAN,
@@ -82,6 +83,7 @@ _BYTES_PER_BYTE = 4
 @click.option("--mode", type=click.Choice(MODES), default=PROMPT, show_default=True, help="Whose cleaner it is.")
 @click.option("--now", "now_ms", type=int, metavar="MS", help="When it begins, in ms since 1970. Default: now.")
 @click.option("--until", "until_ms", type=int, metavar="MS", help="When it ends. Default: when nothing more happens.")
+@click.option("--all", "is_all", is_flag=True, help="Tell of the empty partitions of internal topics as well.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, with everything that happens.")
 @click.option(
     "--memory",
@@ -99,6 +101,7 @@ def whatif(
     mode: str,
     now_ms: int | None,
     until_ms: int | None,
+    is_all: bool,
     as_json: bool,
     memory_mib: int,
 ) -> None:
@@ -150,8 +153,7 @@ def whatif(
         if as_json:
             click.echo(json.dumps(_document(opened, request, found, problems)))
         else:
-            for partition, forecasts in found:
-                _print_partition(partition, forecasts, request)
+            _print_tables(found, request, is_all=is_all)
             for problem in problems:
                 show_problem(problem)
     sys.exit(1 if problems or any(one.failure for _, forecasts in found for one in forecasts) else 0)
@@ -302,11 +304,28 @@ def _document(
             }
             for partition, forecasts in found
         ],
+        "totals": [asdict(one) for one in totals([forecasts for _, forecasts in found])],
         "problems": [problem_fields(problem) for problem in problems],
     }
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _print_tables(
+    found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]], request: _Request, *, is_all: bool
+) -> None:
+    from diamant.broker.topics import INTERNAL_TOPICS
+
+    shown = list(found)
+    if not is_all and len(found) > 1:
+        shown = [(one, forecasts) for one, forecasts in found if one.size or one.topic not in INTERNAL_TOPICS]
+    for partition, forecasts in shown:
+        _print_partition(partition, forecasts, request)
+    if folded := len(found) - len(shown):
+        click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all tells of them)")
+    if len(found) > 1:
+        print_totals(totals([forecasts for _, forecasts in found]), _WIDTH)
 
 
 def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], request: _Request) -> None:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.admin import AdminError
-from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking, fail, write_outputs
+from diamant.broker.commands.asking import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_NOT_SO,
+    Asked,
+    OutputFile,
+    asking,
+    fail,
+    going_on,
+    write_outputs,
+)
 from diamant.broker.commands.reading import time_text
 
 if TYPE_CHECKING:
@@ -24,8 +34,8 @@ if TYPE_CHECKING:
     help="Which records: 'key == \"customer-42\"', 'header.user == \"42\"', 'value.customer.email == \"ada@example.com\"'; "
     "joined with and, or, parentheses.",
 )
-@click.option("--reason", required=True, help="Why; it stands in the certificate.")
-@click.option("--reference", default="", help="The requester's reference; it stands in the certificate.")
+@click.option("--reason", required=True, help="Why; it stands in the certificate: no key, no value.")
+@click.option("--reference", default="", help="The request's case number; it stands in the certificate.")
 @click.option("--yes-all", is_flag=True, help="Go on even if every record of the topic matches.")
 @click.option(
     "--undecided",
@@ -35,8 +45,8 @@ if TYPE_CHECKING:
     help="What becomes of values that are no JSON and may be meant: nothing is certified, they go, or they stay and the "
     "certificate says so.",
 )
-@click.option("--certificate", "file", type=click.Path(dir_okay=False), help="Write the certificate to this file.")
-@click.option("--page", type=click.Path(dir_okay=False), help="Write the certificate as an HTML page to this file.")
+@click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
+@click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
 @asking
 def redact(
     topic: str,
@@ -51,39 +61,44 @@ def redact(
 ) -> None:
     """Remove the records of TOPIC that match and certify what is gone. All other records keep their offsets.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 if something is left, or could not be checked, or if no record matches although some
-    of the topic hold what was looked for.
+    Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, 3 if something is left, or could not be checked, or if no
+    record matches although some of the topic hold what was looked for.
     """
     try:
-        found = asked.admin.redact(
-            topic,
-            where,
-            reason=reason,
-            reference=reference,
-            yes_all=yes_all,
-            undecided=undecided,
-            timeout_s=asked.timeout_s,
-            on_progress=asked.on_progress,
-            timeout_ms=round(asked.timeout_s * 1000),
-        )
+        with going_on():
+            found = asked.admin.redact(
+                topic,
+                where,
+                reason=reason,
+                reference=reference,
+                yes_all=yes_all,
+                undecided=undecided,
+                timeout_s=asked.timeout_s,
+                on_progress=asked.on_progress,
+                timeout_ms=round(asked.timeout_s * 1000),
+            )
     except AdminError as error:
         if error.code != "everything-matches":
             raise
         # The option has another name here than in programs.
         fail(str(error).replace("set yes_all", "say --yes-all"))
-    write_outputs(found["certificate"], file, page)
+    is_written = write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, found))
-    sys.exit(EXIT_DONE if found["state"] == "records-gone" and not found["unmatched"] else EXIT_NOT_SO)
+    if found["state"] != "records-gone" or found["unmatched"]:
+        sys.exit(EXIT_NOT_SO)
+    sys.exit(EXIT_DONE if is_written else EXIT_FAILED)
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
     from rich.table import Table
 
-    from diamant.cleaner.evidence.certificate_words import seen_elsewhere
+    from diamant.cleaner.evidence.certificate_words import seen_elsewhere, written_since_count
 
     certificate = found["certificate"]
     if found["unmatched"]:
         console.print(f"[bold red]NOTHING WAS REMOVED[/bold red]: {_doubt(certificate)}")
+    elif not certificate["found"] and not certificate["not_certified"]:
+        console.print(f"[yellow][bold]NOTHING WAS FOUND[/bold]: {_nothing(certificate)}[/yellow]")
     console.print(f"[bold]{found['state']}[/bold], certificate {found['certificate_path']}", soft_wrap=True)
     located = {one["partition"]: one for one in certificate["found"]}
     refused = {one["partition"] for one in certificate["not_certified"]}
@@ -100,12 +115,6 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
             )
     if table.row_count:
         console.print(table)
-    elif not found["unmatched"]:
-        console.print("No record of the topic matches.")
-        if not certificate["coverage"].get("texts_searched_for"):
-            console.print(
-                "It was not searched for elsewhere: only texts of 12 bytes and more are. Are field and path right?"
-            )
     for one in certificate["not_certified"]:
         for problem in one["problems"]:
             where = f", offset {problem['offset']}" if "offset" in problem else ""
@@ -122,11 +131,28 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
     if seen := seen_elsewhere(certificate):
         console.print(f"The same bytes were seen elsewhere, and left there: {seen}; see the certificate.")
     if certificate["written_since"]:
-        console.print(f"[red]Records that match and were written meanwhile: {len(certificate['written_since'])}.[/red]")
+        count = written_since_count(certificate)
+        console.print(f"[red]Records that match and were written meanwhile: {count:,}.[/red]")
     if found["next_due_ms"] is not None:
         console.print(f"It goes on by itself from {time_text(found['next_due_ms'])} on.")
     if not certificate["is_evidence"]:
         console.print("[yellow]A manual clock is in use: this is no evidence.[/yellow]")
+
+
+def _nothing(certificate: Mapping[str, Any]) -> str:
+    """Say that nothing matches, and what to check."""
+    from rich.markup import escape
+
+    request = certificate["request"]
+    searched = (
+        "What it compares with is in no other place of the topic either"
+        if certificate["coverage"].get("texts_searched_for")
+        else "It was not searched for elsewhere: only texts of 12 bytes and more are"
+    )
+    return (
+        f"no record of {request['topics'][0]} matches {escape(request['where_shape'])}, so nothing was removed. {searched}. Are "
+        "field, path and spelling right, and is it this topic? Or it was removed before."
+    )
 
 
 def _doubt(certificate: Mapping[str, Any]) -> str:

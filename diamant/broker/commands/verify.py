@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diamant.admin import AdminError
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, EXIT_USAGE, Asked, asking, fail
 from diamant.broker.verbs.errors import BadArgument
 from diamant.broker.verbs.record_key import key_from_options, parse_key
@@ -61,8 +62,9 @@ def verify(
     from diamant.storage.errors import StorageError
 
     keys = (key, key_hex, key_base64)
+    is_looking = (*keys, where) != (None,) * 4
     try:
-        _check_options(offline=offline, data_dir=data_dir, secret=secret, is_looking=(*keys, where) != (None,) * 4)
+        _check_options(offline=offline, data_dir=data_dir, secret=secret, is_looking=is_looking)
         wanted = None if keys == (None, None, None) else key_from_options(*keys)
         fields = parse(Path(certificate).read_bytes())
         check_kind(fields, key=wanted, where=where)
@@ -75,7 +77,7 @@ def verify(
             from diamant.storage.env import RealEnv
 
             env = RealEnv()
-            with nullcontext() if data_dir is None else _held(env, data_dir):
+            with nullcontext("") if data_dir is None else _held(env, data_dir) as not_held:
                 found = verify_certificate(
                     fields,
                     pinned,
@@ -84,7 +86,21 @@ def verify(
                     key=None if wanted is None else parse_key(wanted),
                     where=None if where is None else _parsed(where),
                     secret=None if secret is None else load_secret(secret),
+                    advance=lambda done, total: asked.on_progress(
+                        {"stage": "scanning everything", "done": done, "total": total, "unit": "bytes"}
+                    ),
                 ).to_fields()
+            if not_held:
+                found["notes"].append(not_held)
+        if found["outcome"] == "not-confirmed" and not found["was_scanned"] and not is_looking:
+            found["notes"].append(_what_to_add(fields, needs_secret=data_dir is not None and secret is None))
+    except AdminError as error:
+        if error.code != "no-answer":
+            raise
+        fail(
+            f"{error}. Without a broker: --offline checks the signature, --data DIRECTORY --secret FILE the files of one that is "
+            "stopped, or a copy"
+        )
     except BadArgument as error:
         fail(str(error), EXIT_USAGE)
     except WrongKind as error:
@@ -105,21 +121,43 @@ def _check_options(*, offline: bool, data_dir: str | None, secret: str | None, i
         raise BadArgument("--secret goes with --data: a broker has its own")
 
 
+def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
+    """Say with which options records would have been looked at."""
+    from diamant.cleaner.evidence.certificate import REDACTION_TYPE
+
+    secret = "--secret FILE (the .secret beside the broker's private key)" if needs_secret else ""
+    if certificate["type"] == REDACTION_TYPE:
+        missing = f"--where, as it was given to diamant redact{secret and f', and {secret}'}"
+    else:
+        missing = f"{secret}; or --key KEY, which tells whether it is there, but confirms nothing without the secret"
+    return f"To have the records looked at add {missing}. --offline checks the signature only."
+
+
 @contextmanager
-def _held(env: Env, directory: str) -> Iterator[None]:
-    """Keep brokers away from the files; StorageError if one has them: what changes while it is read proves nothing."""
+def _held(env: Env, directory: str) -> Iterator[str]:
+    """Keep brokers away from the files, and give what is to be said if that cannot be done.
+
+    StorageError if a broker has them: what changes while it is read proves nothing. After an orderly stop there is no file to
+    lock, so one is made for as long as it takes.
+    """
     from diamant.storage import names
     from diamant.storage.errors import InUse, StorageError
 
+    lock, note = None, ""
     try:
-        lock = env.lock_for_reading(f"{directory}/{names.LOCK}")
+        lock = env.lock_for_reading(f"{directory}/{names.LOCK}", create=True)
     except InUse as error:
         raise StorageError(
             f"{error}: the files change while they are read. Ask the broker itself, without --data, since it knows where its "
             "logs end; or stop it, or check a copy"
         ) from None
+    except OSError as error:
+        note = (
+            f"The directory was not locked ({error.filename}: {error.strerror}): nothing but you kept a broker from changing the "
+            "files while they were read."
+        )
     try:
-        yield
+        yield note
     finally:
         if lock is not None:
             lock.release()

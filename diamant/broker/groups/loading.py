@@ -252,11 +252,11 @@ class PartitionScan:
                 or value[23] != 1
                 or value[25] != _UUID_SIZE
             ):
-                _check_value(key, value)
+                _check_value(stored)
             front = key[:-4]
             partitions = by_front.get(front)
             if partitions is None:
-                group_id, topic, _ = _parse_offset_key(key)
+                group_id, topic, _ = _parse_offset_key(key, stored[1])
                 group = groups.get(group_id)
                 if group is None:
                     group = groups[group_id] = Group(group_id)
@@ -265,8 +265,8 @@ class PartitionScan:
         open_transactions = set()
         for producer_id, pending in self._pending.items():
             for key, stored in pending.items():
-                _check_value(key, stored[0])
-                group_id, topic, partition = _parse_offset_key(key)
+                _check_value(stored)
+                group_id, topic, partition = _parse_offset_key(key, stored[1])
                 group = groups.get(group_id)
                 if group is None:
                     group = groups[group_id] = Group(group_id)
@@ -286,18 +286,23 @@ class PartitionScan:
             logger.warning("%s: %d records of unknown types are left alone", self._name, unknown_count)
 
 
-def _parse_offset_key(key: bytes) -> OffsetCommitKey:
-    parsed = parse_key(key)
+def _parse_offset_key(key: bytes, offset: int) -> OffsetCommitKey:
+    """What the key of the record at `offset` says; CorruptBatch, which tells the record by its offset: a log has no keys."""
+    try:
+        parsed = parse_key(key)
+    except CorruptBatch as error:
+        raise CorruptBatch(0, f"the record at offset {offset}: {error.reason}") from None
     assert isinstance(parsed, OffsetCommitKey)
     expected = 10 + len(parsed.group_id.encode()) + len(parsed.topic.encode())
     if len(key) != expected:
-        raise CorruptBatch(0, f"the key {key[:80].hex()} of an offset has {len(key)} bytes, expected {expected}")
+        raise CorruptBatch(0, f"the record at offset {offset}: its key has {len(key)} bytes, expected {expected}")
     return parsed
 
 
-def _check_value(key: bytes, value: bytes) -> None:
+def _check_value(stored: StoredOffset) -> None:
     """Whether a value can be decoded when somebody asks."""
+    value, offset = stored
     try:
         parse_offset_commit_value(value)
     except CorruptBatch as error:
-        raise CorruptBatch(0, f"{error.reason}; its key is {key[:80].hex()}") from None
+        raise CorruptBatch(0, f"the record at offset {offset}: {error.reason}") from None

@@ -28,21 +28,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diamant.broker.verbs.calling import on_loop
 from diamant.broker.verbs.compaction import check_engine
 from diamant.broker.verbs.erasure import NOT_CERTIFIED, EraseFailed, Erasure, claim_of
 from diamant.broker.verbs.erasure_certificates import Seen
-from diamant.broker.verbs.erasure_steps import ErasureSteps
+from diamant.broker.verbs.erasure_tombstones import ErasureTombstones
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import ended_topics, scope_of
-from diamant.broker.verbs.tombstones import write_tombstone
 from diamant.broker.verbs.undertakings import ID_BYTES, RETRY_MS
 from diamant.cleaner.evidence.certificate_files import certificate_path, tidy
+from diamant.cleaner.evidence.findings import VALUE
 from diamant.cleaner.evidence.intent import (
     CLOSING,
     REMOVING,
@@ -51,18 +51,21 @@ from diamant.cleaner.evidence.intent import (
     Intent,
     intent_ids,
     read_intent,
+    remove_intent,
     waiting_for,
     write_intent,
 )
-from diamant.cleaner.evidence.locate import Located, locate_key
-from diamant.cleaner.evidence.needles import Needle, Needles
+from diamant.cleaner.evidence.needles import Needle, Needles, keyed_digest
 from diamant.cleaner.evidence.record_search import Subject
-from diamant.cleaner.evidence.scan import LogEnd, ScanReport
+from diamant.cleaner.evidence.scan import ScanReport
 from diamant.cleaner.evidence.scan_report import KEY_GONE, VALUES_GONE
 from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.storage.checkpoints import TopicPartition
+from diamant.cleaner.evidence.waiting import WaitingErasures
 from diamant.storage.clock import SystemClock
-from diamant.storage.log import Log
+from diamant.storage.uuid_text import uuid_to_text
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -70,15 +73,19 @@ __all__ = ["NOT_CERTIFIED", "EraseFailed", "Erasure", "Erasures"]
 
 MAX_TOPICS = 1_000
 MAX_KEY_BYTES = 64 * 1024
-TOMBSTONES_PER_TURN = 32
 TOPICS_DELETED = "topics-deleted"
 """In a certificate, `ended.what` of an erasure of which every topic was deleted."""
 
 
-class Erasures(ErasureSteps):
+class Erasures(ErasureTombstones):
     """All erasures of one broker; made with the first one, or at a start that finds one unfinished."""
 
     failure = EraseFailed
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(broker, loop)
+        self._key_digests: dict[str, bytes] = {}
+        """By id: the keyed digest of the key of each that is under way and has its key; 200 bytes each."""
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 
@@ -137,9 +144,32 @@ class Erasures(ErasureSteps):
     def _unfinished_ids(self) -> list[str]:
         return intent_ids(self._env, self._directory)
 
-    def _read_due_ms(self, intent_id: str, key: SigningKey) -> tuple[int | None, str]:
-        intent = read_intent(self._env, self._directory, intent_id, key)
-        return intent.due_ms, intent.phase
+    def _read_unfinished(self, intent_id: str, key: SigningKey) -> Intent:
+        return read_intent(self._env, self._directory, intent_id, key)
+
+    def _sought(self, intent: Intent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
+        return [intent.key], self._subject(intent, key).needles
+
+    def _note(self, intent: Intent, key: SigningKey) -> None:
+        if intent.phase == CLOSING:
+            self._key_digests.pop(intent.id, None)
+        else:
+            self._key_digests[intent.id] = keyed_digest(key.secret, intent.key)
+
+    def _finished(self, intent_id: str) -> None:
+        super()._finished(intent_id)
+        self._key_digests.pop(intent_id, None)
+
+    def waiting(self, topic: str) -> WaitingErasures | None:
+        """Return which erasures are under way now, for who asks about tombstones of a topic; None if there are none."""
+        image = self._topics.get(topic)
+        if not self._key_digests or self._signing_key is None or image is None:
+            return None
+        ids: dict[bytes, list[str]] = {}
+        for one, digest in self._key_digests.items():
+            ids.setdefault(digest, []).append(one)
+        key, topic_id = self._signing_key, uuid_to_text(image.topic_id)
+        return WaitingErasures(self._env, self._directory, key, ids, topic, topic_id)
 
     # -- a call ----------------------------------------------------------------------------------------------------------
 
@@ -180,6 +210,7 @@ class Erasures(ErasureSteps):
         if len(key) > MAX_KEY_BYTES:
             raise BadArgument(f"the key has {len(key)} bytes, at most {MAX_KEY_BYTES} are possible")
         self._check_reason(reason, reference)
+        self._check_unsaid("reason and reference", [reason, reference], [key])
 
     def _check_topics(self, topics: Sequence[str]) -> None:
         if not topics:
@@ -202,7 +233,7 @@ class Erasures(ErasureSteps):
         async with self._turn(intent.id):
             # What follows may be interrupted at any point: this is what goes on then.
             await self._save(intent, key)
-            return await self._carry_out(intent, key, progress, is_patient=True)
+            return await self._carry_out(intent, key, progress, is_patient=True, is_new=True)
 
     async def _hasten(self, erasure_id: str, is_confirmed: bool, key: SigningKey, progress: Progress) -> Erasure:
         await self._check_groups_known(progress)
@@ -251,14 +282,15 @@ class Erasures(ErasureSteps):
             try:
                 intent = await asyncio.to_thread(read_intent, self._env, self._directory, intent_id, key)
             except FileNotFoundError:
-                # Whoever had the lock has ended it.
-                self._finished(intent_id)
+                await self._ended_already(intent_id)
                 return None
             return await self._carry_out(intent, key, Progress(), is_patient=False)
 
     # -- the phases ------------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, intent: Intent, key: SigningKey, progress: Progress, *, is_patient: bool) -> Erasure:
+    async def _carry_out(
+        self, intent: Intent, key: SigningKey, progress: Progress, *, is_patient: bool, is_new: bool = False
+    ) -> Erasure:
         intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
         subject = self._subject(intent, key)
         ended = ended_topics(self._topics, intent.topics, intent.scope)
@@ -271,6 +303,8 @@ class Erasures(ErasureSteps):
             intent.phase = WRITING
         if intent.phase == WRITING:
             located, ends = await self._locate(intent, subject, key, progress)
+            if is_new:
+                await self._check_values_unsaid(intent, key)
             await self._write_tombstones(intent, key, located, ends)
         if intent.phase == REMOVING:
             await self._remove_values(intent, subject, progress, is_patient=is_patient)
@@ -279,7 +313,7 @@ class Erasures(ErasureSteps):
                 return erasure
         if intent.phase == WAITING:
             try:
-                await self._remove_key(intent, subject, progress)
+                await self._remove_key(intent, subject, key, progress)
             except EraseFailed:
                 await self._save(intent, key)
                 raise
@@ -302,74 +336,22 @@ class Erasures(ErasureSteps):
 
         async def save() -> None:
             await asyncio.to_thread(write_intent, self._env, self._directory, intent, key)
+            self._note(intent, key)
             later_ms = self._env.clock.now_ms() + self._pause_ms(intent.id)
             self._schedule(intent.id, later_ms if intent.due_ms is None else intent.due_ms)
 
         await self._to_its_end(save())
 
-    async def _locate(
-        self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress
-    ) -> tuple[list[Located], dict[TopicPartition, LogEnd]]:
-        """Find the key in the partitions that have no claim yet; also up to where each log was there then."""
-        progress.begin("locating the key", unit="bytes")
-        ends, partitions = self._ends(), self._unclaimed(intent)
-        located, _ = await self._in_thread(
-            lambda check: locate_key(
-                self._env,
-                self._directory,
-                subject,
-                ends,
-                partitions,
-                hash_key=self._hash_key(),
-                advance=progress.move_to,
-                check=check,
-            )
-        )
-        intent.needles = [needle.to_fields() for needle in subject.needles]
-        # What an attempt before has found is told as it was then.
-        known = {(one["topic"], one["partition"]) for one in intent.found}
-        new = [one for one in located if (one.topic, one.partition) not in known]
-        intent.found += [one.to_fields() for one in new]
-        digested = {one["file"] for one in intent.before}
-        files = sorted({name for one in new for name in one.files} - digested)
-        intent.before += await asyncio.to_thread(self._digests, files, ends)
-        await self._save(intent, key)
-        return located, ends
-
-    async def _write_tombstones(
-        self, intent: Intent, key: SigningKey, located: Sequence[Located], ends: Mapping[TopicPartition, LogEnd]
-    ) -> None:
-        by_partition = {(one.topic, one.partition): one for one in located}
-        claims, done = [], []
-        for count, partition in enumerate(self._unclaimed(intent), start=1):
-            log, end = self._log(partition), ends.get(partition)
-            if log is None or end is None or ended_topics(self._topics, [log.topic], intent.scope):
-                continue
-            one = by_partition.get(partition)
-            # What lies behind the tombstone was written after it; without one, what was written since the key was located.
-            below = end.log_end_offset
-            if one is not None:
-                offset = self._write_tombstone(log, intent.key) if one.needs_tombstone else None
-                below = below if offset is None else offset + 1
-                done.append(self._step(one, offset))
-            claims.append({"topic": log.topic, "partition": log.partition, "below_offset": below})
-            if count % TOMBSTONES_PER_TURN == 0:
-                await asyncio.sleep(0)
-        intent.claims += claims
-        intent.done += done
-        intent.phase = REMOVING
-        await self._save(intent, key)
-
-    def _step(self, one: Located, offset: int | None) -> dict[str, Any]:
-        step: dict[str, Any] = {"topic": one.topic, "partition": one.partition}
-        if offset is None:
-            step["tombstone"] = f"one was there already, at offset {one.last_tombstone_offset}"
-        else:
-            step["tombstone_offset"] = offset
-        return step
-
-    def _write_tombstone(self, log: Log, key: bytes) -> int:
-        return write_tombstone(self._broker, log, key)
+    async def _check_values_unsaid(self, intent: Intent, key: SigningKey) -> None:
+        """Refuse an erasure whose texts hold a value, now that values are known, and leave nothing of it. BadArgument."""
+        try:
+            sought, needles = self._sought(intent, key)
+            self._check_unsaid("reason and reference", [intent.reason, intent.reference], sought, needles)
+        except BadArgument:
+            await self._to_its_end(asyncio.to_thread(remove_intent, self._env, self._directory, intent.id))
+            self._finished(intent.id)
+            self.failed += 1
+            raise
 
     async def _certify_values(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
         seen = await self._look_at(intent, await self._scan(subject, progress))
@@ -399,6 +381,12 @@ class Erasures(ErasureSteps):
         """Say why there is no claim, and when it is tried again: each try scans everything, so less and less often."""
         intent.due_ms = self._retry_later_ms(intent.retries)
         intent.retries += 1
+        if subject.key is not None:
+            # It may be that they lack a tombstone: a filter has hidden them, or it is gone.
+            claims = [claim_of(claim) for claim in self._claims(intent)]
+            left = [one for one, end in claims if any(found.what == VALUE for found in seen.report.claimed(one, end))]
+            intent.missed = [list(one) for one in left]
+            intent.phase = WRITING if left else intent.phase
         erasure = await self._issue(intent, subject, key, seen, NOT_CERTIFIED, intent.due_ms)
         await self._save(intent, key)
         return erasure

@@ -45,6 +45,11 @@ class Erasure:
         found: list[dict[str, Any]] = self.certificate["written_since"]
         return found
 
+    @property
+    def written_since_not_listed(self) -> int:
+        """How many there are besides those."""
+        return int(self.certificate.get("written_since_not_listed", 0))
+
     def to_fields(self) -> dict[str, Any]:
         return {
             "id": self.id,
@@ -54,6 +59,7 @@ class Erasure:
             "groups_not_known": self.groups_not_known,
             "is_now_refused": self.is_now_refused,
             "written_since": self.written_since,
+            "written_since_not_listed": self.written_since_not_listed,
             "certificate": self.certificate,
             "certificate_path": self.certificate_path,
             "public_key": self.public_key,
@@ -63,6 +69,11 @@ class Erasure:
 def claim_of(claim: Mapping[str, Any]) -> tuple[TopicPartition, int]:
     """Return the partition of a claim, and the offset below which it claims something."""
     return (claim["topic"], claim["partition"]), claim["below_offset"]
+
+
+def steps_of(intent: Intent) -> dict[TopicPartition, dict[str, Any]]:
+    """Return what was done, by partition."""
+    return {(one["topic"], one["partition"]): one for one in intent.done}
 
 
 def claim_ends(intent: Intent) -> dict[TopicPartition, int]:

@@ -11,18 +11,32 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.verbs.calling import on_loop
-from diamant.broker.verbs.erasure import NOT_CERTIFIED, Erasure, claim_ends, claim_of
+from diamant.broker.verbs.cancelling import Cancelling
+from diamant.broker.verbs.erasure import NOT_CERTIFIED, Erasure, claim_ends, claim_of, steps_of
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import ended_topics, later_partitions
-from diamant.broker.verbs.undertakings import Undertakings
 from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence.certificate_files import certificate_path, conclude, list_certificates
+from diamant.cleaner.evidence import own_certificates
+from diamant.cleaner.evidence.certificate_files import (
+    LAST_STATES,
+    certificate_path,
+    conclude,
+    describe_certificates,
+    list_certificates,
+)
 from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.cleaner.evidence.intent import Intent
 from diamant.cleaner.evidence.needles import MIN_BYTES
 from diamant.cleaner.evidence.record_search import Subject
-from diamant.cleaner.evidence.scan_report import INCONCLUSIVE, KEY_GONE, VALUES_GONE, ScanReport
+from diamant.cleaner.evidence.scan_report import (
+    INCONCLUSIVE,
+    KEY_GONE,
+    VALUES_GONE,
+    ScanReport,
+    tombstones_since_fields,
+    written_since_fields,
+)
 from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.cleaner.evidence.verification import Verification, verify_certificate
 from diamant.storage import names
@@ -49,7 +63,7 @@ class Seen:
     """Affected segments as they are, none if nothing was scanned."""
 
 
-class ErasureCertificates(Undertakings):
+class ErasureCertificates(Cancelling):
     """Reads scans, writes certificates."""
 
     noun = "erasure"
@@ -85,8 +99,8 @@ class ErasureCertificates(Undertakings):
     # -- what there is ---------------------------------------------------------------------------------------------------
 
     async def certificates(self) -> list[dict[str, Any]]:
-        """The certificates in the data directory, in short."""
-        return await asyncio.to_thread(list_certificates, self._env, self._directory)
+        """The certificates in the data directory, in short (`describe_certificates`)."""
+        return await asyncio.to_thread(describe_certificates, self._env, self._directory)
 
     async def certificate(self, erasure_id: str) -> dict[str, Any]:
         """The last certificate of an erasure or a redaction. Raises NotFound."""
@@ -152,6 +166,7 @@ class ErasureCertificates(Undertakings):
         return [one for one in self._partitions_of(intent) if one in found]
 
     def _states(self, intent: Intent, report: ScanReport, subject: Subject) -> list[tuple[dict[str, Any], str]]:
+        self._disown(report, subject, intent.topics, intent.scope)
         digest = subject.key_digest.hex()
         return [(claim, report.state(*claim_of(claim), digest)) for claim in self._claims(intent)]
 
@@ -181,12 +196,15 @@ class ErasureCertificates(Undertakings):
     async def _groups_behind(self, intent: Intent) -> dict[str, list[str]]:
         from diamant.broker.verbs.explaining import groups_of
 
-        found, ends = {}, claim_ends(intent)
+        found, ends, steps = {}, claim_ends(intent), steps_of(intent)
         for partition in self._affected(intent):
             log = self._log(partition)
             if log is None:
                 continue
-            end = ends.get((log.topic, log.partition), 0)
+            step = steps.get(partition, {})
+            # Intents of versions before do not say where one is that was there already; it is not above the claim's end.
+            mark = step.get("tombstone_offset", step.get("tombstone_found_at", ends.get(partition, 0) - 1))
+            end = mark + 1
             behind = sorted(group for committed, group in await groups_of(self._broker, log) if committed < end)
             if behind:
                 found[names.partition_dir_name(log.topic, log.partition)] = behind[:MAX_LISTED]
@@ -285,10 +303,12 @@ class ErasureCertificates(Undertakings):
             refused.append({"topic": topic, "partition": index, "state": what, "problems": []})
         later = later_partitions(self._topics, intent.topics, intent.scope)
         ends = [*(claim_of(claim) for claim in self._claims(intent)), *((one, 0) for one in later)]
-        since = [found.to_fields() for one in ends for found in report.written_since(*one)]
+        since = [found for one in ends for found in report.written_since(*one)]
+        unlisted = sum(report.unlisted_since(*one) for one in ends)
         not_covered = list(certificates.NOT_COVERED)
         if subject.key is None:
             not_covered.append(ONLY_THE_DIGEST)
+        not_covered += own_certificates.not_covered(report)
         return {
             "type": certificates.TYPE,
             "version": certificates.VERSION,
@@ -312,7 +332,8 @@ class ErasureCertificates(Undertakings):
             "ended": ended,
             "topics_ended": ended_topics(self._topics, intent.topics, intent.scope),
             "partitions_added": [{"topic": topic, "partition": index} for topic, index in later],
-            "written_since": since[:MAX_LISTED],
+            **written_since_fields(since, unlisted),
+            **tombstones_since_fields(report, ends),
             "lost_tombstones": self._lost_tombstones(intent, report),
             "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
             "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),
@@ -346,7 +367,7 @@ class ErasureCertificates(Undertakings):
             is_read = not report.problems(partition)
             end = ends.get(partition, 0)
             # A later write of the key supersedes the tombstone, which then goes as any old record does.
-            is_superseded = bool(report.written_since(partition, end))
+            is_superseded = bool(report.written_since(partition, end) or report.tombstones_since(partition, end))
             if is_early and is_read and not is_superseded and not report.tombstones(partition, end):
                 lost.append({"topic": partition[0], "partition": partition[1]})
         return lost
@@ -355,14 +376,16 @@ class ErasureCertificates(Undertakings):
 def _last_certificate(env: Env, directory: str, undertaking_id: str) -> dict[str, Any] | None:
     """Return the last word on an erasure or a redaction; None if there is none. Blocks.
 
-    That one was ended is the last word, whatever was certified before. Else it is the certificate that was issued last: what
-    was certified may have come back. Of those that a clock that stands still has issued it is the file that was written last.
+    That one was ended is the last word, whatever was certified before, and so is that nothing is left: the intent went with it.
+    Else it is the certificate that was issued last, as what was certified may have come back. Of those that a clock that stands
+    still has issued it is the file that was written last.
     """
     found = []
     for one in list_certificates(env, directory):
         if one["id"] == undertaking_id:
             certificate = certificates.parse(env.read_bytes(one["path"]))
-            is_ended, issued_ms = bool(certificate.get("ended")), certificate.get("clock", {}).get("issued_ms", 0)
+            is_ended = bool(certificate.get("ended")) or certificate["state"] in LAST_STATES
+            issued_ms = certificate.get("clock", {}).get("issued_ms", 0)
             is_refused = certificate["state"] == NOT_CERTIFIED
             found.append(((is_ended, issued_ms, env.mtime_ms(one["path"]), is_refused), certificate))
     return max(found, key=lambda one: one[0])[1] if found else None

@@ -11,16 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from diamant.broker.verbs.compaction import PARTITIONS_PER_TURN, BrokerStopping
-from diamant.broker.verbs.erasure import EraseFailed, claim_ends, claim_of
+from diamant.broker.verbs.erasure import EraseFailed, claim_ends, claim_of, steps_of
 from diamant.broker.verbs.erasure_certificates import ErasureCertificates
 from diamant.broker.verbs.errors import VerbError
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.tombstones import remove_tombstones
-from diamant.cleaner.evidence.intent import Intent
-from diamant.cleaner.evidence.locate import filter_skip
+from diamant.cleaner.evidence.findings import TOMBSTONE
+from diamant.cleaner.evidence.found_list import MAX_LISTED
+from diamant.cleaner.evidence.intent import Intent, write_intent
+from diamant.cleaner.evidence.locate import filter_skip, is_in_use
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import ScanReport, scan_partitions
 from diamant.cleaner.evidence.scan_report import VALUES_PRESENT
+from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.cleaner.service_settings import HASH_KEY_FILE
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
@@ -45,7 +48,7 @@ class ErasureSteps(ErasureCertificates):
 
         With `is_patient` somebody waits for it, and so does this while time may help.
         """
-        left, steps, ends = self._affected(intent), _steps(intent), claim_ends(intent)
+        left, steps, ends = self._affected(intent), steps_of(intent), claim_ends(intent)
         rounds, pause_s = 0, LOOK_AGAIN_S
         while True:
             progress.begin("compacting", len(left), "partitions")
@@ -67,7 +70,7 @@ class ErasureSteps(ErasureCertificates):
         self, intent: Intent, partitions: Sequence[TopicPartition], until: str, progress: Progress
     ) -> None:
         """Compact partitions; some are always asked for, so that the cleaner need not look for other work in between."""
-        steps, room = _steps(intent), asyncio.Semaphore(COMPACTIONS_AT_ONCE)
+        steps, room = steps_of(intent), asyncio.Semaphore(COMPACTIONS_AT_ONCE)
         # It is loaded before: those that wait for it would all go on in the same turn.
         await self._broker.compactions.compactor()
         try:
@@ -134,15 +137,19 @@ class ErasureSteps(ErasureCertificates):
 
     # -- the key ---------------------------------------------------------------------------------------------------------
 
-    async def _remove_key(self, intent: Intent, subject: Subject, progress: Progress) -> None:
+    async def _remove_key(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> None:
         """After the horizon, or with `is_now` before: have the tombstones go. EraseFailed, and a later time, if some are left."""
         affected = self._affected(intent)
         progress.begin("removing tombstones", len(affected), "partitions")
         # If not all groups are known any more, as may be after a restart, the horizon counts again.
         intent.is_now = intent.is_now and not await self._groups_not_known()
+        behind = await self._groups_behind(intent) if intent.is_now else {}
+        # Nobody need have been behind when it was asked for, and this may be a later attempt.
+        intent.is_now = intent.is_now and (intent.is_confirmed or not behind)
         if intent.is_now:
-            behind = await self._groups_behind(intent)
             self._note_override(intent, affected, behind)
+            # Before a tombstone goes: stopped in between, the next attempt finds groups further on that have missed it.
+            await self._to_its_end(asyncio.to_thread(write_intent, self._env, self._directory, intent, key))
             ends = claim_ends(intent)
             for partition in affected:
                 log = self._log(partition)
@@ -150,6 +157,7 @@ class ErasureSteps(ErasureCertificates):
                     await remove_tombstones(self._broker, log, intent.key, ends.get(partition, 0))
                 progress.advance()
         else:
+            await self._withdraw_overrides(intent, subject)
             await self._compact_all(intent, affected, "tombstones-gone", progress)
         await self._remove_files(intent, affected)
         report = await self._look(subject, affected)
@@ -170,21 +178,44 @@ class ErasureSteps(ErasureCertificates):
     def _note_override(
         self, intent: Intent, partitions: Sequence[TopicPartition], behind: Mapping[str, list[str]]
     ) -> None:
-        """Put down that the horizon is overridden, and whom that may concern."""
-        steps, known = _steps(intent), {(one["topic"], one["partition"]) for one in intent.overrides}
+        """Put down that the horizon is overridden, and whom that may concern: in whichever attempt a group was behind."""
+        steps, known = steps_of(intent), {(one["topic"], one["partition"]): one for one in intent.overrides}
         for topic, partition in partitions:
             if self._log((topic, partition)) is None:
                 continue
-            if (topic, partition) not in known:
+            override = known.get((topic, partition))
+            if override is None:
                 override = {
                     "what": "delete.retention.ms was overridden: the tombstone went before its horizon",
                     "topic": topic,
                     "partition": partition,
-                    "groups_that_had_not_passed_it": behind.get(names.partition_dir_name(topic, partition), []),
+                    "groups_that_had_not_passed_it": [],
                 }
                 intent.overrides.append(override)
+            groups = {
+                *override["groups_that_had_not_passed_it"],
+                *behind.get(names.partition_dir_name(topic, partition), ()),
+            }
+            override["groups_that_had_not_passed_it"] = sorted(groups)[:MAX_LISTED]
             if (topic, partition) in steps:
                 steps[topic, partition]["removed_before_horizon"] = True
+
+    async def _withdraw_overrides(self, intent: Intent, subject: Subject) -> None:
+        """Take back what an attempt has put down that did not come to it: a tombstone that is there still goes at its horizon."""
+        if not intent.overrides:
+            return
+        steps, kept = steps_of(intent), []
+        report = await self._look(subject, [(one["topic"], one["partition"]) for one in intent.overrides])
+        for override in intent.overrides:
+            partition = (override["topic"], override["partition"])
+            step = steps.get(partition, {})
+            mark = step.get("tombstone_offset", step.get("tombstone_found_at"))
+            tombstones = (one for one in report.of(partition) if one.what == TOMBSTONE)
+            if mark is not None and any(one.offset == mark and is_in_use(one.file, partition) for one in tombstones):
+                step.pop("removed_before_horizon", None)
+            else:
+                kept.append(override)
+        intent.overrides = kept
 
     # -- what both need --------------------------------------------------------------------------------------------------
 
@@ -200,10 +231,5 @@ class ErasureSteps(ErasureCertificates):
         """Remove what waits to be deleted there. Once begun this comes to its end."""
         work = asyncio.to_thread(self._remove_doomed, intent.topics, partitions)
         removed = await self._to_its_end(work)
-        for partition, step in _steps(intent).items():
+        for partition, step in steps_of(intent).items():
             step["files_removed_at_once"] = step.get("files_removed_at_once", 0) + removed.get(partition, 0)
-
-
-def _steps(intent: Intent) -> dict[TopicPartition, dict[str, Any]]:
-    """Return what was done, by partition."""
-    return {(one["topic"], one["partition"]): one for one in intent.done}

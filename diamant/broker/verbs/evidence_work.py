@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from diamant import __version__
 from diamant.broker.verbs.progress import Progress
-from diamant.broker.verbs.scope import Scope, partitions_of
+from diamant.broker.verbs.scope import Scope, ended_as, later_partitions, partitions_of
 from diamant.cleaner.evidence import certificate as certificates
+from diamant.cleaner.evidence.offset_order import WHOLE_FILE, LogEnd
 from diamant.cleaner.evidence.record_search import Subject
-from diamant.cleaner.evidence.scan import LogEnd, ScanReport, scan_directory
+from diamant.cleaner.evidence.scan import ScanReport, scan_directory
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.clock import SystemClock
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from diamant.storage.metadata_image import TopicImage
 
 T = TypeVar("T")
+
+DIGEST_THREADS = 2
+"""Of large files each keeps a processor busy."""
 
 
 class Stopped(Exception):
@@ -50,9 +55,16 @@ class EvidenceWork:
     # -- the disk --------------------------------------------------------------------------------------------------------
 
     def _ends(self) -> dict[TopicPartition, LogEnd]:
-        """Up to where each log is there now. In one turn of the loop."""
+        """Up to where each log is there now. In one turn of the loop.
+
+        One that refuses writes takes no more; what a write that failed has left behind its end counts.
+        """
         return {
-            partition: LogEnd(log.log_end_offset, log.active.base_offset, log.active.size)
+            partition: LogEnd(
+                log.log_end_offset,
+                log.active.base_offset,
+                log.active.size if log.write_failure is None else WHOLE_FILE,
+            )
             for partition, log in self._broker.directory.logs.items()
         }
 
@@ -96,15 +108,17 @@ class EvidenceWork:
 
     def _digests(self, files: Sequence[str], ends: Mapping[TopicPartition, LogEnd]) -> list[dict[str, Any]]:
         """Return file, size and SHA-256 of segments, as far as they are there."""
-        found = []
-        for name in files:
+
+        def digest(name: str) -> dict[str, Any] | None:
             try:
-                size = _limit(name, ends)
-                count, digest = certificates.file_digest(self._env, f"{self._directory}/{name}", size)
+                path = f"{self._directory}/{name}"
+                count, digest = certificates.file_digest(self._env, path, _limit(name, ends))
             except FileNotFoundError:
-                continue
-            found.append({"file": name, "size": count, "sha256": digest})
-        return found
+                return None
+            return {"file": name, "size": count, "sha256": digest}
+
+        with ThreadPoolExecutor(DIGEST_THREADS, "digest") as pool:
+            return [one for one in pool.map(digest, files) if one is not None]
 
     async def _scan(self, subject: Subject, progress: Progress) -> ScanReport:
         progress.begin("scanning everything", unit="bytes")
@@ -121,10 +135,17 @@ class EvidenceWork:
             )
         )
 
+    def _disown(self, report: ScanReport, subject: Subject, topics: Iterable[str], scope: Scope) -> None:
+        """Say whose what was found is, going by the partitions that an undertaking's topics have now."""
+        there = [name for name in topics if ended_as(self._topics, name, scope) is None]
+        later = later_partitions(self._topics, there, scope)
+        report.disown(subject, there, partitions_of(self._topics, there, scope), later)
+
     def _staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
-        """Return where jobs on Spark leave copies besides the data directory; None if no such place is configured. Any thread."""
+        """Return where jobs on Spark leave copies besides the data directory, or did; None if nowhere. Any thread."""
         staging = self._broker.config.diamant_cleaner_spark_staging
-        if not staging:
+        # Notes of jobs at a place that is configured no more: see `staging_notes`.
+        if not staging and not any(one.startswith(names.STAGING_PREFIX) for one in self._env.list_dir(self._directory)):
             return None
         from diamant.cleaner.spark.staging_view import staging_place
 

@@ -42,6 +42,7 @@ from diamant.storage.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
+    from diamant.cleaner.evidence.waiting import WaitingErasures
 
 MAX_AT_ONCE = 4
 MAX_ATTEMPTS = 5
@@ -184,6 +185,7 @@ class Explaining:
                     taken.state.log_start_offset,
                     check_done=self._check,
                     advance=progress.advance,
+                    keeps_key=None if taken.erasures is None else taken.erasures.has,
                 )
                 explainer = taken.explainer()
                 records = [of_tombstone(explainer, one, groups) for one in found.tombstones[:MAX_SHOWN_TOMBSTONES]]
@@ -256,6 +258,7 @@ class Explaining:
             Outcomes((), tuple(OpenTransaction(one.producer_id, one.current_txn_first_offset) for one in opened)),
             self._open_until(log),
             {path: at_ms for at_ms, path in broker.directory.deletions_in(log.path)},
+            broker.erasures.waiting(log.topic) if broker.has_erasures else None,
         )
 
     def _open_until(self, log: Log) -> dict[int, tuple[int, int]]:
@@ -290,9 +293,18 @@ class _Taken:
     outcomes: Outcomes
     open_until_ms: Mapping[int, tuple[int, int]]
     removals_ms: Mapping[str, int]
+    erasures: WaitingErasures | None
 
     def explainer(self) -> Explainer:
-        return Explainer(self.state, self.view, self.now_ms, self.open_until_ms, self.removals_ms)
+        erasures = self.erasures
+        return Explainer(
+            self.state,
+            self.view,
+            self.now_ms,
+            self.open_until_ms,
+            self.removals_ms,
+            None if erasures is None else lambda key, offset: erasures.of(key, self.state.partition, offset),
+        )
 
     def explain(self, scan: KeyScan | None = None) -> PartitionExplanation:
         return self.explainer().partition(scan)

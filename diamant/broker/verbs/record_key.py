@@ -43,7 +43,10 @@ def key_fields(key: bytes) -> dict[str, str]:
 
 
 def key_from_options(key: str | None, key_hex: str | None, key_base64: str | None) -> dict[str, str]:
-    """What the options `--key`, `--key-hex` and `--key-base64` of a command amount to in JSON. Raises BadArgument."""
+    """What the options `--key`, `--key-hex` and `--key-base64` of a command amount to in JSON. Raises BadArgument.
+
+    An empty text is refused: it is what a shell hands over for a variable that is not set. As bytes it is a key as any other.
+    """
     given: dict[str, Any] = {"text": key, "hex": key_hex, "base64": key_base64}
     found = {form: value for form, value in given.items() if value is not None}
     if len(found) != 1:
@@ -51,7 +54,11 @@ def key_from_options(key: str | None, key_hex: str | None, key_base64: str | Non
     if "text" in found:
         # What a shell hands over need not be UTF-8.
         raw = found["text"].encode(errors="surrogateescape")
-        found = key_fields(raw) if raw else {"text": ""}
+        if not raw:
+            raise BadArgument(
+                '--key is empty: is a variable not set? If the key is meant that has no bytes: --key-hex ""'
+            )
+        found = key_fields(raw)
     parse_key(found)
     return found
 

@@ -100,17 +100,19 @@ class Redactions(RedactionSteps):
     def _unfinished_ids(self) -> list[str]:
         return redaction_ids(self._env, self._directory)
 
-    def _read_due_ms(self, intent_id: str, key: SigningKey) -> tuple[int | None, str]:
-        intent = read_redaction(self._env, self._directory, intent_id, key)
-        return intent.due_ms, intent.phase
+    def _read_unfinished(self, intent_id: str, key: SigningKey) -> RedactionIntent:
+        return read_redaction(self._env, self._directory, intent_id, key)
+
+    def _sought(self, intent: RedactionIntent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
+        where = parse_where(intent.where, intent.undecided)
+        return where.needles, self._subject(intent, where, key).needles
 
     async def _resume(self, intent_id: str) -> Redaction | None:
         async with self._turn(intent_id):
             try:
                 intent, where, key = await self._read(intent_id)
             except FileNotFoundError:
-                # Whoever had the lock has ended it.
-                self._finished(intent_id)
+                await self._ended_already(intent_id)
                 return None
             return await self._carry_out(intent, where, key, Progress())
 
@@ -135,6 +137,7 @@ class Redactions(RedactionSteps):
         except WhereError as error:
             raise BadArgument(str(error)) from None
         self._check_reason(reason, reference)
+        self._check_unsaid("reason and reference", [reason, reference], where.needles)
         self._user_topic(topic)
         self._check_room()
         scope = scope_of(self._topics, [topic])
@@ -176,6 +179,9 @@ class Redactions(RedactionSteps):
         partitions = self._partitions_of(intent)
         async with self._paused(partitions):
             works = await self._locate(intent, subject, partitions, progress)
+            if intent.phase == LOCATING:
+                # Not before now are the values known.
+                self._check_unsaid("reason and reference", [intent.reason, intent.reference], (), subject.needles)
             ended = self._refused(intent, works)
             if ended is None:
                 await self._begin(intent, subject, works, key)

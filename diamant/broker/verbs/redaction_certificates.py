@@ -8,19 +8,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from diamant.broker.verbs.cancelling import Cancelling
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.redaction import NOT_CERTIFIED, Redaction, Work, relative_path
 from diamant.broker.verbs.scope import ended_as, ended_topics, later_partitions
-from diamant.broker.verbs.undertakings import Undertakings
 from diamant.cleaner.evidence import certificate as certificates
+from diamant.cleaner.evidence import own_certificates
 from diamant.cleaner.evidence.certificate_files import REDACTION_PREFIX, certificate_path, conclude, tidy
 from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.cleaner.evidence.needles import MIN_BYTES
 from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
-from diamant.cleaner.evidence.scan import ScanReport
+from diamant.cleaner.evidence.scan_report import ScanReport, written_since_fields
 from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.cleaner.evidence.verification import RECORDS_GONE
 from diamant.cleaner.redaction_evidence import (
+    MEANT,
     NOT_COVERED,
     NOT_STABLE,
     WHERE,
@@ -43,10 +45,11 @@ UNDECIDED_LEFT = "undecided-records"
 """In a certificate, `ended.what` of one in the way of which are only records that nobody can decide."""
 
 
-class RedactionCertificates(Undertakings):
+class RedactionCertificates(Cancelling):
     """Reads scans, writes certificates."""
 
     noun = "redaction"
+    prefix = REDACTION_PREFIX
 
     async def start(self) -> None:
         """Take note of what a broker before has left unfinished, and go on with it as soon as it is due."""
@@ -65,7 +68,7 @@ class RedactionCertificates(Undertakings):
         report = await self._scan(subject, progress)
         if (ended := self._ended(intent)) is not None:
             return await self._conclude(intent, subject, key, report, ended=ended)
-        claims, refused = self._claims(intent, works, report)
+        claims, refused = self._claims(intent, subject, works, report)
         state = RECORDS_GONE if claims and not refused else NOT_CERTIFIED
         intent.due_ms = None
         if refused and all(_is_undecided(report, one) for one in refused):
@@ -160,9 +163,10 @@ class RedactionCertificates(Undertakings):
         return None if what is None else {"what": what, "reason": "", "at_ms": self._env.clock.now_ms()}
 
     def _claims(
-        self, intent: RedactionIntent, works: Sequence[Work], report: ScanReport
+        self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], report: ScanReport
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """What the scan lets one say of each partition; and what not, with the reason."""
+        self._disown(report, subject, [intent.topic], intent.scope)
         claims, refused = [], []
         located = {work.log.partition: work for work in works}
         for text, end in sorted(intent.ends.items(), key=lambda one: int(one[0])):
@@ -206,7 +210,8 @@ class RedactionCertificates(Undertakings):
     ) -> dict[str, Any]:
         later = later_partitions(self._topics, [intent.topic], intent.scope)
         ends = [*((_partition(claim), claim["below_offset"]) for claim in claims), *((one, 0) for one in later)]
-        since = [found for partition, end in ends for found in matching_from(report, partition, end)]
+        since = [found for one in ends for found in matching_from(report, *one)]
+        unlisted = sum(report.unlisted_since(*one, MEANT) for one in ends)
         return {
             "type": certificates.REDACTION_TYPE,
             "version": certificates.VERSION,
@@ -229,7 +234,7 @@ class RedactionCertificates(Undertakings):
             "ended": ended,
             "topics_ended": ended_topics(self._topics, [intent.topic], intent.scope),
             "partitions_added": [{"topic": topic, "partition": index} for topic, index in later],
-            "written_since": [one.to_fields() for one in since[:MAX_LISTED]],
+            **written_since_fields(since, unlisted),
             "unmatched": None if ended or any(one["records"] for one in intent.found) else unmatched(report, subject),
             "lost_tombstones": [],
             "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
@@ -249,7 +254,7 @@ class RedactionCertificates(Undertakings):
                 "least_bytes_of_a_searched_value": MIN_BYTES,
             },
             "next": None,
-            "not_covered": list(NOT_COVERED),
+            "not_covered": [*NOT_COVERED, *own_certificates.not_covered(report)],
         }
 
 

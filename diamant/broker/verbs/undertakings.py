@@ -4,9 +4,7 @@ Each has an intent on disk (`cleaner/evidence/intent.py`) until it is over; what
 it is due. One at a time in a broker, of either kind. Bounds: `MAX_WAITING` calls wait for their turn, and `MAX_UNFINISHED` are
 unfinished.
 
-What can never be certified goes on for ever, less and less often, unless somebody cancels it (`cancel`): then its intent goes,
-and its last certificate says that nothing is certified, and why. A cancellation waits for the attempt that it ends, and for
-nobody's turn.
+What can never be certified goes on for ever, less and less often, unless somebody cancels it (`cancelling`).
 
 No text of an error and no line of the log holds a key, a value or what was asked for.
 """
@@ -15,17 +13,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from diamant.broker.topics import INTERNAL_TOPICS
-from diamant.broker.verbs.calling import on_loop
-from diamant.broker.verbs.compaction import BrokerStopping
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany, VerbError
 from diamant.broker.verbs.evidence_work import EvidenceWork
-from diamant.cleaner.evidence.signing_key import SigningKey, check_outside, default_path
+from diamant.broker.verbs.progress import Progress
+from diamant.cleaner.evidence.certificate_files import LAST_STATES, has_traces, name_pending
+from diamant.cleaner.evidence.intent import PREFIX
+from diamant.cleaner.evidence.needles import MIN_BYTES, Needles
+from diamant.cleaner.evidence.own_certificates import set_own_aside
+from diamant.cleaner.evidence.record_search import Subject
+from diamant.cleaner.evidence.scan_report import ScanReport
+from diamant.cleaner.evidence.signing_key import SigningKey, check_outside, check_there, default_path
 from diamant.cleaner.runner import wait_in_spite_of_cancelling
 from diamant.storage.errors import StorageError
 
@@ -50,21 +55,27 @@ ID_BYTES = 16
 
 MAX_REMEMBERED = 1_000
 """Ids of those that ended lately."""
-CANCELLED = "cancelled"
-"""In a certificate, `ended.what` of one that its user has cancelled."""
-
 T = TypeVar("T")
+
+
+class Unfinished(Protocol):
+    """What every intent says."""
+
+    phase: str
+    due_ms: int | None
 
 
 class Undertakings(EvidenceWork):
     """All of one kind in one broker; made with the first one, or at a start that finds one unfinished.
 
     A kind says what it is called (`noun`), which error an attempt that goes on later ends with (`failure`), which of its intents
-    are on disk (`_unfinished_ids`), when one is due (`_read_due_ms`), how it goes on (`_resume`), and how it ends without having
-    been carried out (`_give_up`).
+    are on disk (`_unfinished_ids`), what one says (`_read_unfinished`) and is about (`_sought`), how it goes on (`_resume`), and
+    how it ends without having been carried out (`_give_up`).
     """
 
     noun = "undertaking"
+    prefix = PREFIX
+    """Of its files in the data directory."""
     failure: type[VerbError] = VerbError
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, lock: asyncio.Lock | None = None) -> None:
@@ -76,6 +87,8 @@ class Undertakings(EvidenceWork):
         self._signing_key: SigningKey | None = None
         self._due: dict[str, int] = {}
         """Unfinished ones by id, and when they are to go on."""
+        self._unread: set[str] = set()
+        """Those of them that are to be read first: at the start there was no key for that."""
         self._under_way: set[str] = set()
         """Those that somebody is at."""
         self._resumed: set[asyncio.Task[None]] = set()
@@ -98,8 +111,16 @@ class Undertakings(EvidenceWork):
     def _unfinished_ids(self) -> list[str]:
         raise NotImplementedError
 
-    def _read_due_ms(self, intent_id: str, key: SigningKey) -> tuple[int | None, str]:
+    def _read_unfinished(self, intent_id: str, key: SigningKey) -> Unfinished:
+        """Return an intent. Blocks; OSError, ValueError if it cannot be read."""
         raise NotImplementedError
+
+    def _sought(self, intent: Any, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
+        """Return what an intent is about: a key or texts, and what of the values that were found is known."""
+        raise NotImplementedError
+
+    def _note(self, intent: Any, key: SigningKey) -> None:
+        """Remember of an intent on disk what else the kind wants to know of it."""
 
     async def _resume(self, intent_id: str) -> object:
         raise NotImplementedError
@@ -111,25 +132,36 @@ class Undertakings(EvidenceWork):
         """
         raise NotImplementedError
 
-    # -- any loop --------------------------------------------------------------------------------------------------------
-
-    async def cancel(self, intent_id: str, *, reason: str) -> Any:
-        """End one that is not over, and return what is said of it then; see `Broker.cancel`. None if there is none."""
-        return await on_loop(self._loop, lambda: self._begin_cancelling(intent_id, reason))
-
     # -- the loop thread -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Take note of what a broker before has left unfinished, and go on with it as soon as it is due."""
-        ids = await asyncio.to_thread(self._unfinished_ids)
-        for intent_id in ids[:MAX_UNFINISHED]:
-            try:
-                due_ms, phase = await asyncio.to_thread(self._read_due_ms, intent_id, await self._key())
-            except (ValueError, StorageError, OSError) as error:
-                logger.error("%s %s is unfinished and cannot be gone on with: %s", self.noun, intent_id, error)
-                continue
-            logger.warning("%s %s is unfinished (%s), it goes on", self.noun, intent_id, phase)
-            self._schedule(intent_id, self._env.clock.now_ms() if due_ms is None else due_ms)
+        ids = (await asyncio.to_thread(self._unfinished_ids))[:MAX_UNFINISHED]
+        if not ids:
+            return
+        try:
+            key = await self._key()
+        except (StorageError, OSError) as error:
+            logger.error("%d %ss are unfinished and cannot go on for now: %s", len(ids), self.noun, reason_of(error))
+            self._unread.update(ids)
+            for intent_id in ids:
+                self._schedule(intent_id, self._env.clock.now_ms() + RETRY_MS)
+            return
+        for intent_id in ids:
+            await self._take_note(intent_id, key)
+
+    async def _take_note(self, intent_id: str, key: SigningKey) -> None:
+        """Read an intent of a broker before, and go on with it when it is due; at no time if it cannot be read."""
+        self._unread.discard(intent_id)
+        try:
+            intent = await asyncio.to_thread(self._read_unfinished, intent_id, key)
+        except (ValueError, StorageError, OSError) as error:
+            self._due.pop(intent_id, None)
+            logger.error("%s %s is unfinished and cannot be gone on with: %s", self.noun, intent_id, error)
+            return
+        logger.warning("%s %s is unfinished (%s), it goes on", self.noun, intent_id, intent.phase)
+        self._note(intent, key)
+        self._schedule(intent_id, self._env.clock.now_ms() if intent.due_ms is None else intent.due_ms)
 
     async def stop(self) -> None:
         """End what is under way; its intent stays. Cancellations that have begun come to their end before that."""
@@ -172,20 +204,44 @@ class Undertakings(EvidenceWork):
     async def _go_on(self, due: str) -> None:
         self._due[due] = self._env.clock.now_ms() + self._pause_ms(due)
         try:
-            if due not in self._ending:
+            if due in self._unread:
+                await self._take_note(due, await self._key())
+            elif due not in self._ending:
                 await self._tracked(due, self._resume(due))
-                self._failures.pop(due, None)
+            self._failures.pop(due, None)
         except (VerbError, StorageError, OSError, ValueError) as error:
-            if due in self._due:
-                self.held += 1
-                self._failures[due] = self._failures.get(due, 0) + 1
-                pause_s = max(0, self._due[due] - self._env.clock.now_ms()) // 1000
-                logger.warning(
-                    "%s %s: not finished, tried again in %d s: %s", self.noun, due, pause_s, reason_of(error)
-                )
+            self._failed_for_now(due, logging.WARNING, reason_of(error))
+        except Exception as error:
+            # What it says may be of a record; where it comes from is not.
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{os.path.basename(at.filename)}:{at.lineno}, {at.name}"
+            what = f"unexpected {type(error).__name__} at {where}; please report this"
+            self._failed_for_now(due, logging.ERROR, what)
         finally:
             self._under_way.discard(due)
             self._broker.scheduler.poke()
+
+    def _failed_for_now(self, intent_id: str, level: int, reason: str) -> None:
+        """Put down an attempt by itself that has failed."""
+        if intent_id in self._due:
+            self.held += 1
+            self._failures[intent_id] = self._failures.get(intent_id, 0) + 1
+            pause_s = max(0, self._due[intent_id] - self._env.clock.now_ms()) // 1000
+            logger.log(level, "%s %s: not finished, tried again in %d s: %s", self.noun, intent_id, pause_s, reason)
+
+    async def _ended_already(self, intent_id: str) -> None:
+        """Forget one whose intent is gone: whoever had the lock has ended it, or an attempt has, but for its certificate's name.
+
+        In its turn.
+        """
+        named = await self._to_its_end(
+            asyncio.to_thread(name_pending, self._env, self._directory, intent_id, self.prefix)
+        )
+        self._finished(intent_id)
+        if named is not None:
+            is_done = named.endswith(tuple(f".{state}.json" for state in LAST_STATES))
+            self.done, self.failed = self.done + is_done, self.failed + (not is_done)
+            logger.warning("%s %s had ended, its certificate is %s", self.noun, intent_id, named)
 
     @asynccontextmanager
     async def _turn(self, intent_id: str) -> AsyncIterator[None]:
@@ -224,6 +280,8 @@ class Undertakings(EvidenceWork):
 
             def load() -> SigningKey:
                 check_outside(path, self._directory)
+                if has_traces(self._env, self._directory):
+                    check_there(path)
                 return SigningKey.load(path)
 
             self._signing_key = await asyncio.to_thread(load)
@@ -248,6 +306,7 @@ class Undertakings(EvidenceWork):
     def _finished(self, intent_id: str) -> None:
         """Forget one whose intent is gone."""
         self._due.pop(intent_id, None)
+        self._unread.discard(intent_id)
         self._failures.pop(intent_id, None)
         self._over.append(intent_id)
 
@@ -269,60 +328,6 @@ class Undertakings(EvidenceWork):
         except asyncio.CancelledError:
             await wait_in_spite_of_cancelling(task)
             raise
-
-    async def _begin_cancelling(self, intent_id: str, reason: str) -> Any:
-        """Cancel it; once begun this comes to its end, whoever waits for it, and the broker stops after that."""
-        self._check_reason(reason, "")
-        if self._is_stopping:
-            raise BrokerStopping("the broker is stopping, nothing was cancelled")
-        task = self._loop.create_task(self._cancel(intent_id, reason))
-        self._cancels.add(task)
-        task.add_done_callback(self._cancels.discard)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(task)
-
-    async def _cancel(self, intent_id: str, reason: str) -> Any:
-        async with self._cancel_turn:
-            if intent_id not in await asyncio.to_thread(self._unfinished_ids):
-                return None
-            await self._usable_key()
-            ending = self._ending[intent_id] = self._loop.create_future()
-            is_cancelled = False
-            try:
-                await self._stop_attempts(intent_id)
-                found = await self._end_cancelled(intent_id, reason)
-                is_cancelled = True
-            finally:
-                # Not before: whoever waits for the attempt is told what has become of it.
-                del self._ending[intent_id]
-                ending.set_result(is_cancelled)
-                self._broker.scheduler.poke()
-        logger.info("%s %s: cancelled, not certified", self.noun, intent_id)
-        return found
-
-    async def _stop_attempts(self, intent_id: str) -> None:
-        """End those under way. What they have begun on the disk is over when they are."""
-        attempts = {task for task, one in self._running.items() if one == intent_id}
-        for task in attempts:
-            task.cancel()
-        if attempts:
-            await asyncio.wait(attempts)
-
-    async def _end_cancelled(self, intent_id: str, reason: str) -> Any:
-        ended = {"what": CANCELLED, "reason": reason, "at_ms": self._env.clock.now_ms()}
-        try:
-            return await self._give_up(intent_id, ended)
-        except FileNotFoundError:
-            raise NotFound(f"{self.noun} {intent_id} has just ended: see its certificate") from None
-        except ValueError as error:
-            raise NotPossible(
-                f"{self.noun} {intent_id} cannot be read, so nothing can be said of it ({error}): bring back the key file "
-                "and its secret, or remove the intent from the data directory yourself"
-            ) from None
-        except (StorageError, OSError) as error:
-            raise self.failure(
-                f"{self.noun} {intent_id} could not be cancelled, it goes on: {reason_of(error)}"
-            ) from None
 
     # -- a call ----------------------------------------------------------------------------------------------------------
 
@@ -384,6 +389,27 @@ class Undertakings(EvidenceWork):
             raise BadArgument("reason is missing: it stands in the certificate, as in 'GDPR Art. 17'")
         if max(len(reason), len(reference)) > MAX_TEXT:
             raise BadArgument(f"reason and reference may have {MAX_TEXT} letters each")
+
+    def _check_unsaid(
+        self, what: str, texts: Sequence[str], sought: Sequence[bytes], needles: Needles | None = None
+    ) -> None:
+        """Refuse texts for a certificate that hold what is to be gone: it would stay there, and a scan would find it.
+
+        `sought`: keys and texts; those of less than `MIN_BYTES` are not searched for outside of records. `needles`: values.
+        """
+        for text in texts:
+            data = text.encode(errors="surrogatepass")
+            if any(len(one) >= MIN_BYTES and one in data for one in sought) or (needles and needles.find(data)):
+                raise BadArgument(
+                    f"{what} must not hold what is to be gone, neither a key nor a value: that stands in the certificate, and "
+                    "stays in the data directory. Refer to the request by a case number, as in 'ticket 4711'"
+                )
+
+    async def _scan(self, subject: Subject, progress: Progress) -> ScanReport:
+        report = await super()._scan(subject, progress)
+        key = await self._key()
+        await asyncio.to_thread(set_own_aside, report, self._env, self._directory, key.public_bytes)
+        return report
 
     def _user_topic(self, name: str) -> Topic:
         """A topic that is the users'."""

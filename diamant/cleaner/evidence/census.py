@@ -105,6 +105,8 @@ class Listed:
     size: int
     """The least that it had, from when it was seen first: files grow while they are read."""
     born_in_look: int
+    latest_size: int
+    """What it had in the last look."""
 
 
 @dataclass(slots=True)
@@ -157,9 +159,9 @@ class FileCensus:
                     continue
                 known = self.files.get(identity)
                 if known is None:
-                    found[identity] = Listed(name, size, self.looks)
+                    found[identity] = Listed(name, size, self.looks, size)
                 else:
-                    found[identity] = Listed(name, min(size, known.size), known.born_in_look)
+                    found[identity] = Listed(name, min(size, known.size), known.born_in_look, size)
 
     def missing(self, has: Callable[[Identity, Listed], bool]) -> set[Identity]:
         """Return the files for which `has` is false."""

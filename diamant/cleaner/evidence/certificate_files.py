@@ -11,13 +11,21 @@ a pending one gives it its name if the intent is gone; with the intent there the
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from diamant.cleaner.evidence.certificate import CertificateError, parse
 from diamant.cleaner.evidence.intent import PREFIX, SUFFIX, remove_intent
 from diamant.storage.env import Env
 
 REDACTION_PREFIX = "diamant-redaction-"
 """Of redactions, whose certificates lie beside those of erasures."""
+
+LAST_STATES = ("key-gone", "records-gone")
+"""Of certificates on which nothing follows: the intent goes with them."""
+
+MAX_DESCRIBED = 100
+"""Certificates of which a list says what they are about, the newest: each is read for it, one after the other."""
 
 PENDING = ".pending"
 _JSON = ".json"
@@ -29,14 +37,46 @@ def certificate_path(directory: str, erasure_id: str, state: str, prefix: str = 
     return f"{directory}/{prefix}{erasure_id}.{state}{_JSON}"
 
 
+def is_certificate_name(name: str) -> bool:
+    """Tell whether a file in the data directory has the name of a certificate, pending ones included."""
+    is_ours = name.startswith((PREFIX, REDACTION_PREFIX)) and "/" not in name
+    return is_ours and name.removesuffix(PENDING).endswith(_JSON)
+
+
 def list_certificates(env: Env, directory: str) -> list[dict[str, Any]]:
-    """Return `id`, `state` and `path` of all certificates. Blocks."""
-    found = []
+    """Return `id`, `kind` (`erasure` or `redaction`), `state` and `path` of all certificates. Blocks."""
+    found: list[dict[str, Any]] = []
     for name in env.list_dir(directory):
         prefix = next((one for one in (PREFIX, REDACTION_PREFIX) if name.startswith(one)), None)
         if prefix is not None and name.endswith(_JSON):
             erasure_id, _, state = name[len(prefix) : -len(_JSON)].partition(".")
-            found.append({"id": erasure_id, "state": state, "path": f"{directory}/{name}"})
+            kind = "erasure" if prefix == PREFIX else "redaction"
+            found.append({"id": erasure_id, "kind": kind, "state": state, "path": f"{directory}/{name}"})
+    return found
+
+
+def describe_certificates(env: Env, directory: str) -> list[dict[str, Any]]:
+    """Return what `list_certificates` does, the file that was written last at the end, with what the certificates are about.
+
+    That is `written_ms` (of the file), `issued_ms`, `topics` and `reference`; the last three are None of all but the last
+    `MAX_DESCRIBED`, and of what cannot be read. Blocks.
+    """
+    found = []
+    for one in list_certificates(env, directory):
+        with suppress(FileNotFoundError):
+            found.append({**one, "written_ms": env.mtime_ms(one["path"])})
+    found.sort(key=lambda one: (one["written_ms"], one["path"]))
+    for index, one in enumerate(found):
+        fields: dict[str, Any] = {}
+        if index >= len(found) - MAX_DESCRIBED:
+            with suppress(OSError, CertificateError):
+                fields = parse(env.read_bytes(one["path"]))
+        request = fields.get("request", {})
+        one |= {
+            "issued_ms": fields.get("clock", {}).get("issued_ms"),
+            "topics": request.get("topics"),
+            "reference": request.get("reference"),
+        }
     return found
 
 
@@ -58,6 +98,30 @@ def conclude(
     (remove or remove_intent)(env, directory, erasure_id)
     env.rename(path + PENDING, path)
     env.sync_dir(directory)
+
+
+def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = PREFIX) -> str | None:
+    """Give a certificate its name whose intent is gone, after a `conclude` that came no further; return its path.
+
+    Blocks; OSError. None if there is none. Only for whoever ends this one: while its intent is there it is to stay pending.
+    """
+    found = [
+        name for name in env.list_dir(directory) if name.startswith(f"{prefix}{erasure_id}.") and name.endswith(PENDING)
+    ]
+    named = None
+    for name in found:
+        named = f"{directory}/{name.removesuffix(PENDING)}"
+        env.rename(f"{directory}/{name}", named)
+        env.sync_dir(directory)
+    return named
+
+
+def has_traces(env: Env, directory: str) -> bool:
+    """Tell whether a data directory has certificates, or intents: they are of some key and secret. Blocks; OSError."""
+    return any(
+        name.startswith((PREFIX, REDACTION_PREFIX)) and name.endswith((_JSON, PENDING, SUFFIX))
+        for name in env.list_dir(directory)
+    )
 
 
 def tidy(env: Env, directory: str, prefix: str = PREFIX) -> list[str]:

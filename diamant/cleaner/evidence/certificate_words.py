@@ -83,6 +83,11 @@ def seen_elsewhere(certificate: Fields) -> str:
     return " and ".join(parts)
 
 
+def written_since_count(certificate: Fields) -> int:
+    """Return how many records were written above the claims' ends, those included that are not listed."""
+    return len(certificate.get("written_since", ())) + int(certificate.get("written_since_not_listed", 0))
+
+
 def shown(value: object) -> str:
     """Return what there are no words for, as it is."""
     if isinstance(value, bool):

@@ -2,8 +2,8 @@
 
 holds           the partition was read, and what the certificate says is gone is gone below the claim's end
 broken          it is there again
-cannot be told  something cannot be read, nobody can tell whether what was looked for is what the certificate is about, or the
-                partition is not there, or not known to be that of the certificate (`doubt_about`)
+cannot be told  no record was looked at, something cannot be read, nobody can tell whether what was looked for is what the
+                certificate is about, or the partition is not there, or not known to be that of the certificate (`doubt_about`)
 
 Topics are known by their ids, which are in no secret: that they are the same is looked at without a scan, too. Certificates of
 versions before have none: then names count.
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan_report import NOT_THERE, ScanReport
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition, read_partition_metadata
@@ -86,10 +87,23 @@ def check_claims(
     return rows
 
 
-def doubtful_claims(certificate: Mapping[str, Any], notes: list[str], env: Env, directory: str) -> list[dict[str, Any]]:
-    """Return rows for the claims about partitions of which a look at their names and ids tells that nothing can be said.
+def disown(certificate: Mapping[str, Any], report: ScanReport, subject: Subject, env: Env, directory: str) -> None:
+    """Have a report say whose what was found is, going by a certificate's partitions and the directories in use. Blocks."""
+    known = {partition_of(one) for name in ("claims", "not_certified") for one in certificate.get(name, ())}
+    # Of a topic that is not there any more, or is another one, no claim is confirmed anyway.
+    first = {topic: (topic, index) for topic, index in sorted(known, reverse=True)}
+    gone = (NOT_THERE, RECREATED)
+    there = {one for one in first if doubt_about(certificate, env, directory, first[one]) not in gone}
+    later = {one for one in report.partitions if env.is_dir(f"{directory}/{names.partition_dir_name(*one)}")}
+    report.disown(subject, there, known, later)
 
-    Without a scan; adds to the notes. Blocks.
+
+def unscanned_claims(
+    certificate: Mapping[str, Any], notes: list[str], env: Env, directory: str
+) -> list[dict[str, Any]]:
+    """Return rows for the claims where no record was looked at: none can be told, whatever the files look like.
+
+    `state_now` stands in those of which names and ids tell that there is nothing to look at; the notes say so. Blocks.
     """
     rows = []
     doubts: dict[str, list[TopicPartition]] = {}
@@ -98,7 +112,7 @@ def doubtful_claims(certificate: Mapping[str, Any], notes: list[str], env: Env, 
         doubt = doubt_about(certificate, env, directory, partition)
         if doubt:
             doubts.setdefault(doubt, []).append(partition)
-            rows.append({**untold(claim), "state_now": doubt})
+        rows.append({**untold(claim), **({"state_now": doubt} if doubt else {})})
     notes += _notes(doubts)
     return rows
 

@@ -74,6 +74,8 @@ class Intent:
     overrides: list[dict[str, Any]] = field(default_factory=list)
     retries: int = 0
     """How often it was scanned in vain."""
+    missed: list[list[Any]] = field(default_factory=list)
+    """Topic and partition of those in which the last scan has found values: they are located once more, without filters."""
 
     def closed(self, key_digest: bytes) -> Intent:
         """Return what stays on disk during the last scan: neither the key nor parts of values."""

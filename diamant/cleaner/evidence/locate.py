@@ -61,8 +61,10 @@ class Located:
     """Of values, ascending, as many as `locate_key` lists."""
     value_digests: list[str] = field(default_factory=list)
     last_value_offset: int = -1
+    """In the log's own directory."""
     last_tombstone_offset: int = -1
-    """Of one outside of transactions: it holds whatever comes of them."""
+    """Of one in a segment in use, outside of transactions: it holds whatever comes of them. And without headers, which may say
+    what it has superseded."""
     files: set[str] = field(default_factory=set)
     seen: set[int] = field(default_factory=set)
     """Offsets of values, `MAX_COUNTED` at most."""
@@ -129,6 +131,13 @@ def locate_key(
     return [collector.found[key] for key in sorted(collector.found)], report
 
 
+def is_in_use(name: str, partition: TopicPartition) -> bool:
+    """Tell whether a file, by its name below the data directory, is a segment that a partition's log has now."""
+    directory, _, file = name.rpartition("/")
+    parsed = names.parse_segment_file(file)
+    return directory == names.partition_dir_name(*partition) and parsed is not None and not parsed.stage
+
+
 def filter_skip(env: Env, key: bytes | None, hash_key: bytes | None) -> Callable[[Place], bool] | None:
     """Return what says which segments need not be read for a key, going by their filters; None if there are none.
 
@@ -181,9 +190,12 @@ class _Collector:
         with self._lock:
             one = self.found.setdefault((search.topic, search.partition), Located(search.topic, search.partition))
             one.files.add(search.name)
+            # A directory that is set aside has another log's offsets: that of a topic of this name before, or of a copy.
+            is_own = search.name.startswith(names.partition_dir_name(search.topic, search.partition) + "/")
             if value is None:
                 one.tombstones += 1
-                if not header.is_transactional:
+                is_used = is_in_use(search.name, (search.topic, search.partition))
+                if is_used and not header.is_transactional and not record.headers:
                     one.last_tombstone_offset = max(one.last_tombstone_offset, record.offset)
                 return
             one.copies += 1
@@ -191,7 +203,8 @@ class _Collector:
                 one.values += 1
                 if len(one.seen) < MAX_COUNTED:
                     one.seen.add(record.offset)
-            one.last_value_offset = max(one.last_value_offset, record.offset)
+            if is_own:
+                one.last_value_offset = max(one.last_value_offset, record.offset)
             if len(one.value_digests) < self._listed and digest.hex() not in one.value_digests:
                 one.value_digests.append(digest.hex())
             if len(value) < MIN_BYTES or digest in self.needles:

@@ -24,12 +24,20 @@ MAX_RELATIVE_OFFSET = (1 << 31) - 1
 """How far above its base a segment's offsets are, at most: its indexes have 4 bytes for it."""
 
 
+WHOLE_FILE = 1 << 62
+"""As a size: whatever is there."""
+
+
 class LogEnd(NamedTuple):
     """Up to where a log in use is scanned; taken by its owner in one turn."""
 
     log_end_offset: int
     active_base_offset: int
     active_size: int
+
+    def is_before(self, base_offset: int) -> bool:
+        """Tell whether a segment with that base was begun after this was taken; the active one may be empty."""
+        return base_offset >= self.log_end_offset and base_offset > self.active_base_offset
 
 
 @dataclass(slots=True)
@@ -41,7 +49,7 @@ class OffsetOrder:
     """The least that the next batch may begin with."""
     end_offset: int | None = None
     """What batches that begin before `end_position` end below of; None: nobody knows."""
-    end_position: int = 1 << 62
+    end_position: int = WHOLE_FILE
 
     def problem(self, position: int, first: int, last: int) -> str:
         """Go on to a batch; return what is wrong with its offsets, "" if nothing is."""

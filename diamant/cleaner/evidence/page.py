@@ -16,6 +16,7 @@ from diamant.cleaner.evidence.certificate_words import (
     seen_elsewhere,
     state_text,
     topics_of,
+    written_since_count,
 )
 from diamant.cleaner.evidence.page_figures import figures
 from diamant.cleaner.evidence.page_parts import (
@@ -100,14 +101,24 @@ def _notices(certificate: Fields) -> Iterable[Html]:
     yield from _endings(certificate)
     if since := certificate.get("written_since"):
         places = ", ".join(sorted({place_text(one) for one in since}))
+        records = counted(written_since_count(certificate), "new record")
         what, which = ("The key was written again.", "with this key")
         if is_redaction(certificate):
             what, which = ("There are new records that match.", "that match")
         yield _notice(
             "bad",
             what,
-            f"Since then {counted(len(since), 'new record')} {which} arrived in {places}. None of that is part of "
-            "what is certified, and it is still there.",
+            f"Since then {records} {which} arrived in {places}. None of that is part of what is certified, and it is still "
+            "there.",
+        )
+    if marks := certificate.get("tombstones_since"):
+        places = ", ".join(sorted({place_text(one) for one in marks}))
+        count = len(marks) + int(certificate.get("tombstones_since_not_listed", 0))
+        yield _notice(
+            "warn",
+            "The key was named again.",
+            f"Since then {counted(count, 'new deletion mark')} of the key arrived in {places}. A deletion mark holds no data; "
+            "the key is named by it until it goes by itself, and none of that is part of what is certified.",
         )
     for one in certificate.get("overrides", ()):
         behind = ", ".join(one.get("groups_that_had_not_passed_it", ()))
@@ -349,8 +360,15 @@ def _verifying(certificate: Fields) -> Iterable[Html]:
     if pem := _pem_line(public_key):
         yield tag("p", "or, as it stands in a .pem file,")
         yield tag("code", pem, css="command")
-    yield tag("p", "Then have the signature checked, and the files read again:")
+    yield tag("p", "Then have the signature checked, and, where the issuer’s broker runs, the files read again:")
     yield tag("code", "diamant verify certificate.json --public-key public.pem", css="command")
+    yield tag(
+        "p",
+        "On another machine add --offline to check the signature alone. To check a copy of the data without a broker add --data "
+        "with its directory, and --secret with the secret of the issuer’s broker",
+        " and --where with the condition" if is_redaction(certificate) else "",
+        ": without it nothing in a copy can be confirmed.",
+    )
     yield tag(
         "p",
         "It says “valid”, and what has changed since; or what is wrong. A single changed letter makes the signature invalid.",

@@ -56,6 +56,9 @@ _KNOWN = frozenset(
         "topics_ended",
         "partitions_added",
         "written_since",
+        "written_since_not_listed",
+        "tombstones_since",
+        "tombstones_since_not_listed",
         "lost_tombstones",
         "unmatched",
         "elsewhere",
@@ -104,7 +107,18 @@ def figures(certificate: Fields) -> Iterable[Html]:
         yield section("Not certified", *_cut(("Partition", "State", "Why"), rows), is_wide=True)
     if since := certificate.get("written_since"):
         rows = [(place_text(one), number(one.get("offset", "-")), one.get("file", "-")) for one in since]
-        yield section("Written since", *_cut(("Partition", "Offset", "File"), rows), is_wide=True)
+        content = _cut(("Partition", "Offset", "File"), rows)
+        if unlisted := certificate.get("written_since_not_listed"):
+            content.append(
+                tag("p", f"{counted(unlisted, 'further record')} are listed neither here nor in the JSON file.")
+            )
+        yield section("Written since", *content, is_wide=True)
+    if marks := certificate.get("tombstones_since"):
+        rows = [(place_text(one), number(one.get("offset", "-")), one.get("file", "-")) for one in marks]
+        content = _cut(("Partition", "Offset", "File"), rows)
+        if unlisted := certificate.get("tombstones_since_not_listed"):
+            content.append(tag("p", f"{counted(unlisted, 'further deletion mark')} are listed nowhere."))
+        yield section("Deletion marks since", *content, is_wide=True)
     if elsewhere := certificate.get("elsewhere"):
         rows = [(place_text(one), number(one.get("offset", "-")), _sort(one)) for one in elsewhere]
         yield section("Seen elsewhere", *_cut(("Partition or file", "Offset", "What"), rows), is_wide=True)
@@ -242,6 +256,8 @@ def _why(refused: Fields) -> str:
 
 def _sort(one: Fields) -> str:
     field = f", in the {one['field']}" if one.get("field") else ""
+    if one.get("what") == "same-key" and one.get("topic") is None:
+        return "a record of the key, in a file that belongs to no partition"
     return _SORTS.get(one.get("what", ""), str(one.get("what"))) + field
 
 

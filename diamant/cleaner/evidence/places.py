@@ -36,6 +36,8 @@ class Place:
     partition: int | None = None
     base_offset: int | None = None
     """Of a segment in use."""
+    named_offset: int | None = None
+    """In the name of a segment's file or a snapshot, whatever state it is in, in a partition's directory in use."""
     is_set_aside: bool = False
     """Whether it is in a directory that waits to be deleted, or that no topic claims."""
 
@@ -85,13 +87,13 @@ def _place_in(path: str, name: str, entry: str, owner: tuple[str, int, bool] | N
     if parsed is not None:
         is_segment = parsed.suffix == names.LOG_SUFFIX
         sort = ("segment" if is_segment else parsed.suffix[1:]) + parsed.stage
-        is_in_use = is_segment and not parsed.stage and not is_set_aside and name.count("/") == 1
-        base_offset = parsed.offset if is_in_use else None
+        named_offset = parsed.offset if not is_set_aside and name.count("/") == 1 else None
+        base_offset = named_offset if is_segment and not parsed.stage else None
         content = BATCHES if is_segment else BYTES
-        return Place(path, name, content, sort, topic, partition, base_offset, is_set_aside)
+        return Place(path, name, content, sort, topic, partition, base_offset, named_offset, is_set_aside)
     if topic == names.METADATA_TOPIC and names.parse_metadata_snapshot(entry) is not None:
         return Place(path, name, BATCHES, "metadata snapshot", topic, partition)
-    return Place(path, name, BYTES, _sort_of_file(entry), topic, partition, None, is_set_aside)
+    return Place(path, name, BYTES, _sort_of_file(entry), topic, partition, is_set_aside=is_set_aside)
 
 
 def _sort_of_file(entry: str) -> str:

@@ -30,7 +30,8 @@ from diamant.cleaner.evidence.findings import (
     Unreadable,
 )
 from diamant.cleaner.evidence.found_list import FoundList
-from diamant.cleaner.evidence.needles import Buffer, Hit, Needles, keyed_digest
+from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
+from diamant.cleaner.evidence.needles import Buffer, Hit, Needle, Needles, keyed_digest
 from diamant.cleaner.evidence.offset_order import OffsetOrder
 from diamant.protocol.batch import (
     CURRENT_MAGIC,
@@ -217,39 +218,51 @@ class FileSearch:
         """Look at a record; return the digests of the needles that it holds."""
         is_marker = batch.header.is_control and record.key is not None and len(record.key) == CONTROL_KEY_BYTES
         verdict = not is_marker and self.subject.is_meant(record, self.topic)
-        is_key = verdict is True
-        explained: set[bytes] = set()
+        hits = self._hits_in(record) if has_hits else []
+        if verdict is True:
+            self._add_meant(record, batch, hits)
+            digest = keyed_digest(self.subject.needles.secret, _said(record))
+            explained = {self.subject.key_digest, digest}
+            if not self.is_in_scope:
+                self._add_same_bytes(record, batch, [hit for hit in hits if hit[1].digest not in explained])
+            return explained.union(needle.digest for _, needle in hits)
         if verdict is None:
             digest = keyed_digest(self.subject.needles.secret, record.value or b"")
             self._add(self._finding(UNDECIDED, batch, record, "", digest))
-        if is_key:
-            if self.is_in_scope:
-                if self.on_record is not None:
-                    self.on_record(self, record, batch.header)
-                what = TOMBSTONE if record.value is None else VALUE
-            else:
-                what = SAME_KEY
-            data = record.key if record.value is None else record.value
-            digest = keyed_digest(self.subject.needles.secret, data or b"")
-            horizon_ms = None
-            if what == TOMBSTONE and batch.header.has_delete_horizon:
-                horizon_ms = batch.header.base_timestamp
-            has_value = None if self.is_in_scope else record.value is not None
-            finding = self._finding(what, batch, record, "key", digest)
-            self._add(finding._replace(horizon_ms=horizon_ms, has_value=has_value), has_value)
-            explained |= {self.subject.key_digest, digest}
-        if not has_hits:
-            return explained
+        self._add_same_bytes(record, batch, hits)
+        return {needle.digest for _, needle in hits}
+
+    def _hits_in(self, record: Record) -> list[tuple[str, Needle]]:
+        """Return in which fields of a record needles are."""
         fields: list[tuple[str, bytes | None]] = [("key", record.key), ("value", record.value)]
         for name, value in record.headers:
             fields += [("header", name.encode(errors="surrogateescape")), ("header", value)]
-        for place, data in fields:
-            for hit in self.subject.needles.find(data) if data is not None else ():
-                digest = hit.needle.digest
-                if not (is_key and digest in explained):
-                    self._add(self._finding(SAME_BYTES, batch, record, place, digest), hit.needle.kind)
-                explained.add(digest)
-        return explained
+        find = self.subject.needles.find
+        return [(place, hit.needle) for place, data in fields if data is not None for hit in find(data)]
+
+    def _add_same_bytes(self, record: Record, batch: BatchBytes, hits: list[tuple[str, Needle]]) -> None:
+        for place, needle in hits:
+            self._add(self._finding(SAME_BYTES, batch, record, place, needle.digest), needle.kind)
+
+    def _add_meant(self, record: Record, batch: BatchBytes, hits: list[tuple[str, Needle]]) -> None:
+        """Put down a record that is to be gone, or would be in one of the erasure's topics."""
+        if self.is_in_scope and self.on_record is not None:
+            self.on_record(self, record, batch.header)
+        digest = keyed_digest(self.subject.needles.secret, _said(record))
+        if not self.is_in_scope:
+            has_value = record.value is not None
+            self._add(self._finding(SAME_KEY, batch, record, "key", digest)._replace(has_value=has_value), has_value)
+            return
+        if record.value is not None:
+            self._add(self._finding(VALUE, batch, record, "key", digest))
+            return
+        horizon_ms = batch.header.base_timestamp if batch.header.has_delete_horizon else None
+        self._add(self._finding(TOMBSTONE, batch, record, "key", digest)._replace(horizon_ms=horizon_ms))
+        # It names its key, and has a value all the same if that is in its headers.
+        for place, needle in hits:
+            if place == "header" and needle.kind == VALUE_NEEDLE and needle.digest != self.subject.key_digest:
+                self._add(self._finding(VALUE, batch, record, place, needle.digest))
+                break
 
     def _finding(self, what: str, batch: BatchBytes, record: Record, place: str, digest: bytes) -> Finding:
         return Finding(what, self.topic, self.partition, self.name, batch.position, record.offset, place, digest.hex())
@@ -286,6 +299,11 @@ class FileSearch:
                     self._add_raw(hit, position + hit.start)
             add_to(self.amounts, RAW_BYTES, 0, 0, min(len(data), READ_BYTES))
             position += READ_BYTES
+
+
+def _said(record: Record) -> bytes:
+    """Return what a record is known by: its value, or the key of a tombstone."""
+    return (record.key if record.value is None else record.value) or b""
 
 
 def _payload(batch: BatchBytes) -> bytes:

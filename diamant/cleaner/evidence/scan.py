@@ -5,7 +5,7 @@ its recorded end (`LogEnd`). Files come and go meanwhile, so the directory is li
 that was renamed, or written anew by the cleaner, is not missed.
 
 The scan is accountable: at its beginning and end `census` lists the directory by itself and counts what segments declare. A file
-that was not read, or not wholly, makes everything inconclusive (`ScanReport.unaccounted`), whoever passed it over.
+that was not read, or not wholly, makes everything inconclusive (`scan_account`), whoever passed it over.
 
 What is found, and what that makes of a partition, is in `scan_report`; how much of it is kept, in `found_list`.
 
@@ -21,13 +21,14 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import NamedTuple
 
-from diamant.cleaner.evidence.census import FileCensus, Identity, Listed, declared, file_identity
+from diamant.cleaner.evidence.census import FileCensus, Identity, declared, file_identity
 from diamant.cleaner.evidence.coverage import FileRow
-from diamant.cleaner.evidence.findings import UNDECIDED, Unreadable
+from diamant.cleaner.evidence.findings import Unreadable
 from diamant.cleaner.evidence.found_list import Room
-from diamant.cleaner.evidence.offset_order import LogEnd, order_of, overlapping
+from diamant.cleaner.evidence.offset_order import LogEnd, order_of
 from diamant.cleaner.evidence.places import BATCHES, Place, list_places
 from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, FileSearch, OnRecord, Subject, file_size
+from diamant.cleaner.evidence.scan_account import ScanAccount
 from diamant.cleaner.evidence.scan_report import (
     INCONCLUSIVE,
     KEY_GONE,
@@ -56,10 +57,6 @@ __all__ = [
 
 MAX_LISTINGS = 50
 """How often a directory that never comes to rest is listed; then the scan is inconclusive."""
-
-MAX_MISSED_LOOKS = 5
-"""How many looks of the census in a row may have a file that listings do not find. Such a file need not be hidden: whoever
-replaces a file writes it under another name and renames it, and a listing may fall before that when the look falls after it."""
 
 MAX_RETRIES = 3
 """How often a file is read again that changed while it was read."""
@@ -107,7 +104,7 @@ def scan_partitions(
     skip: Callable[[Place], bool] | None = None,
     check: Callable[[], object] = bool,
 ) -> ScanReport:
-    """Look for the key in some partitions only, and not in files that `skip` names: to locate it, never to certify.
+    """Look for records of the key in some partitions only, and not in files that `skip` names: to locate it, never to certify.
 
     With `on_record`, which is told of everything, the report has no findings.
     """
@@ -155,15 +152,10 @@ class _Scan:
         self._lock = threading.Lock()
         self._seen: dict[Identity, set[tuple[str | None, int | None]]] = {}
         """Files, and as whose they were looked at: one may have several names."""
-        self._rows: dict[Identity, FileRow] = {}
-        self._next_offsets: dict[Identity, int] = {}
-        """Of segments the offset behind their last batch."""
-        self._oldest: frozenset[Identity] = frozenset()
-        """The files that were there when it began: none of them has what was written behind the recorded ends."""
         besides = None if staging is None or staging.root is None else (staging.root, staging.owner)
-        self._census = FileCensus(env, directory, besides)
-        self._missing: dict[Identity, int] = {}
-        """What the census has and nobody has read, when it was looked at last; and in how many looks in a row."""
+        self._books = ScanAccount(FileCensus(env, directory, besides), ends)
+        self._again: set[Identity] = set()
+        """What is to be read once more."""
         self._later: set[str] = set()
         self._scanned_bytes = 0
         self._known_bytes = 0
@@ -173,8 +165,7 @@ class _Scan:
         self._advance = advance
         is_certifying = self.only is None
         if is_certifying:
-            self._census.look()
-            self._oldest = frozenset(self._census.files)
+            self._books.begin()
         with ThreadPoolExecutor(max(1, threads), "certifying-scan") as pool:
             for _ in range(MAX_LISTINGS):
                 found = self._new_files()
@@ -216,6 +207,8 @@ class _Scan:
                 identity, size = file_identity(self._env, place.path)
             except FileNotFoundError:
                 continue
+            if self._is_later(place, identity):
+                continue
             owners = self._seen.setdefault(identity, set())
             if (place.topic, place.partition) not in owners:
                 owners.add((place.topic, place.partition))
@@ -224,15 +217,24 @@ class _Scan:
         return sorted(found, key=lambda one: -one.size)
 
     def _is_wanted(self, place: Place) -> bool:
-        if self.only is not None and (place.topic, place.partition) not in self.only:
+        if self.only is not None and (place.content != BATCHES or (place.topic, place.partition) not in self.only):
             return False
-        if self.skip is not None and self.skip(place):
+        return self.skip is None or not self.skip(place)
+
+    def _is_later(self, place: Place, identity: Identity) -> bool:
+        """Tell whether a file came with a segment that was begun after the recorded end of its log.
+
+        An output of the cleaner may begin higher than any of its sources; what it holds of them is below that end, and so is
+        what it begins with. Indexes and snapshots that were there from the beginning are read, whatever their names say.
+        """
+        if place.topic is None or place.partition is None or place.named_offset is None:
             return False
-        end = self._end(place)
-        if end is not None and place.base_offset is not None and place.base_offset > end.active_base_offset:
-            # An output of the cleaner may begin higher than a source, never above the active segment.
-            self._later.add(place.name)
+        end = self._ends.get((place.topic, place.partition))
+        if end is None or not end.is_before(place.named_offset):
             return False
+        if place.base_offset is None:
+            return identity not in self._books.oldest
+        self._later.add(place.name)
         return True
 
     def _end(self, place: Place) -> LogEnd | None:
@@ -246,7 +248,7 @@ class _Scan:
         """Search one file; None if it is gone."""
         place = found.place
         for attempt in range(1, MAX_RETRIES + 1):
-            order = order_of(place.name, self._end(place) if found.identity in self._oldest else None)
+            order = order_of(place.name, self._end(place) if found.identity in self._books.oldest else None)
             search = FileSearch(
                 self._subject,
                 place.topic,
@@ -311,15 +313,18 @@ class _Scan:
             report.vanished += 1
             return
         search, row = outcome
-        # If it has grown, and was read once more, what was found before counts no more.
-        before = self._found.pop((found.identity, row.file), None)
-        if before is not None:
-            self._room.give_back(before.found.taken)
+        # If it has grown, and is read once more, what was found before counts no more, whatever its name was then.
+        stale = [(found.identity, row.file)]
+        if found.identity in self._again:
+            self._again.discard(found.identity)
+            stale = [key for key in self._found if key[0] == found.identity]
+        for key in stale:
+            before = self._found.pop(key, None)
+            if before is not None:
+                self._room.give_back(before.found.taken)
         if search.found.findings or search.found.unreadable:
             self._found[found.identity, row.file] = search
-        self._rows[found.identity] = row
-        if search.order is not None:
-            self._next_offsets[found.identity] = search.order.next_offset
+        self._books.add(found.identity, row, None if search.order is None else search.order.next_offset)
         report.counts.add(search.counts)
         if search.topic is not None and search.is_in_scope:
             report.partitions.add((search.topic, search.partition or 0))
@@ -334,66 +339,20 @@ class _Scan:
                 report.add_unreadable(place)
             report.unlisted += search.found.unlisted
             if search.topic is not None and search.partition is not None:
-                report.unlisted_undecided[search.topic, search.partition] += search.found.unlisted[UNDECIDED]
+                partition = (search.topic, search.partition)
+                for what, count in search.found.unlisted.items():
+                    report.unlisted_in[partition, what] += count
 
     # -- the account ---------------------------------------------------------------------------------------------------
 
     def _is_accounted(self) -> bool:
-        """Tell whether everything was read that the census has, or what is missing will not be read by trying again."""
-        before, census = self._missing, self._census
-        census.look()
-        missing = (identity for identity, listed in census.files.items() if not self._has(identity, listed))
-        self._missing = {identity: before.get(identity, 0) + 1 for identity in missing}
-        # What has grown since it was read is read again.
-        for identity in self._missing:
+        is_complete, self._again = self._books.look()
+        for identity in self._again:
             self._seen.pop(identity, None)
-        return all(looks > MAX_MISSED_LOOKS for looks in self._missing.values())
-
-    def _has(self, identity: Identity, listed: Listed) -> bool:
-        row = self._rows.get(identity)
-        if row is None:
-            return self._is_beyond_ends(listed.name)
-        return bool(row.problems) or row.size + row.beyond_end >= listed.size
-
-    def _is_beyond_ends(self, name: str) -> bool:
-        """Tell whether a file is a segment of a log in use that was begun after its recorded end."""
-        directory, _, file = name.rpartition("/")
-        try:
-            end = self._ends.get(names.parse_partition_dir(directory)) if directory else None
-        except ValueError:
-            return False
-        parsed = names.parse_segment_file(file)
-        if end is None or parsed is None or names.set_aside_suffix(directory):
-            return False
-        return parsed.suffix == names.LOG_SUFFIX and not parsed.stage and parsed.offset > end.active_base_offset
+        return is_complete
 
     def _account(self) -> None:
-        """Put down what was read of each file that is there, and what was not."""
-        report = self.report
         if self._staging is not None:
             # Now: what was copied to there before its source was read is there still, or gone.
-            self._staging.account(report, self._census.problem, self._check)
-        report.files_listed = len(self._census.files)
-        files = self._census.files
-        there = {one.name: self._next_offsets[key] for key, one in files.items() if key in self._next_offsets}
-        rows = {one.name: self._rows[key] for key, one in files.items() if key in self._rows}
-        for name, reason in overlapping(there):
-            into = rows[name]
-            into.problems += 1
-            report.add_unreadable(Unreadable(into.topic, into.partition, name, None, reason))
-        for identity, listed in self._census.files.items():
-            row = self._rows.get(identity)
-            is_missing = identity in self._missing
-            if is_missing:
-                report.unaccounted.append(Unreadable(None, None, listed.name, None, "the scan has not read it"))
-            if row is None:
-                beyond_end = 0 if is_missing else listed.size
-                row = FileRow.from_fields(
-                    {"file": listed.name, "bytes": listed.size, "beyond_end": beyond_end, "read": {}}
-                )
-                row.sort = "not read" if is_missing else "after the recorded end"
-            elif not row.adds_up and not row.problems:
-                reason = f"the scan has looked at {row.read}, there are {row.declared or row.size}"
-                report.unaccounted.append(Unreadable(None, None, listed.name, None, reason))
-            row.file = listed.name
-            report.rows.append(row)
+            self._staging.account(self.report, self._books.problem, self._check)
+        self._books.put_into(self.report)

@@ -13,6 +13,7 @@ A claim ends at an offset: what was written from there on is named, and claims n
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
@@ -30,7 +31,7 @@ from diamant.cleaner.evidence.findings import (
     Unreadable,
 )
 from diamant.cleaner.evidence.found_list import MAX_LISTED
-from diamant.cleaner.evidence.record_search import Counts
+from diamant.cleaner.evidence.record_search import Counts, Subject
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
 
@@ -50,6 +51,7 @@ _REASONS = {
     UNDECIDED: "nobody can tell whether this record is meant",
 }
 _IN_THE_WAY = "what is to be gone lies, or may lie, in a file that belongs to no partition"
+_SET_ASIDE = "; its directory was set aside, and the topic has no such partition: if nobody needs it, remove it"
 
 
 @dataclass(slots=True)
@@ -68,8 +70,8 @@ class ScanReport:
     """Those of `astray` because of which nothing can be claimed of any partition (`Subject.is_in_the_way`)."""
     unlisted: Counter[str] = field(default_factory=Counter, init=False)
     """Findings beyond those that are listed, by what they are."""
-    unlisted_undecided: Counter[TopicPartition] = field(default_factory=Counter, init=False)
-    """Those of them that nobody can decide, by partition; copies, and what lies above the claims, included."""
+    unlisted_in: Counter[tuple[TopicPartition, str]] = field(default_factory=Counter, init=False)
+    """The same by partition and by what they are; copies, and what lies above the claims, included."""
     unreadable: list[Unreadable] = field(default_factory=list, init=False)
     unreadable_astray: list[Unreadable] = field(default_factory=list, init=False)
     """Files that belong to no partition and cannot be read: they may hold anything of any partition."""
@@ -119,6 +121,39 @@ class ScanReport:
         else:
             self._unreadable_in.setdefault((place.topic, place.partition), []).append(place)
 
+    def disown(
+        self,
+        subject: Subject,
+        topics: Collection[str],
+        known: Collection[TopicPartition],
+        later: Collection[TopicPartition],
+    ) -> None:
+        """Take what was found in directories of partitions that some topics do not have for what it is: of no partition.
+
+        `known`: what claims are, or would be, about; what was set aside of these counts with them. `later`: what the topics have
+        besides; what was set aside under their numbers is not theirs. Call it in the turn in which that was told.
+        """
+        for partition in sorted({*self._found_in, *self._unreadable_in} - set(known)):
+            if partition[0] in topics:
+                self._disown(subject, partition, is_later=partition in later)
+
+    def _disown(self, subject: Subject, partition: TopicPartition, *, is_later: bool) -> None:
+        found, unreadable = self._found_in.pop(partition, []), self._unreadable_in.pop(partition, [])
+        if is_later:
+            self._found_in[partition] = [one for one in found if not _is_set_aside(one.file)]
+            self._unreadable_in[partition] = [one for one in unreadable if not _is_set_aside(one.file)]
+            found = [one for one in found if _is_set_aside(one.file)]
+            unreadable = [one for one in unreadable if _is_set_aside(one.file)]
+        else:
+            for what in (VALUE, TOMBSTONE):
+                count = self.unlisted_in.pop((partition, what), 0)
+                self.unlisted.update({what: -count, SAME_KEY: count})
+        # The same bytes under other keys are told wherever they are.
+        astray = [_of_nobody(one) for one in found if one.what != SAME_BYTES]
+        self.astray += astray
+        self.in_the_way += [one for one in astray if subject.is_in_the_way(one)]
+        self.unreadable_astray += [one._replace(topic=None, partition=None) for one in unreadable]
+
     def of(self, partition: TopicPartition) -> list[Finding]:
         """Return what was found in a partition's directories; not to be changed."""
         return self._found_in.get(partition, [])
@@ -167,21 +202,41 @@ class ScanReport:
         if partition not in self.partitions:
             found.append({"file": names.partition_dir_name(*partition), "reason": "there is no file of it"})
         own = [(one, _REASONS[one.what]) for one in self.claimed(partition, claim_end) if one.what in _REASONS]
-        astray = (self.astray if is_key_wanted else self.in_the_way)[: MAX_REASONS // 2]
-        for one, reason in [*((one, _IN_THE_WAY) for one in astray), *own[:MAX_REASONS]]:
+        listed = (self.astray if is_key_wanted else self.in_the_way)[: MAX_REASONS // 2]
+        astray = [(one, _IN_THE_WAY + _SET_ASIDE * _is_set_aside(one.file)) for one in listed]
+        for one, reason in [*astray, *own[:MAX_REASONS]]:
             where = {} if one.offset is None else {"offset": one.offset}
             found.append({"file": one.file, "position": one.position, **where, "reason": reason})
         return found[:MAX_REASONS]
 
     def written_since(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
         """Return the records of the key with a value at `claim_end` and above, ascending."""
+        return self._since(partition, claim_end, VALUE)
+
+    def tombstones_since(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
+        """Return the tombstones of the key at `claim_end` and above, each once, ascending."""
+        values = {one.offset for one in self.written_since(partition, claim_end)}
+        found = {one.offset: one for one in self._since(partition, claim_end, TOMBSTONE)}
+        return [one for offset, one in found.items() if offset not in values]
+
+    def _since(self, partition: TopicPartition, claim_end: int, what: str) -> list[Finding]:
         live = names.partition_dir_name(*partition) + "/"
         found = [
             one
             for one in self.of(partition)
-            if one.what == VALUE and one.offset is not None and one.offset >= claim_end and one.file.startswith(live)
+            if one.what == what and one.offset is not None and one.offset >= claim_end and one.file.startswith(live)
         ]
         return sorted(found, key=lambda one: one.offset or 0)
+
+    def unlisted_since(self, partition: TopicPartition, claim_end: int, whats: Collection[str] = (VALUE,)) -> int:
+        """Return how many records there are at `claim_end` and above besides those that are listed.
+
+        Of each file the lowest one is listed, so if that is not below the claim's end none of them is. Else 0: nothing can be
+        claimed then, and nobody can tell which of them were written since.
+        """
+        if any(one.what in whats for one in self.claimed(partition, claim_end)):
+            return 0
+        return sum(self.unlisted_in[partition, what] for what in whats)
 
     def tombstones(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
         """Return the tombstones of the key below `claim_end`."""
@@ -215,3 +270,34 @@ class ScanReport:
             "unreadable": [one.to_fields() for one in self.unreadable[:MAX_LISTED]],
             "ledger": ledger(self.rows, topics),
         }
+
+
+def _is_set_aside(file: str) -> bool:
+    return bool(names.set_aside_suffix(file.partition("/")[0]))
+
+
+def _of_nobody(finding: Finding) -> Finding:
+    """Return what a finding is in a file that belongs to no partition."""
+    if finding.what not in (VALUE, TOMBSTONE):
+        return finding._replace(topic=None, partition=None)
+    return finding._replace(what=SAME_KEY, topic=None, partition=None, has_value=finding.what == VALUE)
+
+
+def written_since_fields(found: Sequence[Finding], unlisted: int) -> dict[str, Any]:
+    """Return what a certificate says of records that were written since; `unlisted`: how many there are besides those found."""
+    return {
+        "written_since": [one.to_fields() for one in found[:MAX_LISTED]],
+        "written_since_not_listed": unlisted + max(0, len(found) - MAX_LISTED),
+    }
+
+
+def tombstones_since_fields(report: ScanReport, ends: Iterable[tuple[TopicPartition, int]]) -> dict[str, Any]:
+    """Return what a certificate says of tombstones of the key behind its claims; `ends`: where these end, by partition."""
+    found, unlisted = [], 0
+    for partition, end in ends:
+        found += report.tombstones_since(partition, end)
+        unlisted += report.unlisted_since(partition, end, (TOMBSTONE,))
+    return {
+        "tombstones_since": [one.to_fields() for one in found[:MAX_LISTED]],
+        "tombstones_since_not_listed": unlisted + max(0, len(found) - MAX_LISTED),
+    }

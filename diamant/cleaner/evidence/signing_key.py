@@ -3,7 +3,8 @@
     <path>            Ed25519 private key, PKCS #8 in PEM
     <path>.secret     32 random bytes in hexadecimal: with them, and only with them, digests in certificates can be compared
 
-Both are made when they are first needed. A file that others may read is refused. `cryptography` is imported here on first use.
+Both are made when they are first needed, unless there are certificates or intents of others (`check_there`). A file that others
+may read is refused. `cryptography` is imported here on first use.
 """
 
 from __future__ import annotations
@@ -40,6 +41,19 @@ def check_outside(path: str, directory: str) -> None:
                 f"{file} is inside of the data directory {directory}, where neither the key that signs certificates nor the "
                 "secret of their digests may lie: move both files elsewhere, and let diamant.certificate.key.file say where"
             )
+
+
+def check_there(path: str) -> None:
+    """Raise StorageError if the key, or its secret, is missing where others must not be made in their place. Blocks."""
+    missing = [file for file in (path, f"{path}.secret") if not os.path.exists(file)]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise StorageError(
+            f"{' and '.join(missing)} {verb} missing, and the data directory has certificates or unfinished erasures of that "
+            "key: bring it back (is its disk mounted?). If it is lost for good move diamant-erasure-* and diamant-redaction-* "
+            "out of the data directory; then a new key and secret are made, with which nobody can go on with those, or compare "
+            "digests"
+        )
 
 
 class SigningKey:

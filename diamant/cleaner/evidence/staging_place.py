@@ -6,15 +6,16 @@ elsewhere    (s3:) names are listed and nothing is read: while there is a place,
              whose it is, no partition does
 
 A staging place that cannot be listed lets nothing be claimed. One that is not there has nothing in it: the first job makes it.
-Places of other owners (other log directories) are counted and left alone.
+But where the log directory has a note of a place that nobody can see now, as its disk is not mounted or another staging place
+is configured by now, its partition gets no claim. Places of other owners (other log directories) are counted and left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from diamant.cleaner.evidence.findings import Unreadable
 from diamant.cleaner.evidence.places import Place, list_below
@@ -26,10 +27,17 @@ if TYPE_CHECKING:
     from diamant.cleaner.evidence.scan_report import ScanReport
     from diamant.storage.checkpoints import TopicPartition
 
+Unseen: TypeAlias = tuple[str, str, str]
+"""Name of a place, where it was, and the path of the note that tells so."""
+
 _LEFT = (
     "a job on Spark has left this copy of records, or uses it just now, and a scan does not read it: it goes when the job ends; "
     "if the job was killed, once it was left alone for an hour, or when somebody removes it"
 )
+
+
+def _nobody_notes(_: Collection[str]) -> list[Unseen]:
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,8 @@ class StagingPlace:
     """By a place's name; None: none that there is now."""
     list_names: Callable[[Callable[[], object]], list[str]]
     """Return what lies there; calls its argument now and then. Blocks. OSError or StorageError."""
+    unseen: Callable[[Collection[str]], list[Unseen]] = _nobody_notes
+    """Return the places that may be there and are not read or listed, given the names that are. Blocks. OSError."""
 
     def files(self, env: Env) -> Iterator[Place]:
         """Yield the files of this owner's places, if it is local. One that cannot be listed is passed over: the census tells."""
@@ -65,10 +75,11 @@ class StagingPlace:
     def account(self, report: ScanReport, problem: str, check: Callable[[], object]) -> None:
         """Put down what was there at the end of a scan, and what lets nothing be claimed. `problem`: of listing its files."""
         found: list[str] = []
+        unseen: list[Unseen] = []
         try:
-            found = self.list_names(check)
-        except FileNotFoundError:
-            pass
+            with suppress(FileNotFoundError):
+                found = self.list_names(check)
+            unseen = self.unseen(found)
         except (OSError, StorageError) as error:
             problem = problem or _text(error)
         found = [name for name in found if name.startswith(names.STAGING_PREFIX)]
@@ -80,6 +91,9 @@ class StagingPlace:
             for name in own:
                 topic, index = self.partition_of(name) or (None, None)
                 report.add_unreadable(Unreadable(topic, index, f"{self.shown}/{name}", None, _LEFT))
+        for name, root, note in unseen:
+            topic, index = self.partition_of(name) or (None, None)
+            report.add_unreadable(Unreadable(topic, index, f"{root}/{name}", None, _not_seen(note)))
         report.staging = self._fields(len(own), len(found) - len(own), is_listed=not problem)
 
     def _fields(self, own: int, others: int, *, is_listed: bool) -> dict[str, Any]:
@@ -90,6 +104,15 @@ class StagingPlace:
             "places": own,
             "places_of_others": others,
         }
+
+
+def _not_seen(note: str) -> str:
+    return (
+        "a job on Spark was to leave copies of records here, and whether they are gone cannot be seen: the disk may not be "
+        "mounted, diamant.cleaner.spark.staging may name another place by now, or the data directory was moved. Mount it, or "
+        "have it configured, and start the broker, which removes them; or, if you know that they are gone, remove the note, "
+        f"{note}"
+    )
 
 
 def _text(error: Exception) -> str:

@@ -8,7 +8,8 @@
     outcome     all of that in a word
 
 Without the key and without the secret nobody can tell records of the key from others: then only files are compared, and topics by
-their ids. With the key and without the secret nobody can tell whether it is that of the certificate: then no claim is confirmed.
+their ids. With the key and without the secret nobody can tell whether it is that of the certificate. In both cases no claim is
+confirmed: files that were given, and not looked into, confirm nothing.
 """
 
 from __future__ import annotations
@@ -33,12 +34,17 @@ from diamant.cleaner.evidence.claim_checks import (
     BROKEN,
     CANNOT_TELL,
     HOLDS,
+    RECREATED,
     check_claims,
-    doubtful_claims,
+    disown,
+    partition_of,
+    unscanned_claims,
     untold,
 )
 from diamant.cleaner.evidence.coverage import coverage_problems
+from diamant.cleaner.evidence.findings import TOMBSTONE
 from diamant.cleaner.evidence.needles import KEY, Needles, keyed_digest
+from diamant.cleaner.evidence.own_certificates import set_own_aside
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import (
     INCONCLUSIVE,
@@ -49,6 +55,7 @@ from diamant.cleaner.evidence.scan import (
     LogEnd,
     scan_directory,
 )
+from diamant.cleaner.evidence.scan_report import NOT_THERE
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env
 
@@ -61,6 +68,11 @@ MAX_PROBLEMS = 20
 
 RECORDS_GONE = "records-gone"
 """What a redaction claims (`redaction_evidence`)."""
+
+IN_CERTIFICATES = (
+    "Other certificates of the same signer hold bytes of what was looked for, as in the reason or reference that was given for "
+    "them."
+)
 
 UNCHANGED, GROWN, CHANGED, GONE = "unchanged", "grown", "changed", "gone"
 
@@ -177,6 +189,11 @@ def verify_certificate(
                 f"No record matched when it was issued, and nothing was removed, but {unmatched['records']} of the topic held "
                 "what was looked for in another place: the field or path may have been wrong."
             )
+        if unlisted := certificate.get("written_since_not_listed"):
+            found.notes.append(
+                f"When it was issued {len(certificate['written_since']) + unlisted} records had been written above the offsets "
+                f"that the claims cover; {unlisted} of them are not listed in it."
+            )
         _check_roots(certificate, found)
         _check_coverage(certificate, found)
         if env is not None and directory is not None:
@@ -192,8 +209,8 @@ def verify_certificate(
             if staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):
                 found.notes.append(f"What lies at the staging place {staged['place']} was not looked at.")
             if not found.was_scanned:
-                doubtful = doubtful_claims(certificate, found.notes, env, directory)
-                found.claims = found.claims or doubtful
+                unscanned = unscanned_claims(certificate, found.notes, env, directory)
+                found.claims = found.claims or unscanned
         else:
             found.notes.append(
                 "Only the signature was checked, and what the certificate says of itself: no file was looked at."
@@ -231,7 +248,7 @@ def _check_segments(certificate: Mapping[str, Any], found: Verification, env: En
     if changed:
         found.notes.append(
             f"Segments that are not as they were left: {changed} of {len(found.segments)}. They were cleaned again or removed "
-            "since, as the cleaner and retention do in the ordinary course of things."
+            "since, as the cleaner and retention do in the ordinary course of things; or these are other files, as of a backup."
         )
 
 
@@ -266,7 +283,9 @@ def _check_claims(
         found.claims = [untold(claim) for claim in certificate["claims"]]
         return
     if secret is None and key is None:
-        found.notes.append("Neither the key nor the secret was given, so records were not looked at.")
+        found.notes.append(
+            "Neither the key nor the secret was given, so records were not looked at, and no claim is confirmed."
+        )
         return
     needles = Needles(b"\0" * 32 if secret is None else secret)
     if key is not None:
@@ -275,12 +294,15 @@ def _check_claims(
     if key is None:
         subject.key_digest = key_digest
     report = scan_directory(env, directory, subject, ends, advance=advance, check=check, staging=staging)
+    disown(certificate, report, subject, env, directory)
     found.was_scanned = True
+    if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
+        found.notes.append(IN_CERTIFICATES)
     astray = report.astray
 
     def judge(claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
         state = report.state(partition, end, subject.key_digest.hex())
-        since = len(report.written_since(partition, end))
+        since = len(report.written_since(partition, end)) + report.unlisted_since(partition, end)
         if state == VALUES_PRESENT or (claim["state"] == KEY_GONE and state == VALUES_GONE):
             return BROKEN, state, since
         if state == INCONCLUSIVE or (claim["state"] == KEY_GONE and astray):
@@ -298,3 +320,10 @@ def _check_claims(
     written = sum(claim["written_since"] for claim in found.claims)
     if written:
         found.notes.append(f"Writes of the key since, above the offsets that the claims cover: {written}.")
+    marks = 0
+    for claim in found.claims:
+        if claim.get("state_now") not in (NOT_THERE, RECREATED):
+            one = partition_of(claim), int(claim["below_offset"])
+            marks += len(report.tombstones_since(*one)) + report.unlisted_since(*one, (TOMBSTONE,))
+    if marks:
+        found.notes.append(f"Tombstones of the key since, above the offsets that the claims cover: {marks}.")

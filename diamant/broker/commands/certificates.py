@@ -1,0 +1,83 @@
+"""`diamant certificates`: list a broker's certificates, and what is not over yet, or fetch one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.admin import path_step
+from diamant.broker.commands.asking import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_USAGE,
+    Asked,
+    OutputFile,
+    asking,
+    fail,
+    write_outputs,
+)
+from diamant.broker.commands.reading import time_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@click.argument("undertaking", metavar="[ID]", required=False)
+@click.option("--certificate", "file", type=OutputFile(), help="With an ID: write the certificate to this file.")
+@click.option("--page", type=OutputFile(), help="With an ID: write the certificate as an HTML page to this file.")
+@asking
+def certificates(undertaking: str | None, file: str | None, page: str | None, asked: Asked) -> None:
+    """List the certificates of erasures and redactions, and which of these are not over; with an ID show the last one of it.
+
+    Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, or no such certificate.
+    """
+    if undertaking is None:
+        if file is not None or page is not None:
+            fail("--certificate and --page want an ID: diamant certificates without one lists them", EXIT_USAGE)
+        listed = asked.admin.call("GET", "/v1/certificates")
+        asked.show(listed, lambda console: _print_list(console, listed))
+        return
+    found = asked.admin.call("GET", f"/v1/certificates/{path_step(undertaking)}")
+    is_written = write_outputs({"certificate": found, "certificate_path": f"id {undertaking}"}, file, page)
+    asked.show(found, lambda console: _print(console, found))
+    sys.exit(EXIT_DONE if is_written else EXIT_FAILED)
+
+
+def _print_list(console: Console, listed: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    if listed["certificates"]:
+        table = Table("id", "kind", "state", "issued", "topics", "reference", box=None)
+        for one in listed["certificates"]:
+            issued = time_text(one["written_ms"] if one["issued_ms"] is None else one["issued_ms"])
+            topics = "-" if one["topics"] is None else escape(", ".join(one["topics"]))
+            table.add_row(one["id"], one["kind"], one["state"], issued, topics, escape(one["reference"] or "-"))
+        console.print(table)
+    else:
+        console.print("There are no certificates.")
+    for one in listed["unfinished"]:
+        due_ms = one["due_ms"]
+        when = "never, since it cannot be read" if due_ms is None else f"from {time_text(due_ms)} on"
+        console.print(f"not over: {one['kind']} {one['id']}, goes on {when}")
+    if listed["unfinished"]:
+        console.print("At once: diamant erase-now ID (erasures only); not at all: diamant cancel ID --reason REASON")
+
+
+def _print(console: Console, certificate: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+
+    request = certificate["request"]
+    issued = time_text(certificate.get("clock", {}).get("issued_ms"))
+    console.print(
+        f"[bold]{certificate['state']}[/bold], issued {issued}, topics {escape(', '.join(request['topics']))}"
+    )
+    console.print(f"reason: {escape(request['reason'])}; reference: {escape(request.get('reference') or '-')}")
+    claims, refused = len(certificate["claims"]), len(certificate["not_certified"])
+    console.print(f"partitions certified: {claims}, not certified: {refused}")
+    if not certificate["is_evidence"]:
+        console.print("[yellow]A manual clock was in use: this is no evidence.[/yellow]")

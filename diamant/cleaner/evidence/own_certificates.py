@@ -1,0 +1,49 @@
+"""Certificates that the same key has signed, and that hold bytes of what a scan looks for: in a reason, a reference, a name.
+
+They are what they say they are, so nothing of a partition can be hidden in them, and they are kept on purpose: what is in them is
+named (`ScanReport.elsewhere`) and in nobody's way. Texts that hold it are refused (`verbs/undertakings.py`), but there are
+certificates from before that. One that was changed, that another key has signed, or that has another name is any file.
+"""
+
+from __future__ import annotations
+
+from diamant.cleaner.evidence import certificate as certificates
+from diamant.cleaner.evidence.certificate_files import is_certificate_name
+from diamant.cleaner.evidence.findings import RAW
+from diamant.cleaner.evidence.scan_report import ScanReport
+from diamant.storage.env import Env
+from diamant.storage.errors import StorageError
+
+NOT_COVERED = (
+    "Earlier certificates of this broker that hold bytes of what is gone, as in the reason or reference that was given for them: "
+    "they are listed under elsewhere, and stay until somebody removes them."
+)
+
+
+def set_own_aside(report: ScanReport, env: Env, directory: str, public_key: bytes) -> bool:
+    """Have what was found in certificates that are signed with a key listed as `elsewhere`; blocks.
+
+    Returns whether there was any. Memory: one certificate at a time, of `certificate.MAX_BYTES` at most.
+    """
+    files = {one.file for one in report.astray if one.what == RAW}
+    own = {one for one in files if is_certificate_name(one) and _is_own(env, f"{directory}/{one}", public_key)}
+    report.elsewhere += [one for one in report.astray if one.file in own]
+    report.astray = [one for one in report.astray if one.file not in own]
+    report.in_the_way = [one for one in report.in_the_way if one.file not in own]
+    return bool(own)
+
+
+def not_covered(report: ScanReport) -> list[str]:
+    """Return what a certificate says of those that were set aside, one sentence or none."""
+    is_listed = any(one.topic is None and is_certificate_name(one.file) for one in report.elsewhere)
+    return [NOT_COVERED] if is_listed else []
+
+
+def _is_own(env: Env, path: str, public_key: bytes) -> bool:
+    try:
+        if env.file_size(path) > certificates.MAX_BYTES:
+            return False
+        signature = certificates.check_signature(certificates.parse(env.read_bytes(path)), public_key)
+    except (OSError, StorageError):
+        return False
+    return signature == certificates.TRUSTED

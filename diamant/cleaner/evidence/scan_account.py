@@ -1,0 +1,128 @@
+"""The account of a certifying scan: what it has read of each file, held against what the census of the directory has.
+
+A file that is there in the end and was not read, or not wholly, is told, whoever passed it over. Whether one may be passed over
+as it came with a segment that was begun after the recorded end of its log is asked here once more, by other code.
+
+One thread. Memory: that of `FileCensus`, and 1 KB for each file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from diamant.cleaner.evidence.census import FileCensus, Identity, Listed
+from diamant.cleaner.evidence.coverage import FileRow
+from diamant.cleaner.evidence.findings import Unreadable
+from diamant.cleaner.evidence.offset_order import LogEnd, overlapping
+from diamant.cleaner.evidence.scan_report import ScanReport
+from diamant.storage import names
+from diamant.storage.checkpoints import TopicPartition
+
+MAX_MISSED_LOOKS = 5
+"""How many looks of the census in a row may have a file that listings do not find. Such a file need not be hidden: whoever
+replaces a file writes it under another name and renames it, and a listing may fall before that when the look falls after it."""
+
+MAX_REREADS = 3
+"""How often a file is read again that could not be read, and has grown since."""
+
+
+class ScanAccount:
+    """Of one scan."""
+
+    def __init__(self, census: FileCensus, ends: Mapping[TopicPartition, LogEnd]) -> None:
+        self._census = census
+        self._ends = ends
+        self.oldest: frozenset[Identity] = frozenset()
+        """The files that were there when it began: none of them has what was written behind the recorded ends."""
+        self._rows: dict[Identity, FileRow] = {}
+        self._next_offsets: dict[Identity, int] = {}
+        """Of segments the offset behind their last batch."""
+        self._missing: dict[Identity, int] = {}
+        """What the census has and nobody has read, when it was looked at last; and in how many looks in a row."""
+        self._rereads: Counter[Identity] = Counter()
+        """How often files were to be read again because they had grown, of those with places that could not be read."""
+
+    @property
+    def problem(self) -> str:
+        """Why the other directory of the census cannot be listed; "" if it can."""
+        return self._census.problem
+
+    def begin(self) -> None:
+        """See what is there before anything is read. Blocks; OSError."""
+        self._census.look()
+        self.oldest = frozenset(self._census.files)
+
+    def add(self, identity: Identity, row: FileRow, next_offset: int | None) -> None:
+        """Take note of a file that was read. `next_offset`: of a segment, behind its last batch."""
+        self._rows[identity] = row
+        if next_offset is not None:
+            self._next_offsets[identity] = next_offset
+
+    def look(self) -> tuple[bool, set[Identity]]:
+        """Return whether everything was read that is there, or is not read by trying again; and what is to be read once more.
+
+        Blocks; OSError.
+        """
+        before, census = self._missing, self._census
+        census.look()
+        missing = (identity for identity, listed in census.files.items() if not self._has(identity, listed))
+        self._missing = {identity: before.get(identity, 0) + 1 for identity in missing}
+        grown = {identity for identity, listed in census.files.items() if self._may_be_whole_now(identity, listed)}
+        self._rereads.update(grown)
+        is_complete = not grown and all(looks > MAX_MISSED_LOOKS for looks in self._missing.values())
+        return is_complete, grown.union(self._missing)
+
+    def _may_be_whole_now(self, identity: Identity, listed: Listed) -> bool:
+        """Tell whether a file that could not be read has grown since, as one does that somebody was writing then."""
+        row = self._rows.get(identity)
+        if row is None or not row.problems or self._rereads[identity] >= MAX_REREADS:
+            return False
+        return listed.latest_size > row.size + row.beyond_end
+
+    def _has(self, identity: Identity, listed: Listed) -> bool:
+        row = self._rows.get(identity)
+        if row is None:
+            return self._is_beyond_ends(listed.name, identity)
+        return bool(row.problems) or row.size + row.beyond_end >= listed.size
+
+    def _is_beyond_ends(self, name: str, identity: Identity) -> bool:
+        """Tell whether a file came with a segment of a log in use that was begun after its recorded end."""
+        directory, _, file = name.rpartition("/")
+        try:
+            end = self._ends.get(names.parse_partition_dir(directory)) if directory else None
+        except ValueError:
+            return False
+        parsed = names.parse_segment_file(file)
+        if end is None or parsed is None or names.set_aside_suffix(directory):
+            return False
+        if parsed.offset < end.log_end_offset or parsed.offset == end.active_base_offset:
+            return False
+        return identity not in self.oldest or (parsed.suffix == names.LOG_SUFFIX and not parsed.stage)
+
+    def put_into(self, report: ScanReport) -> None:
+        """Put down what was read of each file that is there, and what was not."""
+        files = self._census.files
+        report.files_listed = len(files)
+        there = {one.name: self._next_offsets[key] for key, one in files.items() if key in self._next_offsets}
+        rows = {one.name: self._rows[key] for key, one in files.items() if key in self._rows}
+        for name, reason in overlapping(there):
+            into = rows[name]
+            into.problems += 1
+            report.add_unreadable(Unreadable(into.topic, into.partition, name, None, reason))
+        for identity, listed in files.items():
+            row = self._rows.get(identity)
+            is_missing = identity in self._missing
+            if is_missing:
+                report.unaccounted.append(Unreadable(None, None, listed.name, None, "the scan has not read it"))
+            if row is None:
+                beyond_end = 0 if is_missing else listed.size
+                row = FileRow.from_fields(
+                    {"file": listed.name, "bytes": listed.size, "beyond_end": beyond_end, "read": {}}
+                )
+                row.sort = "not read" if is_missing else "after the recorded end"
+            elif not row.adds_up and not row.problems:
+                reason = f"the scan has looked at {row.read}, there are {row.declared or row.size}"
+                report.unaccounted.append(Unreadable(None, None, listed.name, None, reason))
+            row.file = listed.name
+            report.rows.append(row)
