@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Sequence
 
@@ -49,8 +50,16 @@ def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Ite
     items[:] = kept
 
 
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but not among the thousands of tests: they stay until the end."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Leaving out what is slow, do less of what goes on for long, and do not wait for the disk."""
+    # Until the tests are collected there is none, and looking for it takes a third of the time.
+    gc.disable()
     is_quick = config.option.markexpr == "not slow"
     effort.set_quick(is_quick)
     if is_quick:

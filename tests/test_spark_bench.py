@@ -40,6 +40,7 @@ def keys_and_offsets(directory: Path) -> tuple[list[bytes], list[int]]:
     return keys, offsets
 
 
+@pytest.mark.slow
 def test_the_log_that_is_measured_is_one(tmp_path: Path) -> None:
     """Every batch is valid, offsets follow each other, indexes point to batches, each key comes as often as was asked for."""
     from made_log import LogWriter, distinct_keys, linked_prefix
@@ -131,6 +132,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_family_is_looked_at_as_a_whole(tmp_path: Path) -> None:
     """Memory of the command and of what it starts, processor time, each line; too long a run ends with everybody in it."""
     from process_family import Family, TimeLimit, family_of, run_family

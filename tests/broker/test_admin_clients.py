@@ -150,6 +150,7 @@ def test_confluent_cluster_and_acls(admin_broker: Broker, librdkafka: Any) -> No
     assert code_of(librdkafka.create_acls([binding])[binding]) == KafkaError.SECURITY_DISABLED
 
 
+@pytest.mark.slow
 def test_kafka_python_topics(kafka_python: Any) -> None:
     """Create, grow, describe by pages, move, delete."""
     from kafka.admin import NewPartitions, NewTopic

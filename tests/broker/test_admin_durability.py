@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import logging
@@ -48,6 +47,7 @@ from tests.broker.wire import (
     fetch_fields,
     produce_fields,
 )
+from tests.waiting import wait_until
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 
@@ -349,9 +349,7 @@ async def test_a_waiting_fetch_hears_of_the_deletion(broker: Broker, wire: WireC
     """Without a session, too: a long poll on a topic that is deleted is answered at once, with the error."""
     await wire.create("t")
     wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=60_000))
-    async with asyncio.timeout(10):
-        while not len(broker.purgatory):
-            await asyncio.sleep(0)
+    await wait_until(lambda: len(broker.purgatory) > 0)
     async with WireClient(broker.bootstrap_servers) as other:
         await other.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
         await other.create("t")

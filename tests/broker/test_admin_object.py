@@ -136,6 +136,31 @@ def test_http_that_does_not_answer(broker: Broker) -> None:
             Admin(broker.bootstrap_servers, http_url=url).status()
 
 
+@pytest.mark.parametrize("said", [b"", b'{"state": "running", "href": "/v1/jobs/1", "progress": {"stage": ""}}'])
+def test_a_broker_that_goes_away_was_there(broker: Broker, said: bytes) -> None:
+    """In the middle of a request, or between two looks at its job: not that it cannot be reached from elsewhere."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            listener.close()
+            with connection:
+                connection.recv(1000)
+                if said:
+                    head = f"HTTP/1.1 202 Accepted\r\nContent-Length: {len(said)}\r\n\r\n"
+                    connection.sendall(head.encode() + said)
+
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(AdminError, match=r"the broker at http://127.0.0.1:\d+ went away: [^.]+$") as caught:
+            Admin(broker.bootstrap_servers, http_url=url, timeout_s=20).call("POST", "/v1/erase", {})
+        assert caught.value.code == "went-away"
+        thread.join()
+
+
 def test_a_refusal_is_an_error_with_its_status(admin: Admin) -> None:
     """The broker's sentence, status and code."""
     with pytest.raises(AdminError, match="goes forward only") as caught:
@@ -236,6 +261,7 @@ def test_the_status_of_a_broker(broker: Broker, admin: Admin) -> None:
     assert found["uptime_s"] >= 0
 
 
+@pytest.mark.slow
 def test_importing_it_costs_little() -> None:
     """A program that is no broker gets neither the broker nor anything large with it."""
     script = """

@@ -84,6 +84,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_directory_in_use_is_one_line(tmp_path: Path) -> None:
     """A second broker on one data directory exits with 1 and one line that names the directory."""
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):
@@ -151,6 +152,7 @@ def test_a_port_alone_is_no_address() -> None:
     assert result.stderr == "diamant: --listen 9095: expected HOST:PORT, e.g. 127.0.0.1:9095\n"
 
 
+@pytest.mark.slow
 def test_every_interface_is_warned_of(tmp_path: Path) -> None:
     """Before anything is listened on: here the port is taken, so that the start ends there."""
     with socket.create_server(("0.0.0.0", 0)) as other:

@@ -112,6 +112,7 @@ async def test_aiokafka(diamant_broker: Broker, diamant_topic: str, codec: str, 
     assert CODECS.index(codec) in stored_codecs(diamant_broker, diamant_topic)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own making
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("codec", CODECS)

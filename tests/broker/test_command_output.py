@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from diamant.broker.commands import compact, explain, status
+from diamant.broker.commands.asking import progress_text
 
 MS = 1_767_225_600_000
 
@@ -207,3 +208,17 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
     at = console()
     status._print(at, found, None)
     assert text(at).count("__consumer_offsets") == 50
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "text"),
+    [
+        (0, None, "scanning ..."),
+        (0, 4000, "scanning ..."),
+        (1000, 4000, "scanning 25 %"),
+        (1000, None, "scanning 1,000 bytes"),
+    ],
+)
+def test_how_far_a_job_is(done: int, total: int | None, text: str) -> None:
+    """Its stage, and how much of it is done, which is said as soon as it is more than nothing."""
+    assert progress_text({"stage": "scanning", "done": done, "total": total, "unit": "bytes"}) == text

@@ -156,6 +156,7 @@ def plain_teller() -> tuple[Teller, io.StringIO]:
     return Teller(Console(file=output, highlight=False)), output
 
 
+@pytest.mark.slow
 def test_a_claim_that_is_not_so_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With exit code 1, the claim and what was found instead; and nothing is left behind."""
 

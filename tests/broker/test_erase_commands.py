@@ -59,7 +59,7 @@ def on(broker: Broker) -> list[str]:
 def test_the_client_erases_and_verifies(broker: Broker) -> None:
     """`Admin` gets the certificate, and has it checked with the public key that it pins."""
     admin = Admin(broker.bootstrap_servers)
-    found = admin.erase(KEY, ["users"], reason="GDPR Art. 17")
+    found = admin.erase(KEY, "users", reason="GDPR Art. 17")
     assert (found["state"], found["certificate"]["is_evidence"]) == ("values-gone", True)
     public_key = found["certificate"]["signature"]["public_key"]
     assert admin.verify(found["certificate"], public_key=public_key)["is_valid"]
@@ -115,6 +115,56 @@ def test_the_command_asks_before_it_overrides_the_horizon(broker: Broker, tmp_pa
     result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--yes", "--json", *on(broker))
     assert result.exit_code == 0, result.output
     assert json.loads(result.output[result.output.index("{") :])["state"] == "key-gone"
+
+
+@pytest.mark.parametrize("option", ["--certificate", "--page"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_erased(
+    broker: Broker, tmp_path: Path, option: str
+) -> None:
+    """Exit code 2, and the broker has not been asked."""
+    for path in (tmp_path / "no" / "c.json", tmp_path):
+        result = run(erase, "users", "--key", KEY, "--reason", "r", "--yes", "--now", option, str(path), *on(broker))
+        assert (result.exit_code, option in result.output, str(tmp_path) in result.output) == (2, True, True)
+    listed = Admin(broker.bootstrap_servers).call("GET", "/v1/certificates")
+    assert (listed["certificates"], listed["unfinished"]) == ([], [])
+
+
+def test_a_file_that_cannot_be_written_after_all_stops_nothing(broker: Broker, tmp_path: Path) -> None:
+    """The disk is full: it is told where the certificate is, --now is done as well, and the exit code is 1."""
+    page = tmp_path / "c.html"
+    outputs = ["--certificate", "/dev/full", "--page", str(page)]
+    result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--yes", *outputs, *on(broker))
+    assert (result.exit_code, "key-gone" in result.stdout) == (1, True), result.output
+    (erasure_id,) = {
+        one["id"] for one in Admin(broker.bootstrap_servers).call("GET", "/v1/certificates")["certificates"]
+    }
+    assert f"/dev/full: No space left on device; the broker keeps the certificate: {tmp_path}" in result.stderr
+    assert erasure_id in result.stderr
+    assert page.exists()
+    result = run(erase_now, erasure_id, *outputs, *on(broker))
+    assert (result.exit_code, "No space left on device" in result.stderr) == (1, True), result.output
+
+
+def test_a_key_that_is_nowhere_is_said_to_be_so_first(broker: Broker) -> None:
+    """A slip must not look like success: the first line says so, and what to check. A certificate is issued, exit code 0."""
+    for arguments in (["--key", "costumer-42"], ["--key-hex", ""], ["--key", "customer-4Z2", "--now", "--yes"]):
+        result = run(erase, "users", *arguments, "--reason", "r", *on(broker))
+        first, second = result.stdout.splitlines()[:2]
+        assert (result.exit_code, first[:46]) == (0, "NOTHING WAS FOUND under this key in users, so "), result.output
+        for words in ("Is the key spelled as", "--key-hex", "is it in these topics", "it was erased before"):
+            assert words in first
+        assert (second[:8], arguments[1] in first and arguments[1] != "") == ("key-gone", False)
+    for when in ("found", "erased before"):
+        result = run(erase, "users", "--key", KEY, "--reason", "r", "--now", "--yes", *on(broker))
+        assert ("NOTHING WAS FOUND" in result.stdout) == (when == "erased before"), result.output
+
+
+def test_an_empty_key_is_refused_as_text(broker: Broker) -> None:
+    """A variable of the shell that is not set is no key: exit code 2, one line that says so, and nothing is certified."""
+    result = run(erase, "users", "--key", "", "--reason", "r", *on(broker))
+    assert (result.exit_code, result.output.count("\n")) == (2, 1), result.output
+    assert "--key is empty: is a variable not set?" in result.output
+    assert Admin(broker.bootstrap_servers).call("GET", "/v1/certificates")["certificates"] == []
 
 
 def test_the_command_continues_one_erasure(broker: Broker, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ async def test_an_erasure_is_certified_whoever_compacts(tmp_path: Path) -> None:
             for number in range(30):
                 write(broker, (KEY, PERSON), (b"other", b"%d" % number))
             with pytest.raises(BadArgument, match="engine is 'abacus'"):
-                await broker.erase(KEY, ["users"], reason="x", engine="abacus")
+                await broker.erase(KEY, "users", reason="x", engine="abacus")
             erasure = await broker.erase(KEY, ["users"], reason="x", engine=engine)
             certificates.append(erasure.certificate)
             page = certificate_page(erasure.certificate)

@@ -18,6 +18,7 @@ from diamant.cleaner import explanation as told
 from tests.broker.explained import DAY_MS, HOUR_MS, START_MS, Stage, gate, kinds, stage
 from tests.broker.groups.offset_requests import commit, find_coordinator, wait_until_loaded
 from tests.broker.transactions.txn_wire import TxnProducer
+from tests.waiting import wait_until
 
 HTTP = {"diamant_http_listen": "127.0.0.1:0"}
 
@@ -142,9 +143,7 @@ async def test_a_transaction_that_its_coordinator_will_abort(tmp_path: Path) -> 
         assert kinds(await at.record(0)) == [told.OPEN_TRANSACTION]
         # The coordinator looks every ten seconds.
         at.clock.set_ms(opened.until_ms + 10_000)
-        async with asyncio.timeout(10):
-            while at.log.last_stable_offset < at.log.log_end_offset:
-                await asyncio.sleep(0)
+        await wait_until(lambda: at.log.last_stable_offset >= at.log.log_end_offset)
         await at.settle()
         assert 0 not in await at.offsets()
 

@@ -43,6 +43,7 @@ async def test_a_marker_from_its_transaction_to_its_horizon(tmp_path: Path, is_c
         after = await at.at_offset(marker)
         assert kinds(after) == [told.HORIZON]
         assert after.goes_ms == after.horizon_ms == gate(after, told.HORIZON).until_ms == data.goes_ms + DAY_MS
+        assert after.change is None, "no erase removes a marker"
         await at.is_there_until(after.goes_ms, marker)
         assert kinds(await at.at_offset(3)) == [told.NOT_STAMPED]
         await at.stays(3)

@@ -227,6 +227,7 @@ def test_a_producer_looks_for_the_new_leader(
     assert stored(diamant_broker, diamant_topic) == VALUES
 
 
+@pytest.mark.slow
 @with_each_client
 def test_an_idempotent_producer_sends_again_what_was_written(
     diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
@@ -292,6 +293,7 @@ def test_a_client_gets_over_a_leader_that_is_gone(
 # -- consumers ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @with_each_client
 def test_a_consumer_starts_over_where_its_offset_is_gone(
     diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client

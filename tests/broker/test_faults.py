@@ -35,6 +35,7 @@ from tests.broker.wire import (
     fetch_fields,
     produce_fields,
 )
+from tests.waiting import wait_until
 
 NOT_OF_CLIENTS = {17, 36, *range(76, 93)}
 """SASL and share groups: listed, without handlers."""
@@ -406,9 +407,7 @@ async def test_what_is_delayed_goes_with_its_connection(wire: WireClient, broker
     async with WireClient(broker.bootstrap_servers) as gone:
         gone.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
         await fault.until_fired()
-    async with asyncio.timeout(10):
-        while fault.held:
-            await asyncio.sleep(0)
+    await wait_until(lambda: not fault.held)
     assert broker.topics.log("t", 0).log_end_offset == 0
 
 

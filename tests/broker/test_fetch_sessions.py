@@ -19,6 +19,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.fetch import FetchPartition, FetchRequest
 from diamant.storage.log import Log
 from tests.broker.wire import DELETE_RECORDS, DELETE_TOPICS, FETCH, METADATA, WireClient
+from tests.waiting import wait_until
 
 NO_LIMIT = 1 << 20
 Positions = dict[tuple[str, int], int]
@@ -114,9 +115,7 @@ def sizes(answer: Any) -> dict[tuple[Any, int], int]:
 
 async def wait_until_waiting(broker: Broker, count: int = 1) -> None:
     """Wait until fetches are parked."""
-    async with asyncio.timeout(10):
-        while len(broker.purgatory) != count:
-            await asyncio.sleep(0)
+    await wait_until(lambda: len(broker.purgatory) == count)
 
 
 @pytest.fixture

@@ -260,6 +260,7 @@ async def test_a_real_process_at_its_file_size_limit(tmp_path: Path) -> None:
         assert "cut off" not in process.log
 
 
+@pytest.mark.slow
 def test_a_start_without_space_is_one_line(tmp_path: Path) -> None:
     """A broker that cannot even make its directory says which file it could not write, and ends with 1."""
     command = [sys.executable, "-m", "diamant.broker.cli", "start", "-l", "127.0.0.1:0", "-d", str(tmp_path / "data")]

@@ -215,6 +215,7 @@ async def test_unknown_apis_close_the_connection(target: Target, api_key: int) -
         assert await client.is_closed()
 
 
+@pytest.mark.slow
 async def test_versions_out_of_range_close_the_connection(target: Target) -> None:
     """For every API the versions beside its range and the extremes; only ApiVersions is answered (KIP-511)."""
     async with attack(target):
@@ -308,12 +309,14 @@ async def test_huge_frames_announced_cost_little(target: Target) -> None:
             await client.__aexit__(None, None, None)
 
 
+@pytest.mark.slow
 async def test_memory_of_a_large_frame_comes_back(target: Target) -> None:
     """A frame that stops at 64 MiB of its 100 goes with its connection."""
     async with attack(target):
         await send_and_leave(target.address, struct.pack(">i", MAX_FRAME_BYTES) + bytes(64 * 1024 * 1024))
 
 
+@pytest.mark.slow
 async def test_counts_without_content_cost_little(target: Target) -> None:
     """A megabyte of request that announces as many array elements as it can."""
     filler = bytes(1 << 20)

@@ -20,6 +20,7 @@ from diamant.broker.config import DEFAULT_HTTP_LISTEN, BrokerConfig
 from diamant.broker.config_key import ConfigError
 from diamant.broker.listeners import Listener
 from tests.broker.wire import WireClient
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 10
@@ -186,8 +187,7 @@ async def test_requests_at_once_share_one_text(broker: Broker, monkeypatch: pyte
     assert broker._http is not None
     serving = broker._http._serving
     assert serving is not None
-    while serving.server.requests_count < 5:
-        await asyncio.sleep(0)
+    await wait_until(lambda: serving.server.requests_count >= 5)
     gate.set()
     assert len({(await request).body for request in requests}) == 1
     assert len(taken) == 1
@@ -249,8 +249,7 @@ async def test_a_peer_that_does_not_read_is_closed(broker: Broker, monkeypatch: 
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
     server = await serving(broker)
     async with asyncio.timeout(TIMEOUT_S):
-        while not server.requests_count or server.connections:
-            await asyncio.sleep(0)
+        await wait_until(lambda: server.requests_count > 0 and not server.connections)
     writer.close()
     del reader
 
@@ -259,8 +258,7 @@ async def serving(broker: Broker) -> http_routes.TimedServer:
     """The server of aiohttp, once it is there."""
     assert broker._http is not None
     async with asyncio.timeout(TIMEOUT_S):
-        while broker._http._serving is None:
-            await asyncio.sleep(0)
+        await wait_until(lambda: broker._http._serving is not None)
     return broker._http._serving.server
 
 
@@ -270,12 +268,10 @@ async def test_there_is_a_limit_on_connections(broker: Broker, monkeypatch: pyte
     first, second = await connect(broker), await connect(broker)
     server = await serving(broker)
     async with asyncio.timeout(TIMEOUT_S):
-        while len(server.connections) < 2:
-            await asyncio.sleep(0)
+        await wait_until(lambda: len(server.connections) >= 2)
         assert await exchange(broker, b"") == b""
         first[1].close()
-        while len(server.connections) >= 2:
-            await asyncio.sleep(0)
+        await wait_until(lambda: len(server.connections) < 2)
     assert (await get(broker, "/health")).status == 200
     second[1].close()
 
@@ -401,6 +397,7 @@ async def test_a_server_that_cannot_be_loaded_is_told_once(
     assert errors == ["HTTP could not be started: there will be no /metrics and no /health"]
 
 
+@pytest.mark.slow
 def test_nothing_large_is_loaded_before_the_first_request(tmp_path: Path) -> None:
     """A broker with HTTP has neither aiohttp nor prometheus_client in memory until someone asks."""
     program = f"""

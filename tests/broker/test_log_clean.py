@@ -16,6 +16,7 @@ from diamant.broker.commands.log_clean import BROKER_SETTINGS, parse_settings
 from diamant.broker.config_key import ConfigError
 from diamant.cleaner.modes import KAFKA
 from diamant.protocol.metadata_records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
+from diamant.storage import names
 from diamant.storage.env import RealEnv
 from diamant.storage.metadata_log import MetadataLog
 from diamant.storage.uuid_text import random_id
@@ -34,6 +35,7 @@ def partition(tmp_path: Path) -> Path:
     directory.mkdir()
     for name, content in log.files().items():
         (directory / name).write_bytes(content)
+    (tmp_path / names.CLEAN_SHUTDOWN).touch()
     return directory
 
 
@@ -74,6 +76,7 @@ def test_every_engine_cleans(partition: Path) -> None:
     for engine in ("inline", "compiled", "process"):
         directory = partition.parent / engine / partition.name
         shutil.copytree(partition, directory)
+        (directory.parent / names.CLEAN_SHUTDOWN).touch()
         result = run(directory, "--engine", engine)
         assert (result.exit_code, result.stderr) == (0, "")
         assert f"cleaned up to offset 5 by the {engine} engine; records removed: 1 superseded" in result.output
@@ -94,7 +97,9 @@ def test_every_engine_tells_of_corruption(partition: Path, engine: str) -> None:
 
 
 def test_a_dry_run_after_a_crash_recovers_only_the_copy(partition: Path) -> None:
-    """The torn tail that it tells of is still there, in the active segment and in others; without --dry-run it goes."""
+    """The torn tail that it tells of is still there, in the active segment and in others; without --dry-run it goes. Without
+    --unclean nothing is cut off at all.
+    """
     logs = sorted(partition.glob("*.log"))
     for path in logs:
         path.write_bytes(path.read_bytes() + b"torn")
@@ -104,11 +109,53 @@ def test_a_dry_run_after_a_crash_recovers_only_the_copy(partition: Path) -> None
         assert contents(partition) == before
     (partition / f"{0:020d}.index").unlink()
     before = contents(partition)
-    assert run(partition, "--dry-run").exit_code == 0
+    result = run(partition, "--dry-run")
+    assert result.exit_code == 1
+    assert f"{logs[0].name} at" in result.stderr
     assert contents(partition) == before
     result = run(partition, "--unclean")
     assert (result.exit_code, result.stderr) == (0, "")
     assert not logs[0].read_bytes().endswith(b"torn")
+
+
+def test_what_recovery_cuts_off_is_told(partition: Path) -> None:
+    """Which file, where, why and how many bytes, and the files behind it that go; as well in a dry run, which names the files
+    themselves and cuts nothing, and in JSON. The sizes before are those before the cut.
+    """
+    logs = sorted(partition.glob("*.log"))
+    size, size_of_first = sum(path.stat().st_size for path in logs), logs[0].stat().st_size
+    content = bytearray(logs[0].read_bytes())
+    content[-1] ^= 1
+    logs[0].write_bytes(content)
+    before = contents(partition)
+    said = (
+        f"; cut off {size_of_first} bytes, the log now ends at offset 0",
+        *(f"{path}: removed, it lies behind the corruption" for path in logs[1:]),
+        f"{size} bytes before, 0 after",
+    )
+    found = json.loads(run(partition, "--unclean", "--dry-run", "--json").stdout)
+    assert (len(found["recovery"]), found["bytes_before"], found["bytes_after"]) == (len(logs), size, 0)
+    for options, done in (("--dry-run",), "would recover"), ((), "recovered"):
+        assert contents(partition) == before
+        result = run(partition, "--unclean", *options)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert [words for words in said if f"{words}\n" not in result.stdout] == []
+        assert result.stdout.startswith(f"{done}: {logs[0]}: CRC"), result.stdout
+    assert sorted(partition.glob("*.log")) == logs[:1]
+    assert json.loads(run(partition, "--unclean", "--json").stdout)["recovery"] == []
+
+
+def test_a_directory_that_was_not_left_in_order_is_told(partition: Path) -> None:
+    """A warning that names --unclean; it is cleaned all the same, since a copy of a running broker's files is such a one. The
+    option says that it is known; after an orderly stop there is nothing to warn of.
+    """
+    for options, is_warned in (((), False), (("--unclean",), False), (("--dry-run",), True), ((), True)):
+        if is_warned:
+            (partition.parent / names.CLEAN_SHUTDOWN).unlink(missing_ok=True)
+        result = run(partition, *options)
+        assert result.exit_code == 0, result.output
+        words = f"diamant: warning: {partition.parent} has no {names.CLEAN_SHUTDOWN}"
+        assert (words in result.stderr, "--unclean" in result.stderr) == (is_warned, is_warned), options
 
 
 def test_json_has_everything(partition: Path) -> None:
@@ -194,6 +241,7 @@ def test_every_broker_setting_is_one_of_kafkas() -> None:
     assert all(parse_settings([f"{name}=99999"], KAFKA) for name in BROKER_SETTINGS)
 
 
+@pytest.mark.slow
 def test_start_imports_none_of_the_log_commands() -> None:
     """Nor does the help of the groups import a command."""
     code = (

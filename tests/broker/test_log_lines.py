@@ -32,6 +32,7 @@ async def test_topics_and_faults(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert "fault 1 added: api=Produce, topic=clicks, times=2, error=NOT_LEADER_OR_FOLLOWER" in lines
 
 
+@pytest.mark.slow
 async def test_a_start_counts_partitions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Those of internal topics apart; after an orderly stop there is nothing to warn of, after another there is."""
     async with Broker(config(tmp_path)) as broker:

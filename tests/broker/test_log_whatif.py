@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,48 @@ def test_the_table(data: Path) -> None:
     # Without a time in the indexes the files' count: a second later.
     assert any(line.strip().startswith("+2 d 00 h: cleaned up to offset 12, due by min.cleanable") for line in lines)
     assert f"  waits for append: {WAITING['append']}" in lines
+
+
+def test_the_totals(data: Path) -> None:
+    """How much each combination frees of all partitions, in a table at the end and in JSON; one partition has no total."""
+    settings = (*NOW, "--set", "min.cleanable.dirty.ratio=0.1,1", "--mode", "kafka", "--set", "delete.retention.ms=0")
+    found = json.loads(run(data, *settings, "--json").stdout)
+    sums = [
+        {
+            side: sum(one["forecasts"][index][side]["bytes"] for one in found["partitions"])
+            for side in ("before", "after")
+        }
+        for index in range(2)
+    ]
+    assert [(one["bytes_before"], one["bytes_after"], one["failed"]) for one in found["totals"]] == [
+        (one["before"], one["after"], 0) for one in sums
+    ]
+    assert sums[0]["before"] > sums[0]["after"]
+    lines = run(data, *settings).stdout.splitlines()
+    head = next(index for index, line in enumerate(lines) if line.split()[:2] == ["total", "of"])
+    assert lines[head].split()[2:] == ["min.cleanable.dirty.ratio", "delete.retention.ms", "size", "left", "freed"]
+    for line, ratio, one in zip(lines[head + 2 :], ("0.1", "1"), sums, strict=False):
+        freed = one["before"] - one["after"]
+        cells = ["2", "partitions", ratio, "0", f"{one['before']}", "B", f"{one['after']}", "B", f"{freed}", "B"]
+        assert line.split() == [*cells, f"{100 * freed / one['before']:.0f}", "%"]
+    assert "total of" not in run(data / "t-0", *settings).stdout
+
+
+def test_empty_partitions_of_internal_topics_are_not_told_of(data: Path, tmp_path: Path) -> None:
+    """As in `stats`: they are counted, and listed with --all; one that has records is told of."""
+    data = Path(shutil.copytree(data, tmp_path / "copy"))
+    directories = [data / f"__transaction_state-{index}" for index in range(3)]
+    for index, directory in enumerate(directories):
+        directory.mkdir()
+        source = (data / "t-0" / f"{0:020d}.log").read_bytes() if index == 2 else b""
+        (directory / f"{0:020d}.log").write_bytes(source)
+    told = run(data, *NOW).stdout
+    everything = run(data, *NOW, "--all").stdout
+    for text, named in ((told, ["__transaction_state-2"]), (everything, [one.name for one in directories])):
+        assert [line.split()[0] for line in text.splitlines() if line.startswith("__transaction_state")] == named
+        assert "5 partitions" in text
+    assert "and 2 empty partitions of internal topics (--all tells of them)" in told
+    assert "empty partition" not in everything
 
 
 def test_settings_of_the_topic_count(data: Path) -> None:

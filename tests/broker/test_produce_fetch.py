@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 from uuid import uuid4
 
@@ -28,6 +27,7 @@ from tests.broker.wire import (
     fetch_fields,
     produce_fields,
 )
+from tests.waiting import wait_until
 
 
 def values_of(records: Any) -> list[bytes | None]:
@@ -199,8 +199,7 @@ async def test_a_fetch_waits_for_records(wire: WireClient, broker: Broker) -> No
     """A long poll is answered when a record arrives, well before its time is over."""
     await wire.create("t")
     correlation_id = wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=60_000))
-    while not len(broker.purgatory):
-        await asyncio.sleep(0)
+    await wait_until(lambda: len(broker.purgatory) > 0)
     async with WireClient(broker.bootstrap_servers) as producer:
         await producer.produce("t", [b"a"])
     partition = partition_of(await wire.receive(FETCH, 12, correlation_id))
@@ -215,8 +214,7 @@ async def test_a_fetch_waits_for_min_bytes(wire: WireClient, broker: Broker) -> 
     partitions = fields["topics"][0]["partitions"]
     partitions.append({**partitions[0], "partition": 1})
     correlation_id = wire.send(FETCH, 12, fields)
-    while not len(broker.purgatory):
-        await asyncio.sleep(0)
+    await wait_until(lambda: len(broker.purgatory) > 0)
     async with WireClient(broker.bootstrap_servers) as producer:
         await producer.produce("t", [b"a"], partition=1)
         assert len(broker.purgatory) == 1
@@ -243,8 +241,7 @@ async def test_deleting_a_topic_answers_waiting_fetches(wire: WireClient, broker
     async with WireClient(broker.bootstrap_servers) as other, WireClient(broker.bootstrap_servers) as third:
         by_name = wire.send(FETCH, 12, fields)
         by_id = other.send(FETCH, 16, fields)
-        while len(broker.purgatory) < 2:
-            await asyncio.sleep(0)
+        await wait_until(lambda: len(broker.purgatory) >= 2)
         await third.call(DELETE_TOPICS, 6, {"topics": [{"name": "t", "topic_id": None}], "timeout_ms": 1000})
         assert partition_of(await wire.receive(FETCH, 12, by_name)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert partition_of(await other.receive(FETCH, 16, by_id)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -255,10 +252,8 @@ async def test_a_disconnected_fetch_is_forgotten(broker: Broker) -> None:
     async with WireClient(broker.bootstrap_servers) as client:
         await client.create("t")
         client.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=60_000))
-        while not len(broker.purgatory):
-            await asyncio.sleep(0)
-    while len(broker.purgatory):
-        await asyncio.sleep(0)
+        await wait_until(lambda: len(broker.purgatory) > 0)
+    await wait_until(lambda: len(broker.purgatory) == 0)
 
 
 async def test_the_budget_of_a_fetch(wire: WireClient) -> None:

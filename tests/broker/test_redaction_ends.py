@@ -18,35 +18,47 @@ from diamant.cleaner.redaction_intent import remove_redaction, write_redaction
 from diamant.cleaner.redaction_rewrite import write_redacted
 from tests.broker.erasing.cases import (
     DAY_MS,
+    KEY,
     RETRY_MS,
     START_MS,
-    Held,
     Producer,
-    config,
+    broker_at,
     create,
     data_of,
-    env_at,
+    intents_of,
     move_to,
     pinned,
     write,
 )
+from tests.broker.erasing.obstacles import Held, TimeLimit, damage, no_space
 from tests.cleaner.evidence.naive_scanner import log_files, records_in
 from tests.waiting import wait_until
 
-KEY = b"customer-42"
 WHERE = 'key == "customer-42"'
 
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker whose clock stands still."""
-    async with Broker(config(tmp_path), env=env_at()) as running:
+    async with broker_at(tmp_path) as running:
         yield running
 
 
 async def make(broker: Broker, partitions: int = 1, **options: Any) -> None:
     """Make the topic."""
     await create(broker, "orders", partitions, policy="delete", **options)
+
+
+def write_two(broker: Broker, partition: int = 0) -> None:
+    """A record that matches, and another one."""
+    write(broker, (KEY, b"one"), (b"another", b"two"), topic="orders", partition=partition)
+
+
+def hold_up(broker: Broker) -> Producer:
+    """Open a transaction with a record that matches."""
+    producer = Producer(broker, "orders", 0, 5)
+    producer.write((KEY, b"one"))
+    return producer
 
 
 async def redact(broker: Broker, where: str = WHERE, **options: Any) -> Redaction:
@@ -58,17 +70,10 @@ def keys(broker: Broker) -> list[bytes | None]:
     return [one.key for path in sorted(log_files(data_of(broker), "orders")) for one in records_in(path)]
 
 
-def intents(broker: Broker) -> list[Path]:
-    """What is not over."""
-    return list(data_of(broker).glob("*.intent"))
-
-
-def damage(broker: Broker, partition: int) -> None:
-    """Change a byte of a record in the first segment of a partition."""
-    path = sorted((data_of(broker) / f"orders-{partition}").glob("*.log"))[0]
-    data = bytearray(path.read_bytes())
-    data[80] ^= 1
-    path.write_bytes(data)
+async def wait_over(broker: Broker) -> None:
+    """Go on after the usual pause, and wait for the end."""
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(lambda: not broker.redactions.unfinished())
 
 
 # -- everything matches --------------------------------------------------------------------------------------------------------
@@ -83,21 +88,19 @@ async def test_what_shows_later_that_everything_matches_ends_then(broker: Broker
     assert (held.state, held.removed) == ("not-certified", 0)
     assert broker.redactions.held == 1
     producer.end(is_commit=True)
-    move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: not broker.redactions.unfinished())
+    await wait_over(broker)
     assert keys(broker).count(KEY) == 2
     certificate = await broker.erasures.certificate(held.id)
     assert (certificate["state"], certificate["ended"]["what"]) == ("not-certified", "everything-matches")
     assert "all 2 records of orders match" in certificate["ended"]["reason"]
-    assert intents(broker) == []
+    assert intents_of(broker) == []
     assert (await redact(broker, yes_all=True)).removed == 2
 
 
 async def test_when_it_was_said_that_everything_is_meant_it_goes_on(broker: Broker) -> None:
     """And so it does when something else stayed in the run before: then it was no description of everything."""
     await make(broker)
-    producer = Producer(broker, "orders", 0, 5)
-    producer.write((KEY, b"one"))
+    producer = hold_up(broker)
     assert (await redact(broker, yes_all=True)).state == "not-certified"
     producer.end(is_commit=False)
     move_to(broker, START_MS + RETRY_MS)
@@ -110,10 +113,10 @@ async def test_a_damaged_segment_does_not_hide_that_everything_else_matches(brok
     await make(broker, partitions=2)
     for partition in (0, 1):
         write(broker, (KEY, b"one"), (KEY, b"two"), topic="orders", partition=partition)
-    damage(broker, 1)
+    damage(broker, "orders", 1)
     with pytest.raises(NotPossible, match="all 2 records of orders that can be read match"):
         await redact(broker)
-    assert intents(broker) == []
+    assert intents_of(broker) == []
     assert keys(broker).count(KEY) >= 2
     write(broker, (b"somebody else", b"three"), topic="orders")
     assert (await redact(broker)).removed == 2
@@ -127,16 +130,17 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
 ) -> None:
     """For so it does."""
     await make(broker)
-    write(broker, (KEY, b"one"), (b"another", b"two"), topic="orders")
-    held = Held(write_redaction)
+    write_two(broker)
+    held, limit = Held(write_redaction), TimeLimit(monkeypatch)
     monkeypatch.setattr(redacting, "write_redaction", held)
-    call = asyncio.ensure_future(redact(broker, timeout_ms=300))
+    call = asyncio.ensure_future(redact(broker, timeout_ms=limit.ms))
     await wait_until(held.begun.is_set)
+    limit.end()
     await wait_until(lambda: any(task.cancelling() for task in broker.redactions._running))
     held.go_on.set()
     with pytest.raises(TimedOut, match="it goes on in the broker"):
         await call
-    assert len(intents(broker)) == 1
+    assert len(intents_of(broker)) == 1
     move_to(broker, START_MS + RETRY_MS)
     await wait_until(lambda: list(data_of(broker).glob("*.records-gone.json")) != [])
     assert KEY not in keys(broker)
@@ -147,16 +151,17 @@ async def test_a_timeout_while_the_intent_goes_leaves_nothing_to_be_tried_again(
 ) -> None:
     """The certificate is there; no attempt is made again every minute."""
     await make(broker)
-    write(broker, (KEY, b"one"), (b"another", b"two"), topic="orders")
-    held = Held(remove_redaction)
+    write_two(broker)
+    held, limit = Held(remove_redaction), TimeLimit(monkeypatch)
     monkeypatch.setattr(redaction_certificates, "remove_redaction", held)
-    call = asyncio.ensure_future(redact(broker, timeout_ms=1_000))
+    call = asyncio.ensure_future(redact(broker, timeout_ms=limit.ms))
     await wait_until(held.begun.is_set)
+    limit.end()
     await wait_until(lambda: any(task.cancelling() for task in broker.redactions._running))
     held.go_on.set()
     with pytest.raises(TimedOut, match="it has ended just now, see its certificate"):
         await call
-    assert (broker.redactions.unfinished(), intents(broker)) == ([], [])
+    assert (broker.redactions.unfinished(), intents_of(broker)) == ([], [])
     assert len(list(data_of(broker).glob("*.records-gone.json"))) == 1
 
 
@@ -164,12 +169,11 @@ async def test_an_intent_that_is_gone_is_not_gone_on_with(broker: Broker, caplog
     """Whoever took it away, the broker notes it and does not try again."""
     await make(broker)
     write(broker, (b"another", b"two"), topic="orders")
-    Producer(broker, "orders", 0, 5).write((KEY, b"one"))
+    hold_up(broker)
     await redact(broker)
-    (intent,) = intents(broker)
+    (intent,) = intents_of(broker)
     intent.unlink()
-    move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: not broker.redactions.unfinished())
+    await wait_over(broker)
     assert "tried again" not in caplog.text
 
 
@@ -179,31 +183,29 @@ async def test_an_intent_that_is_gone_is_not_gone_on_with(broker: Broker, caplog
 async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> None:
     """While the redaction waited for its transactions: it ends with a word that says so, and takes nothing from the new one."""
     await make(broker)
-    Producer(broker, "orders", 0, 5).write((KEY, b"one"))
+    hold_up(broker)
     redaction = await redact(broker)
     assert redaction.state == "not-certified"
     await broker.topics.delete(["orders"])
     await make(broker)
     write(broker, (KEY, b"new"), (b"another", b"two"), topic="orders")
-    move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: not broker.redactions.unfinished())
+    await wait_over(broker)
     assert keys(broker) == [KEY, b"another"]
     certificate = await broker.erasures.certificate(redaction.id)
     assert (certificate["ended"]["what"], certificate["claims"]) == ("topic-recreated", [])
     assert [one["topic"] for one in certificate["topics_ended"]] == ["orders"]
     verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), where=WHERE)
     assert (verified.signature, verified.coverage_adds_up, verified.is_valid) == ("trusted", True, False)
-    assert intents(broker) == []
+    assert intents_of(broker) == []
 
 
 async def test_a_topic_that_is_deleted_ends_its_redaction(broker: Broker) -> None:
     """There is nothing left to be gone on with."""
     await make(broker)
-    Producer(broker, "orders", 0, 5).write((KEY, b"one"))
+    hold_up(broker)
     redaction = await redact(broker)
     await broker.topics.delete(["orders"])
-    move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: not broker.redactions.unfinished())
+    await wait_over(broker)
     assert (await broker.erasures.certificate(redaction.id))["ended"]["what"] == "topic-deleted"
     assert list(data_of(broker).glob("orders-*")) == []
 
@@ -212,14 +214,12 @@ async def test_a_partition_that_is_added_meanwhile_is_named(broker: Broker) -> N
     """It is no part of the redaction; records there that match were written since."""
     await make(broker)
     write(broker, (b"another", b"two"), topic="orders")
-    producer = Producer(broker, "orders", 0, 5)
-    producer.write((KEY, b"one"))
+    producer = hold_up(broker)
     redaction = await redact(broker)
     await broker.topics.add_partitions("orders", 2)
     write(broker, (KEY, b"new"), topic="orders", partition=1)
     producer.end(is_commit=True)
-    move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: not broker.redactions.unfinished())
+    await wait_over(broker)
     certificate = await broker.erasures.certificate(redaction.id)
     assert (certificate["state"], certificate["partitions_added"]) == (
         "records-gone",
@@ -234,14 +234,13 @@ async def test_a_partition_that_could_not_be_opened_is_judged_once_it_is(
     """Nothing is certified before."""
     await make(broker, partitions=2)
     for partition in (0, 1):
-        write(broker, (KEY, b"one"), (b"another", b"two"), topic="orders", partition=partition)
+        write_two(broker, partition)
     with monkeypatch.context() as patched:
         real = redacting.Redactions._log
         patched.setattr(redacting.Redactions, "_log", lambda self, one: None if one[1] else real(self, one))
         redaction = await redact(broker)
     assert (redaction.state, redaction.removed) == ("not-certified", 1)
-    move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: not broker.redactions.unfinished())
+    await wait_over(broker)
     certificate = await broker.erasures.certificate(redaction.id)
     assert [one["partition"] for one in certificate["claims"]] == [0, 1]
     assert KEY not in keys(broker)
@@ -254,8 +253,8 @@ async def test_a_redaction_that_can_never_be_certified_is_cancelled(broker: Brok
     """What was removed stays so; the last certificate says that nothing is certified, and the metrics count it."""
     await make(broker, partitions=2)
     for partition in (0, 1):
-        write(broker, (KEY, b"one"), (b"another", b"two"), topic="orders", partition=partition)
-    damage(broker, 1)
+        write_two(broker, partition)
+    damage(broker, "orders", 1)
     redaction = await redact(broker)
     assert (redaction.state, redaction.removed) == ("not-certified", 1)
     ended = await broker.cancel(redaction.id, reason="the disk is replaced")
@@ -265,7 +264,7 @@ async def test_a_redaction_that_can_never_be_certified_is_cancelled(broker: Brok
     assert [one["records"] for one in certificate["found"]] == [1]
     assert {one["state"] for one in certificate["not_certified"]} == {"cancelled"}
     assert "cancelled" in certificate_page(certificate)
-    assert (intents(broker), broker.redactions.unfinished()) == ([], [])
+    assert (intents_of(broker), broker.redactions.unfinished()) == ([], [])
     assert (broker.redactions.done, broker.redactions.failed, broker.redactions.held) == (0, 1, 1)
     move_to(broker, START_MS + DAY_MS)
     assert not broker.redactions.is_at_work
@@ -278,7 +277,7 @@ async def test_a_redaction_that_somebody_waits_for_is_cancelled(
 ) -> None:
     """A segment at hand is ended, the call is told, and cleaning goes on."""
     await make(broker)
-    write(broker, (KEY, b"one"), (b"another", b"two"), topic="orders")
+    write_two(broker)
     held = Held(write_redacted)
     monkeypatch.setattr(redaction_steps, "write_redacted", held)
     call = asyncio.ensure_future(redact(broker))
@@ -292,7 +291,7 @@ async def test_a_redaction_that_somebody_waits_for_is_cancelled(
         await call
     service = await broker.cleaning.service()
     assert service.states.state(("orders", 0)) == "none"
-    assert intents(broker) == []
+    assert intents_of(broker) == []
 
 
 async def test_a_cancellation_that_stops_halfway_is_not_called_one(
@@ -301,21 +300,16 @@ async def test_a_cancellation_that_stops_halfway_is_not_called_one(
     """As long as its intent is there the redaction goes on, and nobody finds a certificate that says otherwise."""
     await make(broker)
     write(broker, (b"another", b"two"), topic="orders")
-    producer = Producer(broker, "orders", 0, 5)
-    producer.write((KEY, b"one"))
+    producer = hold_up(broker)
     held = await redact(broker)
 
-    def fail(*_arguments: Any) -> None:
-        raise OSError("stopped here")
-
     with monkeypatch.context() as patched:
-        patched.setattr(redaction_certificates, "remove_redaction", fail)
+        patched.setattr(redaction_certificates, "remove_redaction", no_space)
         with pytest.raises(redaction.RedactFailed):
             await broker.cancel(held.id, reason="enough")
     assert (await broker.erasures.certificate(held.id))["ended"] is None
     producer.end(is_commit=True)
-    move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: not broker.redactions.unfinished())
+    await wait_over(broker)
     assert (await broker.erasures.certificate(held.id))["state"] == "records-gone"
 
 
@@ -348,11 +342,11 @@ async def test_what_is_remembered_is_bounded_for_all_partitions_together(
     """Each of them would fit; both do not, and nothing is changed."""
     await make(broker, partitions=2)
     for partition in (0, 1):
-        write(broker, (KEY, b"one"), (b"another", b"two"), topic="orders", partition=partition)
+        write_two(broker, partition)
     monkeypatch.setattr(redacting, "MAX_OFFSET_BYTES", 300)
     with pytest.raises(NotPossible, match="more than can be remembered; nothing was changed"):
         await redact(broker)
-    assert (intents(broker), keys(broker).count(KEY)) == ([], 2)
+    assert (intents_of(broker), keys(broker).count(KEY)) == ([], 2)
     monkeypatch.setattr(redacting, "MAX_OFFSET_BYTES", 600)
     assert (await redact(broker)).removed == 2
 

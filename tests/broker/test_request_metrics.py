@@ -26,6 +26,7 @@ from diamant.storage.env import RealEnv
 from tests.broker.test_faults import VERSIONS, codes_in, sample
 from tests.broker.test_metrics import Samples, parse, value
 from tests.broker.wire import FETCH, METADATA, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUESTS = "kafka_network_requestmetrics_"
@@ -160,9 +161,7 @@ async def test_connections_and_bytes(wire: WireClient, broker: Broker) -> None:
         async with WireClient(broker.bootstrap_servers) as client:
             client.writer.write(request)
             await client.receive_frame()
-    async with asyncio.timeout(10):
-        while len(broker.server.connections) > 1:
-            await asyncio.sleep(0)
+    await wait_until(lambda: len(broker.server.connections) <= 1)
     found = await scrape(broker)
     assert value(found, "diamant_connections_created_total") == 4
     assert value(found, "diamant_connections_closed_total") == 3
@@ -231,6 +230,7 @@ async def test_groups_and_their_lag(wire: WireClient, broker: Broker) -> None:
     assert value(found, "diamant_consumergroup_lags_left_out") == 0
 
 
+@pytest.mark.slow
 async def test_only_the_greatest_lags_are_shown(
     wire: WireClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

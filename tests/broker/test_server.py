@@ -70,8 +70,7 @@ async def test_a_slow_answer_holds_back_later_ones() -> None:
         slow.writer.write(slow.frame(KEY, VERSION, b"slow") + slow.frame(KEY, VERSION, b"next"))
         other.writer.write(other.frame(KEY, VERSION, b"other"))
         assert await other.receive_frame() == (1, b"other")
-        while not futures:
-            await asyncio.sleep(0)
+        await wait_until(lambda: futures != [])
         assert b"next" not in seen
         futures[0].set_result(b"done")
         assert await slow.receive_frame() == (1, b"done")
@@ -91,10 +90,8 @@ async def test_a_coroutine_is_answered_and_outlives_its_connection() -> None:
     async with serving(lambda *_: change()) as (server, address):
         async with WireClient(address) as client:
             client.writer.write(client.frame(KEY, VERSION, b""))
-            while not any(connection.is_busy for connection in server.connections):
-                await asyncio.sleep(0)
-        while server.connections:
-            await asyncio.sleep(0)
+            await wait_until(lambda: any(connection.is_busy for connection in server.connections))
+        await wait_until(lambda: not server.connections)
         go_on.set()
         async with asyncio.timeout(5):
             await ended.wait()
@@ -106,11 +103,8 @@ async def test_a_waiting_fetch_goes_with_its_connection() -> None:
     async with serving(lambda *_: future) as (server, address):
         async with WireClient(address) as client:
             client.writer.write(client.frame(KEY, VERSION, b""))
-            while not any(connection.is_busy for connection in server.connections):
-                await asyncio.sleep(0)
-        async with asyncio.timeout(5):
-            while not future.cancelled():
-                await asyncio.sleep(0)
+            await wait_until(lambda: any(connection.is_busy for connection in server.connections))
+        await wait_until(future.cancelled)
 
 
 async def test_a_request_without_an_answer_counts_as_answered() -> None:
@@ -175,8 +169,7 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
             assert await first.receive_frame() == (1, b"in")
             async with WireClient(address) as second:
                 assert await second.is_closed()
-        while server.connections:
-            await asyncio.sleep(0)
+        await wait_until(lambda: not server.connections)
         async with WireClient(address) as third:
             third.writer.write(third.frame(KEY, VERSION, b"in"))
             assert await third.receive_frame() == (1, b"in")
@@ -186,10 +179,10 @@ async def test_an_idle_connection_is_closed() -> None:
     """connections.max.idle.ms closes who says nothing, by one timer that is gone when nobody is connected."""
     async with serving(echo, max_idle_ms=20) as (server, address), WireClient(address) as client:
         assert await client.is_closed()
-        while server.connections:
-            await asyncio.sleep(0)
+        await wait_until(lambda: not server.connections)
 
 
+@pytest.mark.slow
 async def test_a_busy_connection_is_read_up_to_its_limit_only() -> None:
     """Requests behind one that waits are queued up to a limit in bytes; then the socket is left alone."""
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -198,9 +191,7 @@ async def test_a_busy_connection_is_read_up_to_its_limit_only() -> None:
     async with serving(dispatch, max_queued_bytes=100_000) as (server, address), WireClient(address) as client:
         count = 3000
         client.writer.write(b"".join(client.frame(KEY, VERSION, bytes(10_000)) for _ in range(count)))
-        async with asyncio.timeout(10):
-            while not any(connection.is_reading_paused for connection in server.connections):
-                await asyncio.sleep(0)
+        await wait_until(lambda: any(connection.is_reading_paused for connection in server.connections))
         (connection,) = server.connections
         assert connection.queued_bytes < 100_000 + 2 * 64 * 1024
         future.set_result(b"")
@@ -217,8 +208,7 @@ async def test_stop_answers_what_is_under_way() -> None:
         WireClient(address) as idle,
     ):
         client.writer.write(client.frame(KEY, VERSION, b""))
-        while not any(connection.is_busy for connection in server.connections):
-            await asyncio.sleep(0)
+        await wait_until(lambda: any(connection.is_busy for connection in server.connections))
         closing = asyncio.create_task(server.close(5))
         assert await idle.is_closed()
         future.set_result(b"answer")
@@ -250,6 +240,7 @@ async def test_ranges_of_files_are_sent_as_they_are(tmp_path: Path, size: int) -
     file.close()
 
 
+@pytest.mark.slow
 async def test_a_peer_that_does_not_read_stops_nobody_else(tmp_path: Path) -> None:
     """An answer far larger than the socket's buffers waits for its reader; others are served meanwhile."""
     content = bytes(64 << 20)
@@ -260,8 +251,7 @@ async def test_a_peer_that_does_not_read_stops_nobody_else(tmp_path: Path) -> No
 
     async with serving(dispatch) as (server, address), WireClient(address) as slow, WireClient(address) as other:
         slow.writer.write(slow.frame(KEY, VERSION, b"large"))
-        while not any(connection.is_busy for connection in server.connections):
-            await asyncio.sleep(0)
+        await wait_until(lambda: any(connection.is_busy for connection in server.connections))
         for number in range(10):
             other.writer.write(other.frame(KEY, VERSION, b"small"))
             assert await other.receive_frame() == (number + 1, b"small")
@@ -281,9 +271,7 @@ async def test_a_peer_that_leaves_in_the_middle_of_a_file_is_forgotten(tmp_path:
         await client.reader.readexactly(100_000)
         client.writer.transport.abort()
         await client.__aexit__(None, None, None)
-        async with asyncio.timeout(5):
-            while server.connections:
-                await asyncio.sleep(0)
+        await wait_until(lambda: not server.connections)
     file.close()
 
 
@@ -335,12 +323,10 @@ async def test_memory_for_requests_is_limited_over_all_connections() -> None:
     ):
         assert server.memory is not None
         holder.writer.write(holder.frame(KEY, VERSION, b"hold" + bytes(200_000)))
-        while not futures:
-            await asyncio.sleep(0)
+        await wait_until(lambda: futures != [])
         assert server.memory.available_bytes < 0
         other.writer.write(other.frame(KEY, VERSION, big))
-        while not any(connection.is_reading_paused for connection in server.connections):
-            await asyncio.sleep(0)
+        await wait_until(lambda: any(connection.is_reading_paused for connection in server.connections))
         futures[0].set_result(b"done")
         assert await holder.receive_frame() == (1, b"done")
         assert await other.receive_frame() == (1, b"big!")
@@ -402,8 +388,6 @@ async def test_a_lost_connection_gives_its_memory_back() -> None:
         async with WireClient(address) as client:
             frames = b"".join(client.frame(KEY, VERSION, bytes(1000)) for _ in range(5))
             client.writer.write(frames + client.frame(KEY, VERSION, bytes(400_000))[:200_000])
-            while server.memory.available_bytes > 600_000:
-                await asyncio.sleep(0)
-        while server.connections:
-            await asyncio.sleep(0)
+            await wait_until(lambda: server.memory.available_bytes <= 600_000)
+        await wait_until(lambda: not server.connections)
         assert server.memory.available_bytes == 1_000_000

@@ -13,6 +13,7 @@ from diamant.cleaner.evidence.certificate import TRUSTED, check_signature, parse
 from diamant.cleaner.evidence.signing_key import read_public_key
 from diamant.cleaner.spark.java import JavaNotFound
 from examples.find_customer_42 import __main__ as command
+from examples.find_customer_42 import commands
 from examples.find_customer_42.commands import find_command
 from examples.find_customer_42.story import PATTERN
 from examples.forget_customer_42.telling import Teller
@@ -39,9 +40,11 @@ def example_of_page() -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_demonstration_is_true(tmp_path: Path) -> None:
+def test_the_demonstration_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command ends well and prints what the page shows; data and certificate are as it says."""
     java_home(os.environ)
+    # Whoever looks on wants to hear after five minutes that something is wrong; a busy machine may need longer.
+    monkeypatch.setattr(commands, "FIND_TIMEOUT_S", 1800)
     directory = tmp_path / "demo"
     telling, output = teller()
     code = command.main(["--keep", "--directory", str(directory)], telling)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner, Result
 
 from diamant.admin import Admin
 from diamant.broker.broker import Broker
+from diamant.broker.commands.asking import Asked, progress_text
 from diamant.broker.commands.verify import verify
+from diamant.cleaner.evidence import scan
 from diamant.cleaner.evidence.certificate import sign
 from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.protocol.records import Record, build_batch
+from diamant.storage import names
 from tests.broker.test_redact_commands import WHERE, broker, on, prepare
 
 __all__ = ["broker"]
+
+TAKE = "import fcntl, sys\nfcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+"""What another broker does first."""
 
 
 class Issued(NamedTuple):
@@ -50,7 +59,7 @@ def first_line(result: Result) -> str:
 
 def test_a_topic_that_is_gone_or_another_one_is_told_without_being_asked(broker: Broker, issued: Issued) -> None:
     """Neither key nor where is needed for that: exit code 3, and what is so in plain words."""
-    result = run(issued, *on(broker))
+    result = run(issued, *on(broker), "--where", WHERE)
     assert (result.exit_code, first_line(result)) == (0, "valid: trusted"), result.output
     for change, note in (
         (broker.topics.delete(["orders"]), "orders-0, orders-1: not there. The topic was deleted since"),
@@ -64,16 +73,109 @@ def test_a_topic_that_is_gone_or_another_one_is_told_without_being_asked(broker:
             assert f"- {note}" in result.output
 
 
-def test_files_that_a_broker_has_are_refused(broker: Broker, issued: Issued) -> None:
-    """They change while they are read; once it is stopped they are looked at, and no broker can take them meanwhile."""
+def test_files_that_were_not_looked_into_confirm_nothing(broker: Broker, issued: Issued) -> None:
+    """Where no record is looked at the certificate is not confirmed, exit code 3, and it is said which options to add: the less
+    one gives, the less is confirmed. The signature alone is what --offline checks.
+    """
+    said = "NOT CONFIRMED: the signature is trusted; of 2 claims 2 cannot be told"
+    users = broker.topics.check_new("users", 2, 1, None, {"cleanup.policy": "compact"})
+    broker.call(broker.topics.create([users]))
+    erasure = Admin(broker.bootstrap_servers).erase("nobody", ["users"], reason="r")["certificate"]
+    other = issued._replace(certificate=f"{issued.certificate}.erasure")
+    Path(other.certificate).write_text(json.dumps(erasure))
+    result = run(issued, *on(broker))
+    assert (result.exit_code, first_line(result), "add --where" in result.output) == (3, said, True), result.output
+    assert "--secret" not in result.output
+    broker.__exit__(None, None, None)
+    data, secret, where = ("--data", issued.data), ("--secret", issued.secret), ("--where", WHERE)
+    for which, arguments, words in (
+        (issued, data, ("add --where", "and --secret FILE", "--offline checks the signature only")),
+        (issued, (*data, *secret), ("add --where",)),
+        (issued, (*data, *where), ("Without the secret",)),
+        (other, data, ("add --secret FILE", "or --key KEY", "--offline checks the signature only")),
+    ):
+        result = run(which, *arguments)
+        assert (result.exit_code, first_line(result)[:14]) == (3, "NOT CONFIRMED:"), result.output
+        assert [word for word in words if word not in result.output] == []
+        assert json.loads(run(which, *arguments, "--json").output)["outcome"] == "not-confirmed"
+    for which, options in (
+        (issued, [*data, *secret, *where]),
+        (other, [*data, *secret]),
+        (issued, ["--offline"]),
+        (other, ["--offline"]),
+    ):
+        result = run(which, *options)
+        assert (result.exit_code, first_line(result)) == (0, "valid: trusted"), result.output
+
+
+@pytest.mark.slow
+def test_a_scan_of_files_tells_how_far_it_is(broker: Broker, issued: Issued, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that a broker makes: up to all of the bytes."""
+    broker.__exit__(None, None, None)
+    seen: list[tuple[str, int, int]] = []
+
+    def on_progress(_self: Asked, progress: dict[str, Any]) -> None:
+        seen.append((progress_text(progress), progress["done"], progress["total"]))
+
+    monkeypatch.setattr(Asked, "on_progress", on_progress)
+    run(issued, "--data", issued.data, "--secret", issued.secret, "--where", WHERE)
+    assert seen[-1][0] == "scanning everything 100 %"
+    assert seen == sorted(seen, key=lambda one: one[1:])
+
+
+def test_without_a_broker_it_is_said_what_can_be_checked_all_the_same(broker: Broker, issued: Issued) -> None:
+    """As on an auditor's machine: the error names the options that ask no broker."""
+    address = on(broker)
+    broker.__exit__(None, None, None)
+    result = run(issued, *address)
+    assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
+    for words in ("no Diamant broker answers", "--offline checks the signature", "--data DIRECTORY --secret FILE"):
+        assert words in result.output
+
+
+def test_files_that_a_broker_has_are_refused(broker: Broker, issued: Issued, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They change while they are read; once it is stopped they are looked at, and no broker can take them meanwhile, not even
+    between what a scan reads of the lock's own file and its account. Afterwards the directory is as it was.
+    """
     files = ["--data", issued.data, "--secret", issued.secret, "--where", WHERE]
     result = run(issued, *files)
     assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
     for words in ("in use by this process", "Ask the broker itself, without --data"):
         assert words in result.output
     broker.__exit__(None, None, None)
+    before, tried = sorted(os.listdir(issued.data)), []
+    account = scan._Scan._account
+
+    def account_while_a_broker_comes(self: scan._Scan) -> None:
+        lock = f"{issued.data}/{names.LOCK}"
+        command = [sys.executable, "-S", "-c", TAKE, lock]
+        tried.append(subprocess.run(command, capture_output=True, text=True, check=False).stderr)
+        account(self)
+
+    monkeypatch.setattr(scan._Scan, "_account", account_while_a_broker_comes)
     result = run(issued, *files)
     assert (result.exit_code, first_line(result)) == (0, "valid: trusted"), result.output
+    assert tried
+    assert all("BlockingIOError" in one for one in tried)
+    assert sorted(os.listdir(issued.data)) == before
+    assert "not locked" not in result.output
+
+
+def test_files_that_cannot_be_locked(broker: Broker, issued: Issued, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that cannot be written to is looked at all the same, and it is said that nothing kept brokers away."""
+    broker.__exit__(None, None, None)
+    opened = os.open
+
+    def read_only(path: str, flags: int, *arguments: int, **options: int) -> int:
+        if flags & os.O_CREAT and str(path).startswith(issued.data):
+            raise OSError(errno.EROFS, "Read-only file system", path)
+        return opened(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", read_only)
+    result = run(issued, "--data", issued.data, "--secret", issued.secret, "--where", WHERE)
+    assert (result.exit_code, first_line(result)) == (0, "valid: trusted"), result.output
+    (line,) = [line for line in result.output.splitlines() if "not locked" in line]
+    assert f"{issued.data}/{names.LOCK}: Read-only file system" in line
 
 
 def test_options_that_mean_nothing_are_refused(broker: Broker, issued: Issued) -> None:

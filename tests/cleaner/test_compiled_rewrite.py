@@ -553,6 +553,7 @@ assert compiled_rewrite.is_warm()
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_importing_the_engine_loads_no_compiler() -> None:
     """Only its use does, and `is_warm` is no use of it."""
     program = """

@@ -147,16 +147,18 @@ def three_segments(**config: Any) -> CleanerLog:
 # -- the filter ------------------------------------------------------------------------------------------------------
 
 
-@given(words, words)
-def test_the_filter_knows_its_keys(own: list[int], others: list[int]) -> None:
-    """A hash of its own is found always, whatever else is asked for; and after a stay on disk."""
+@given(words, words, st.sampled_from([0, 3, key_filter.FEW_HASHES]))
+def test_the_filter_knows_its_keys(own: list[int], others: list[int], few: int) -> None:
+    """A hash of its own is found always, whatever else is asked for, one by one or together; and after a stay on disk."""
     keys = KeyFilter.of(hashes(own))
     keys = KeyFilter.from_bytes(keys.to_bytes(), len(keys.keys))
-    for value in own:
-        assert keys.may_have_any(np.sort(hashes([value, *others])))
-    for value in set(others) - set(own):
-        shift = 64 - 32 - keys.bits
-        assert keys.may_have_any(hashes([value])) == (value >> shift in {one >> shift for one in own})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_filter, "FEW_HASHES", few)
+        for value in own:
+            assert keys.may_have_any(np.sort(hashes([value, *others])))
+        for value in set(others) - set(own):
+            shift = 64 - 32 - keys.bits
+            assert keys.may_have_any(hashes([value])) == (value >> shift in {one >> shift for one in own})
 
 
 @pytest.mark.slow

@@ -155,6 +155,7 @@ def test_one_round_cleans_the_whole_dirty_range(mode: str) -> None:
     assert len(log.keys()) == 12
 
 
+@pytest.mark.slow
 @in_both_modes
 def test_untouched_segments_are_not_written_again(mode: str) -> None:
     """Of two clean segments one has a dirty key: kafka rewrites both. What is in the log is the same."""

@@ -230,6 +230,7 @@ def test_the_spill_file_has_no_name() -> None:
     file.close()
 
 
+@pytest.mark.slow
 def test_a_spilled_map_works_on_real_files(tmp_path: Path) -> None:
     """Ten times as many keys as the table takes, some of them again and again."""
     env = RealEnv()

@@ -181,6 +181,7 @@ async def test_a_round_can_be_told_to_stop(log: Log, runner: ProcessRunner) -> N
     assert latest(log) == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("slow")
 async def test_cancelling_ends_the_round_and_keeps_the_worker(log: Log, runner: ProcessRunner) -> None:
     """When the cancelled task returns, the worker writes nothing any more."""
@@ -274,6 +275,7 @@ async def test_errors_come_over_as_they_are(log: Log, runner: ProcessRunner) -> 
     assert not leftovers(log)
 
 
+@pytest.mark.slow
 async def test_rounds_wait_for_their_turn(log: Log, runner: ProcessRunner, tmp_path: Path) -> None:
     """One worker cleans one partition at a time, in the order of asking."""
     other = make_log(tmp_path / "other")
@@ -297,6 +299,7 @@ async def test_an_idle_worker_goes_and_a_new_one_comes(log: Log) -> None:
     await runner.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("slow")
 async def test_closing_aborts_rounds(log: Log) -> None:
     """The round under way and the one that waits fail; the worker is gone afterwards."""

@@ -253,6 +253,7 @@ def test_the_bound_with_timestamps_that_differ_from_the_clock() -> None:
     assert found_in(log, START_MS + tolerance_ms + lag_ms + 1).delay_ms == 1
 
 
+@pytest.mark.slow
 @in_both_modes
 def test_a_reader_within_the_shortest_lag_misses_nothing(mode: str) -> None:
     """59 minutes behind, with a round each minute."""

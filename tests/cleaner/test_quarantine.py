@@ -254,7 +254,7 @@ def test_a_segment_repaired_before_the_next_round_leaves_nothing_behind() -> Non
     quarantine = Quarantine()
     assert quarantine.add(log.log, CorruptLog(names.log_file(DIRECTORY, 0), 0, "broken"), 2, 5) is not None
     assert quarantine.frozen_above(5) == 0
-    quarantine.release()
+    quarantine.release(log.log)
     assert quarantine.is_over
     assert quarantine.frozen_above(5) is None
 
@@ -264,7 +264,7 @@ def test_a_changed_configuration_is_a_reason_to_try_again() -> None:
     log = segments_of(("a",), ("b",))
     damaged = Damaged(log, 0)
     damaged.round()
-    damaged.quarantine.release()
+    damaged.quarantine.release(log.log)
     assert damaged.quarantine.segments == []
     assert damaged.quarantine.frozen_above(log.now_ms) == 0
     assert not damaged.quarantine.is_over

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner import quick_round, rewrite
+from diamant.cleaner import quick_round, rewrite, small_payload
 from diamant.cleaner.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.quick_round import KeptBatch, QuickRound, parse
+from diamant.cleaner.quick_round import KeptBatch, QuickChunk, QuickRound, parse
 from diamant.cleaner.segment_reader import read_chunks
-from diamant.protocol.batch import crc_is_valid
+from diamant.cleaner.small_payload import SmallPayloads
+from diamant.protocol import compression
+from diamant.protocol.batch import crc_is_valid, parse_header
 from diamant.protocol.records import Header, Record, build_batch, iter_records
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
@@ -47,7 +49,8 @@ singles = st.tuples(
         optional={
             "producer": st.sampled_from([1, 2]),
             "gap": st.sampled_from([1, 3000]),
-            "codec": st.sampled_from([0, 0, 3, 4]),
+            "codec": st.sampled_from([0, 0, 1, 2, 3, 4]),
+            "headers": st.sampled_from([(), (Header("h", b"x"),), (Header("", None), Header("h" * 70, b"y" * 130))]),
             "log_append_time_ms": st.sampled_from([NOW_MS - 1000, NOW_MS - 900, NOW_MS + 10**9, 0]),
         },
     ),
@@ -79,24 +82,46 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
         check(env, plan)
 
 
-@given(st.binary(max_size=200), st.integers(0, 200), st.binary(min_size=1, max_size=2), st.booleans())
-def test_what_is_taken_for_a_plain_batch_is_one(value: bytes, at: int, change: bytes, has_its_crc: bool) -> None:
-    """Strategy: a plain batch with bytes changed anywhere. Invariant: the key that is read is the one that its decoder finds."""
-    batch = bytearray(build_batch([Record(5, NOW_MS, b"key", value)], base_offset=5))
+def parsed(data: bytes) -> QuickChunk:
+    """What is made of the bytes of a segment."""
+    file = MemoryEnv().create_new("/x.log")
+    file.append(data)
+    return parse(file, 0, data, SmallPayloads())
+
+
+@given(
+    st.binary(max_size=200),
+    st.sampled_from([(), (Header("h", b"x"),), (Header("", None), Header("name", b""), Header("h" * 70, b"y"))]),
+    st.integers(0, 400),
+    st.binary(max_size=2),
+    st.sampled_from(["no crc", *range(5)]),
+)
+def test_what_is_taken_for_a_plain_batch_is_one(
+    value: bytes, headers: tuple[Header, ...], at: int, change: bytes, packing: Any
+) -> None:
+    """Strategy: a plain batch with bytes changed anywhere before it is packed. Invariant: what is read of it is what its decoder
+    finds, and what it is said to take is what the plain engine counts.
+    """
+    batch = bytearray(build_batch([Record(5, NOW_MS, b"key", value, headers)], base_offset=5))
     payload = bytearray(batch[61:])
     at %= len(payload)
     payload[at : at + len(change)] = change[: len(payload) - at]
-    changed = with_payload(batch, bytes(payload)) if has_its_crc else batch[:61] + payload
-    file = MemoryEnv().create_new("/x.log")
-    file.append(bytes(changed))
-    (entry,) = parse(file, 0, bytes(changed)).entries
+    if packing == "no crc":
+        changed = batch[:61] + payload
+    else:
+        batch[22] |= packing
+        changed = with_payload(batch, compression.compress(packing, bytes(payload)))
+    (entry,) = parsed(bytes(changed)).entries
     if isinstance(entry, KeptBatch):
+        # Nothing else is known to be special about it.
+        assert change or packing == "no crc"
         return
     assert crc_is_valid(changed, 0, len(changed))
     (record,) = iter_records(changed)
     assert (record.key, record.offset) == (entry[3], entry[2])
     assert record.value is not None
-    assert (record.timestamp, record.headers) == (NOW_MS, ())
+    assert record.timestamp == NOW_MS
+    assert entry[6] == rewrite._encoded_size(record, parse_header(changed))
 
 
 def test_batches_of_one_record_are_plain() -> None:
@@ -112,22 +137,24 @@ def test_batches_of_one_record_are_plain() -> None:
     for pair in plain:
         history.batch([pair])
         history.batch([pair], producer=1, log_append_time_ms=NOW_MS)
+        history.batch([pair], headers=(Header("trace", b"1"), Header("n" * 100, None)))
+        for codec in range(1, 5):
+            history.batch([pair], codec=codec)
     data = bytes(history.segments[0].data)
     special = SegmentHistory()
     special.batch([(b"k", None)])
     special.batch([(None, b"v")])
     special.batch([(b"k", b"v"), (b"k", b"w")])
-    special.batch([(b"k", b"v")], codec=4)
-    special.batch([(b"k", b"v")], headers=(Header("h", b"x"),))
+    special.batch([(b"k", bytes(small_payload.MAX_BYTES))], codec=4)
+    special.batch([(b"k", b"v")], headers=64 * (Header("h", b"x"),))
     special.batch([(b"k", b"v")], delete_horizon_ms=NOW_MS)
     special.batch([(b"k", b"v")], padding=1)
     special.batch([(b"k", b"v")], producer=1, is_transactional=True)
     special.append(odd_batch([(b"k", b"v")], special.offset))
     special.old(1, 0, [(b"k", b"v")])
     others = bytes(special.segments[0].data)
-    file = MemoryEnv().create_new("/x.log")
-    found = parse(file, 0, data + others + data[:60])
-    assert [isinstance(entry, tuple) for entry in found.entries] == [True] * 10 + [False] * 10
+    found = parsed(data + others + data[:60])
+    assert [isinstance(entry, tuple) for entry in found.entries] == [True] * 35 + [False] * 10
     assert found.size == len(data + others)
 
 
@@ -171,16 +198,57 @@ def test_records_are_kept_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatc
         history.batch([(b"k", bytes(5000)), (b"b", b"2")], codec=4)
     env, plan = history.stored()
     decoded: list[int] = []
-    real = rewrite._Batch.records
+    real = KeptBatch._decoded
 
-    def records(batch: rewrite._Batch) -> Any:
+    def records(batch: KeptBatch) -> Any:
         decoded.append(batch.header.base_offset)
         return real(batch)
 
-    monkeypatch.setattr(rewrite._Batch, "records", records)
+    monkeypatch.setattr(KeptBatch, "_decoded", records)
     monkeypatch.setattr(quick_round, "MAX_RECORD_BYTES", 10 * size + 2 * (5000 + 2 * quick_round.RECORD_BYTES) + 100)
     quick(env, plan)
     assert [decoded.count(base) for base in range(0, 30, 2)] == [1] * 12 + [2] * 3
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+def test_a_packed_batch_is_decompressed_once_for_its_key(monkeypatch: pytest.MonkeyPatch, codec: int) -> None:
+    """However many passes there are; what stays is copied as it is, and nothing is compressed."""
+    history = SegmentHistory()
+    for number in range(20):
+        history.batch([(b"key-%d" % (number % 7), b"value")], codec=codec)
+    history.batch([(b"a", b"1"), (b"b", b"2")], codec=codec)
+    env, plan = history.stored()
+    unpacked: list[int] = []
+    real = SmallPayloads.unpack
+
+    def unpack(payloads: SmallPayloads, codec: int, data: bytes) -> bytes | None:
+        unpacked.append(codec)
+        return real(payloads, codec, data)
+
+    def fail(*arguments: Any, **options: Any) -> bytes:
+        raise AssertionError("nothing has to be packed, and nothing needs the way for any frame")
+
+    monkeypatch.setattr(SmallPayloads, "unpack", unpack)
+    monkeypatch.setattr(compression, "decompress", fail)
+    monkeypatch.setattr(compression, "compress", fail)
+    quick(env, plan)
+    assert unpacked == 21 * [codec]
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+@pytest.mark.parametrize("count", [1, 2])
+def test_packed_records_that_are_none(codec: int, count: int) -> None:
+    """A frame that cannot be read, or has no records, under a CRC that is right: the plain engine's error."""
+    for payload in (b"", b"no frame", compression.compress(codec, b""), compression.compress(codec, b"no records")):
+        history = SegmentHistory()
+        history.batch([(b"k", b"v")])
+        history.batch([(b"k", b"v") for _ in range(count)], codec=codec)
+        at = len(history.segments[0].data)
+        batch = with_payload(bytes(build_batch(count * [Record(9, NOW_MS, b"k", b"v")], codec=codec)), payload)
+        history.append(batch)
+        env, plan = history.stored()
+        found = check(env, plan)
+        assert (found["error"], found["position"]) == (CorruptLog, at)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -266,6 +266,7 @@ def test_a_plan_with_a_dirty_range_is_refused() -> None:
         PartitionFacts().without_untouched(log.plan(mode=PROMPT))
 
 
+@pytest.mark.slow
 @quickly
 @given(histories)
 def test_in_the_end_no_tombstone_and_no_empty_transaction_is_left(history: list[Any]) -> None:

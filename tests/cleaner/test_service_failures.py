@@ -76,6 +76,40 @@ async def test_in_mode_prompt_a_corrupt_segment_is_left_out(logs: SeveralLogs) -
     assert logs.checkpoints["t", 0] == log.active.base_offset
 
 
+@pytest.mark.parametrize("kind", ["shorter", "longer"])
+async def test_a_corrupt_segment_restored_with_another_size_stays_left_out(
+    logs: SeveralLogs, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What of it lies beyond the size that the broker knows would be dropped by the next round, or readers would run past
+    the end: it is told once what is the matter, a changed configuration is no way around it, and the right size ends it.
+    """
+    log = logs.add("t", **ONCE)
+    for start in range(3):
+        logs.fill(log, 10, keys=3)
+        if start == 1:
+            bad = log.segments[-3]
+    path, good = bad.path, logs.env.read_bytes(bad.path)
+    corrupt(logs, log, log.segments.index(bad))
+    service = await logs.start()
+    await service.settled()
+    other = good[: len(good) // 2] if kind == "shorter" else good + good[: len(good) // 2]
+    for change in ({}, {"delete_retention_ms": 1}):
+        logs.clock.advance_ms(HOUR_MS)
+        logs.env.write_atomically(path, other)
+        logs.change(log, **change)
+        await service.settled()
+        (shown,) = service.quarantined(("t", 0))
+        assert f"{len(other)} bytes, {len(good)} expected" in shown
+        assert logs.env.read_bytes(path) == other
+    told = [message for message in caplog.messages if f"{path} has {len(other)} bytes, {len(good)} expected" in message]
+    assert len(told) == 1
+    assert "restart the broker" in told[0]
+    logs.env.write_atomically(path, good)
+    await service.settled()
+    assert service.quarantined(("t", 0)) == ()
+    assert {key for _, key in logs.values(log)} == {"k0", "k1", "k2"}
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 async def test_a_missing_index_is_no_hindrance(logs: SeveralLogs, mode: str, suffix: str) -> None:

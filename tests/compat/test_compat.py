@@ -119,12 +119,8 @@ PROGRAMS: dict[str, tuple[Callable[[Path], list[str]], set[str]]] = {
 }
 
 
-QUICKEST = "confluent-kafka"
-
-
-@pytest.mark.parametrize(
-    "client", [pytest.param(name, marks=[] if name == QUICKEST else pytest.mark.slow) for name in PROGRAMS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("client", PROGRAMS)
 def test_client(client: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """The client does all that it can: produce, consume, groups of each kind, transactions, administration."""
     prepare, unsupported = PROGRAMS[client]

@@ -167,6 +167,7 @@ def test_a_boolean_that_is_neither_0_nor_1_is_a_protocol_error() -> None:
         decode_request(METADATA, 4, b"\x00\x00\x00\x00\x02")
 
 
+@pytest.mark.slow
 def test_importing_schemas_imports_no_schema() -> None:
     """Kio's modules are imported on use, one (API, version) at a time: all of them take a second and 50 MB."""
     program = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,20 @@ from typing import Any
 from diamant.broker.broker import Broker
 from diamant.broker.config import BrokerConfig
 from diamant.broker.verbs.erasure import Erasure
+from diamant.cleaner.evidence import certificate as certificates
 from diamant.protocol.control import build_marker
 from diamant.protocol.records import Header, Record, build_batch
 from diamant.storage.clock import SettableClock
 from diamant.storage.env import RealEnv
 from tests.cleaner.evidence.naive_scanner import records_of_key
+from tests.waiting import wait_until
 
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 RETRY_MS = 60_000
 KEY = b"customer-42"
 PERSON = b'{"name": "Anna Schmidt", "city": "Bern"}'
+HTTP = {"diamant.http.listen": "127.0.0.1:0"}
 
 
 def config(tmp_path: Path, **properties: str) -> BrokerConfig:
@@ -32,6 +34,11 @@ def config(tmp_path: Path, **properties: str) -> BrokerConfig:
 def env_at(now_ms: int = START_MS) -> RealEnv:
     """Real files, and a clock that stands still."""
     return RealEnv(SettableClock(now_ms))
+
+
+def broker_at(tmp_path: Path, now_ms: int = START_MS, **properties: str) -> Broker:
+    """A broker with data and keys below a directory, whose clock stands still."""
+    return Broker(config(tmp_path, **properties), env=env_at(now_ms))
 
 
 def clock_of(broker: Broker) -> SettableClock:
@@ -112,19 +119,6 @@ class Producer:
         self._broker.log_changed(self._log)
 
 
-class Held:
-    """A function that a thread is in until the test lets it go on."""
-
-    def __init__(self, real: Any) -> None:
-        self.real = real
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def __call__(self, *arguments: Any) -> Any:
-        self.begun.set()
-        assert self.go_on.wait(20)
-        return self.real(*arguments)
-
-
 def fill(broker: Broker, count: int = 30, topic: str = "users", partition: int = 0) -> None:
     """Write other customers."""
     for number in range(count):
@@ -134,6 +128,14 @@ def fill(broker: Broker, count: int = 30, topic: str = "users", partition: int =
             topic=topic,
             partition=partition,
         )
+
+
+async def create_with_key(broker: Broker, partitions: int = 1, *, others: int = 0, codec: int = 0) -> None:
+    """Make `users` with one value of the key in each partition, and behind it so many of other customers."""
+    await create(broker, partitions=partitions)
+    for partition in range(partitions):
+        write(broker, (KEY, PERSON), partition=partition, codec=codec)
+        fill(broker, others, partition=partition)
 
 
 async def erase(broker: Broker, key: bytes = KEY, topics: Sequence[str] = ("users",), **options: Any) -> Erasure:
@@ -149,6 +151,49 @@ def data_of(broker: Broker) -> Path:
 def certificates_in(directory: Path, state: str) -> list[Path]:
     """The certificates of a state."""
     return sorted(directory.glob(f"diamant-erasure-*.{state}.json"))
+
+
+def certificates_of(broker: Broker, state: str) -> list[Path]:
+    """The certificates of a state that a broker has issued."""
+    return certificates_in(data_of(broker), state)
+
+
+def only_certificate(broker: Broker, state: str) -> dict[str, Any]:
+    """What the one certificate of a state says."""
+    (path,) = certificates_of(broker, state)
+    return certificates.parse(path.read_bytes())
+
+
+def intents_of(broker: Broker) -> list[Path]:
+    """The files of what is not over."""
+    return list(data_of(broker).glob("*.intent"))
+
+
+def traces_of(broker: Broker) -> list[Path]:
+    """All files that erasures have in the data directory."""
+    return list(data_of(broker).glob("diamant-erasure-*"))
+
+
+def values_left(broker: Broker, key: bytes = KEY) -> list[bytes | None]:
+    """The values of a key that the files of `users` hold, None for a tombstone, as the scanner of the tests finds them."""
+    return [one.value for one in records_of_key(data_of(broker), "users", key)]
+
+
+async def wait_certified(broker: Broker, state: str) -> None:
+    """Wait until there is a certificate of a state."""
+    await wait_until(lambda: certificates_of(broker, state) != [])
+
+
+async def wait_idle(broker: Broker) -> None:
+    """Wait until what was due is over."""
+    await wait_until(lambda: not broker.scheduler.is_due and not broker.erasures.is_at_work)
+
+
+async def certified_at(broker: Broker, now_ms: int, state: str) -> dict[str, Any]:
+    """Move the clock to where an erasure goes on, and wait; what its certificate of that state says."""
+    move_to(broker, now_ms)
+    await wait_certified(broker, state)
+    return only_certificate(broker, state)
 
 
 def pinned(certificate: dict[str, Any]) -> bytes:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +22,20 @@ from tests.broker.erasing.cases import (
     PERSON,
     RETRY_MS,
     START_MS,
-    Held,
-    Producer,
-    certificates_in,
-    config,
-    create,
+    broker_at,
+    certificates_of,
+    certified_at,
+    create_with_key,
     data_of,
-    env_at,
     erase,
+    intents_of,
     move_to,
+    only_certificate,
     pinned,
-    write,
+    values_left,
 )
-from tests.cleaner.evidence.naive_scanner import files_with, records_of_key
+from tests.broker.erasing.obstacles import Held, TimeLimit, damage, erase_in_vain, hold_up, no_space
+from tests.cleaner.evidence.naive_scanner import files_with
 from tests.waiting import wait_until
 
 # -- timeouts ----------------------------------------------------------------------------------------------------------------
@@ -46,19 +45,18 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For so it does: whoever reads the answer, and the next start, find the same."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    held = Held(write_intent)
+    await create_with_key(broker)
+    held, limit = Held(write_intent), TimeLimit(monkeypatch)
     monkeypatch.setattr(erasing, "write_intent", held)
-    call = asyncio.ensure_future(erase(broker, timeout_ms=10))
+    call = asyncio.ensure_future(erase(broker, timeout_ms=limit.ms))
     await wait_until(held.begun.is_set)
+    limit.end()
     await wait_until(lambda: any(task.cancelling() for task in broker.erasures._running))
     held.go_on.set()
     with pytest.raises(TimedOut, match="it goes on in the broker"):
         await call
-    assert len(list(data_of(broker).glob("*.intent"))) == 1
-    move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: certificates_in(data_of(broker), "values-gone") != [])
+    assert len(intents_of(broker)) == 1
+    await certified_at(broker, START_MS + RETRY_MS, "values-gone")
     assert files_with(data_of(broker), PERSON) == []
 
 
@@ -66,11 +64,10 @@ async def test_a_timeout_while_the_intent_goes_says_that_it_has_ended(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The certificate is there, and nothing is tried again."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     held = Held(conclude)
     monkeypatch.setattr(erasure_certificates, "conclude", held)
-    call = asyncio.ensure_future(erase(broker, is_now=True, timeout_ms=5_000))
+    call = asyncio.ensure_future(erase(broker, is_now=True))
     await wait_until(held.begun.is_set)
     for task in list(broker.erasures._running):
         task.cancel()
@@ -79,23 +76,32 @@ async def test_a_timeout_while_the_intent_goes_says_that_it_has_ended(
     with pytest.raises(asyncio.CancelledError):
         await call
     assert broker.erasures.unfinished() == []
-    assert len(certificates_in(data_of(broker), "key-gone")) == 1
-    erasure_id = certificates_in(data_of(broker), "key-gone")[0].name.split("-")[2].split(".")[0]
+    erasure_id = only_certificate(broker, "key-gone")["id"]
     assert broker.erasures._what_follows(erasure_id) == "it has ended just now, see its certificate"
 
 
 # -- cancelled by its user ---------------------------------------------------------------------------------------------------
 
 
+async def waiting_erasure(broker: Broker) -> str:
+    """The id of one that waits for its horizon."""
+    await create_with_key(broker)
+    return (await erase(broker)).id
+
+
+async def held_call(broker: Broker) -> tuple[str, asyncio.Future[Any]]:
+    """Somebody who waits for an erasure that a transaction keeps from being over, and its id."""
+    await create_with_key(broker)
+    hold_up(broker)
+    call = asyncio.ensure_future(erase(broker))
+    await wait_until(lambda: broker.erasures.unfinished() != [])
+    return broker.erasures.unfinished()[0]["id"], call
+
+
 async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broker) -> None:
     """Its last certificate says so and claims nothing; the intent is gone, and so is what it would have done."""
-    await create(broker, partitions=2)
-    for partition in (0, 1):
-        write(broker, (KEY, PERSON), partition=partition)
-    segment = next(iter(data_of(broker).glob("users-1/*.log")))
-    damaged = bytearray(segment.read_bytes())
-    damaged[80] ^= 1
-    segment.write_bytes(damaged)
+    await create_with_key(broker, 2)
+    damage(broker, partition=1)
     erasure = await erase(broker)
     assert (erasure.state, len(broker.erasures.unfinished())) == ("not-certified", 1)
     with pytest.raises(BadArgument, match="reason is missing"):
@@ -107,7 +113,7 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
     assert certificate["claims"] == []
     assert {one["state"] for one in certificate["not_certified"]} == {"cancelled"}
     assert broker.erasures.unfinished() == []
-    assert list(data_of(broker).glob("*.intent")) == []
+    assert intents_of(broker) == []
     assert await broker.erasures.certificate(erasure.id) == certificate
     verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (verified.signature, verified.is_valid) == ("trusted", False)
@@ -122,23 +128,17 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
 
 async def test_one_that_waits_for_its_horizon_is_cancelled(broker: Broker) -> None:
     """The tombstone stays as any other one; what was certified before stands beside the last word."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    erasure = await erase(broker)
-    await broker.cancel(erasure.id, reason="asked in vain")
-    assert len(certificates_in(data_of(broker), "values-gone")) == 1
-    assert (await broker.erasures.certificate(erasure.id))["ended"]["what"] == "cancelled"
-    assert [one.value for one in records_of_key(data_of(broker), "users", KEY)] == [None]
+    erasure_id = await waiting_erasure(broker)
+    await broker.cancel(erasure_id, reason="asked in vain")
+    assert len(certificates_of(broker, "values-gone")) == 1
+    assert (await broker.erasures.certificate(erasure_id))["ended"]["what"] == "cancelled"
+    assert values_left(broker) == [None]
     assert KEY not in b"".join(path.read_bytes() for path in data_of(broker).glob("diamant-*"))
 
 
 async def test_one_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
     """The call ends with an error that says so, and others have their turn."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    Producer(broker, "users", 0, 5).write((KEY, PERSON))
-    call = asyncio.ensure_future(erase(broker))
-    await wait_until(lambda: broker.erasures.unfinished() != [])
+    _, call = await held_call(broker)
     (one,) = broker.erasures.unfinished()
     assert one["kind"] == "erasure"
     ended = await broker.cancel(one["id"], reason="that producer never ends")
@@ -149,13 +149,6 @@ async def test_one_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
     assert broker.erasures.failed == 1
 
 
-async def waiting_erasure(broker: Broker) -> str:
-    """The id of one that waits for its horizon."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    return (await erase(broker)).id
-
-
 async def test_nobody_else_is_waited_for(broker: Broker) -> None:
     """Others may be at work, or wait for their turn, however long that takes."""
     erasure_id = await waiting_erasure(broker)
@@ -163,16 +156,6 @@ async def test_nobody_else_is_waited_for(broker: Broker) -> None:
         ended = await asyncio.wait_for(broker.cancel(erasure_id, reason="enough"), 10)
     assert ended.certificate["ended"]["what"] == "cancelled"
     assert broker.erasures.unfinished() == []
-
-
-async def held_call(broker: Broker) -> tuple[str, asyncio.Future[Any]]:
-    """Somebody who waits for an erasure that a transaction keeps from being over, and its id."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    Producer(broker, "users", 0, 5).write((KEY, PERSON))
-    call = asyncio.ensure_future(erase(broker))
-    await wait_until(lambda: broker.erasures.unfinished() != [])
-    return broker.erasures.unfinished()[0]["id"], call
 
 
 async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,12 +176,8 @@ async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker, monk
 async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk the erasure goes on, and both who ask and who wait for it learn that."""
     erasure_id, call = await held_call(broker)
-
-    def full(*_arguments: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
-
     with monkeypatch.context() as patched:
-        patched.setattr(erasure_certificates, "conclude", full)
+        patched.setattr(erasure_certificates, "conclude", no_space)
         with pytest.raises(erasing.EraseFailed, match="could not be cancelled, it goes on"):
             await broker.cancel(erasure_id, reason="enough")
     with pytest.raises(erasing.EraseFailed, match=r"was to be cancelled meanwhile.*it goes on in the broker"):
@@ -224,8 +203,7 @@ async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
         ),
     )
     monkeypatch.setattr(erasing.Erasures, "_state", lambda *_: "not-certified")
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     call = asyncio.ensure_future(erase(broker))
     await wait_until(held.begun.is_set)
     (one,) = broker.erasures.unfinished()
@@ -263,27 +241,27 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path) -> None:
+async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a restart, while its attempt is under way; a later start finds nothing to go on with."""
-    async with Broker(config(tmp_path), env=env_at()) as broker:
-        await create(broker)
-        write(broker, (KEY, PERSON))
-        Producer(broker, "users", 0, 5).write((KEY, PERSON))
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker)
+        hold_up(broker)
         with pytest.raises(TimedOut):
-            await erase(broker, timeout_ms=300)
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+            await erase_in_vain(broker, monkeypatch)
+    async with broker_at(tmp_path) as broker:
         (one,) = broker.erasures.unfinished()
         await broker.cancel(one["id"], reason="enough")
         assert broker.erasures.unfinished() == []
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
         assert not broker.has_erasures
 
 
 async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(tmp_path: Path) -> None:
     """It is listed, and goes on at no time; the error says what to do. One that is not there is not found."""
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
+        await broker.erasures.public_key()
         (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
         assert await broker.erasures.unfinished_on_disk() == [{"id": "abc", "kind": "erasure", "due_ms": None}]
         with pytest.raises(NotPossible, match="erasure abc cannot be read"):
             await broker.cancel("abc", reason="r")

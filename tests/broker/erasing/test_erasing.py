@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import json
 import logging
-import stat
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasing
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut
-from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.protocol.records import Header, Record, build_batch
 from tests.broker.erasing.cases import (
     DAY_MS,
     KEY,
     PERSON,
     START_MS,
-    Producer,
+    certified_at,
     check_claims,
     clock_of,
-    config,
     create,
+    create_with_key,
     data_of,
-    env_at,
     erase,
     fill,
+    intents_of,
+    move_to,
+    traces_of,
+    values_left,
     write,
 )
-from tests.cleaner.evidence.naive_scanner import files_with, log_files, records_in, records_of_key
-from tests.waiting import wait_until
+from tests.broker.erasing.obstacles import before, damage, erase_in_vain, hold_up
+from tests.cleaner.evidence.naive_scanner import files_with
 
 # -- the two states ------------------------------------------------------------------------------------------------------
 
@@ -50,36 +48,19 @@ async def test_values_are_gone_at_once_and_the_key_after_the_horizon(broker: Bro
     assert files_with(data_of(broker), PERSON) == []
     check_claims(data_of(broker), erasure.certificate, KEY)
     assert erasure.next_due_ms == erasure.certificate["next"]["due_ms"] == START_MS + DAY_MS
-    assert len(records_of_key(data_of(broker), "users", KEY)) == 2
+    assert values_left(broker) == [None, None]
 
-    clock_of(broker).set_ms(START_MS + DAY_MS - 1)
-    broker.scheduler.poke()
+    move_to(broker, START_MS + DAY_MS - 1)
     assert (await broker.erasures.certificate(erasure.id))["state"] == "values-gone"
-    assert len(records_of_key(data_of(broker), "users", KEY)) == 2
+    assert values_left(broker) == [None, None]
 
-    clock_of(broker).set_ms(START_MS + DAY_MS)
-    broker.scheduler.poke()
-    await wait_until(lambda: list(data_of(broker).glob("*.key-gone.json")) != [])
+    await certified_at(broker, START_MS + DAY_MS, "key-gone")
     final = await broker.erasures.certificate(erasure.id)
     assert (final["state"], final["request"]["reference"]) == ("key-gone", "ticket 7")
-    assert records_of_key(data_of(broker), "users", KEY) == []
+    assert values_left(broker) == []
     assert files_with(data_of(broker), KEY) == []
-    assert list(data_of(broker).glob("*.intent")) == []
+    assert intents_of(broker) == []
     check_claims(data_of(broker), final, KEY)
-
-
-async def test_the_horizon_can_be_overridden(broker: Broker) -> None:
-    """All other records keep their offsets; the groups that were behind stand in the certificate."""
-    await create(broker)
-    write(broker, (KEY, PERSON), (b"other", b"stays"))
-    fill(broker)
-    erasure = await erase(broker, is_now=True)
-    assert (erasure.state, erasure.next_due_ms) == ("key-gone", None)
-    assert erasure.certificate["overrides"][0]["groups_that_had_not_passed_it"] == []
-    assert records_of_key(data_of(broker), "users", KEY) == []
-    kept = [one for path in log_files(data_of(broker), "users") for one in records_in(path)]
-    assert (1, b"other", b"stays") in [one[1:] for one in kept]
-    assert len(kept) == 11
 
 
 async def test_a_key_that_is_nowhere_is_certified_so(broker: Broker) -> None:
@@ -94,29 +75,21 @@ async def test_a_key_that_is_nowhere_is_certified_so(broker: Broker) -> None:
 
 async def test_a_second_erase_writes_no_second_tombstone(broker: Broker) -> None:
     """The first one's horizon stays as it is."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     first = await erase(broker)
     clock_of(broker).advance_ms(1000)
     second = await erase(broker)
     assert (second.state, second.next_due_ms) == ("values-gone", first.next_due_ms)
-    assert len(records_of_key(data_of(broker), "users", KEY)) == 1
+    assert values_left(broker) == [None]
 
 
 async def test_a_write_during_the_erase_is_named_and_not_erased(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The claim ends behind the tombstone."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    fill(broker)
-    real, offsets = erasing.Erasures._scan, []
-
-    async def scan(self: Any, *arguments: Any) -> Any:
-        offsets.append(write(broker, (KEY, b"written during the erase")))
-        return await real(self, *arguments)
-
-    monkeypatch.setattr(erasing.Erasures, "_scan", scan)
+    await create_with_key(broker, others=30)
+    offsets: list[int] = []
+    before(monkeypatch, "_scan", lambda: offsets.append(write(broker, (KEY, b"written during the erase"))))
     erasure = await erase(broker)
     assert erasure.state == "values-gone"
     assert [one["offset"] for one in erasure.written_since] == offsets
@@ -144,7 +117,7 @@ async def test_keys_are_bytes(broker: Broker, key: bytes) -> None:
     write(broker, (key, b"{}"), (b"4", b"{}"), (b"", b"{}") if key else (b"x", b"{}"))
     erasure = await erase(broker, key)
     assert erasure.state == "values-gone"
-    assert [one.value for one in records_of_key(data_of(broker), "users", key)] == [None]
+    assert values_left(broker, key) == [None]
     check_claims(data_of(broker), erasure.certificate, key)
 
 
@@ -160,19 +133,13 @@ async def test_mistakes_are_refused_before_anything_is_written(broker: Broker) -
             await erase(broker, topics=topics)
     with pytest.raises(BadArgument):
         await broker.erase(KEY, ["users"], reason=" ")
-    assert list(data_of(broker).glob("diamant-erasure-*")) == []
+    assert traces_of(broker) == []
 
 
 async def test_a_partition_that_cannot_be_read_gets_no_claim(broker: Broker) -> None:
     """The others do; the certificate as a whole certifies nothing."""
-    await create(broker, partitions=2)
-    for partition in (0, 1):
-        write(broker, (KEY, PERSON), partition=partition)
-        fill(broker, partition=partition)
-    segment = sorted(data_of(broker).glob("users-1/*.log"))[0]
-    damaged = bytearray(segment.read_bytes())
-    damaged[80] ^= 1
-    segment.write_bytes(damaged)
+    await create_with_key(broker, 2, others=30)
+    damage(broker, partition=1)
     erasure = await erase(broker)
     assert erasure.state == "not-certified"
     assert [one["partition"] for one in erasure.certificate["claims"]] == [0]
@@ -180,35 +147,23 @@ async def test_a_partition_that_cannot_be_read_gets_no_claim(broker: Broker) -> 
     check_claims(data_of(broker), erasure.certificate, KEY)
 
 
-async def test_an_open_transaction_ends_in_a_timeout_that_says_so(broker: Broker) -> None:
+async def test_an_open_transaction_ends_in_a_timeout_that_says_so(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No certificate; the intent stays, and the erasure goes on."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    Producer(broker, "users", 0, 5).write((KEY, PERSON))
+    await create_with_key(broker)
+    hold_up(broker)
     with pytest.raises(TimedOut, match="goes on"):
-        await erase(broker, timeout_ms=400)
+        await erase_in_vain(broker, monkeypatch)
     assert list(data_of(broker).glob("*.json")) == []
-    assert len(list(data_of(broker).glob("*.intent"))) == 1
+    assert len(intents_of(broker)) == 1
     assert len(broker.erasures.unfinished()) == 1
-
-
-async def test_a_key_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    """Before anything is changed."""
-    async with Broker(config(tmp_path), env=env_at()) as broker:
-        await create(broker)
-        path = tmp_path / "keys" / "certificate.key"
-        SigningKey.load(str(path))
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        path.chmod(0o644)
-        with pytest.raises(NotPossible, match="chmod 600"):
-            await erase(broker)
 
 
 async def test_no_key_and_no_value_is_in_logs_or_certificates(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     """They are told by digests only."""
     with caplog.at_level(logging.DEBUG):
-        await create(broker)
-        write(broker, (KEY, PERSON))
+        await create_with_key(broker)
         erasure = await erase(broker)
     for secret in (KEY.decode(), "Anna"):
         assert secret not in caplog.text

@@ -10,7 +10,7 @@ import pytest
 
 from diamant.broker import metrics
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasing, explaining
+from diamant.broker.verbs import erasing
 from diamant.broker.verbs.errors import NotFound, NotPossible, TimedOut, VerbError
 from diamant.cleaner.evidence.intent import read_intent
 from diamant.cleaner.evidence.signing_key import SigningKey
@@ -21,31 +21,23 @@ from tests.broker.erasing.cases import (
     RETRY_MS,
     START_MS,
     Producer,
-    certificates_in,
-    config,
+    broker_at,
+    certificates_of,
+    certified_at,
     create,
+    create_with_key,
     data_of,
-    env_at,
     erase,
     fill,
+    intents_of,
     move_to,
     pinned,
+    values_left,
+    wait_certified,
     write,
 )
-from tests.cleaner.evidence.naive_scanner import records_of_key
+from tests.broker.erasing.obstacles import damage, erase_in_vain, no_space
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def behind(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The groups that have not passed any tombstone; a test may empty the list."""
-    groups = ["billing"]
-
-    async def groups_of(*_arguments: Any) -> list[tuple[int, str]]:
-        return [(0, group) for group in groups]
-
-    monkeypatch.setattr(explaining, "groups_of", groups_of)
-    return groups
 
 
 async def waiting(broker: Broker) -> str:
@@ -67,7 +59,7 @@ async def erasures_counted(broker: Broker) -> dict[str, float]:
 # -- one erasure -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("behind")
+@pytest.mark.usefixtures("committed")
 async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broker: Broker) -> None:
     """Values, their digests and the segments from before; what was found was searched for; no intent is left."""
     erasure_id = await waiting(broker)
@@ -81,45 +73,45 @@ async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broke
         assert certificate[name] == first[name]
     assert certificate["segments"]["before"] == first["segments"]["before"]
     assert certificate["overrides"][0]["groups_that_had_not_passed_it"] == ["billing"]
-    assert list(data_of(broker).glob("*.intent")) == []
+    assert intents_of(broker) == []
     assert broker.erasures.unfinished() == []
     assert {one["id"] for one in await broker.erasures.certificates()} == {erasure_id}
-    assert records_of_key(data_of(broker), "users", KEY) == []
+    assert values_left(broker) == []
     assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
     again = await broker.erase_now(erasure_id)
     assert (again.certificate, again.certificate_path) == (certificate, done.certificate_path)
 
 
-async def test_unconfirmed_it_waits_while_groups_are_behind_and_no_longer(broker: Broker, behind: list[str]) -> None:
+async def test_unconfirmed_it_waits_while_groups_are_behind_and_no_longer(
+    broker: Broker, committed: list[tuple[int, str]]
+) -> None:
     """Refused, nothing is changed and the groups are named; it goes once none is behind."""
     erasure_id = await waiting(broker)
-    intent = next(data_of(broker).glob("*.intent")).read_bytes()
+    intent = intents_of(broker)[0].read_bytes()
     refused = await broker.erase_now(erasure_id)
     assert (refused.state, refused.is_now_refused) == ("values-gone", True)
     assert (refused.groups_behind, refused.next_due_ms) == ({"users-0": ["billing"]}, START_MS + DAY_MS)
     assert refused.certificate == await broker.erasures.certificate(erasure_id)
-    assert next(data_of(broker).glob("*.intent")).read_bytes() == intent
-    behind.clear()
+    assert intents_of(broker)[0].read_bytes() == intent
+    committed.clear()
     assert (await broker.erase_now(erasure_id)).state == "key-gone"
 
 
-@pytest.mark.usefixtures("behind")
+@pytest.mark.usefixtures("committed")
 async def test_refused_it_ends_at_its_horizon(broker: Broker) -> None:
     """As one that was never asked to hurry: the broker goes on by itself, and overrides nothing."""
     erasure_id = await waiting(broker)
     await broker.erase_now(erasure_id)
     move_to(broker, START_MS + DAY_MS - 1)
     assert not broker.erasures.is_at_work
-    move_to(broker, START_MS + DAY_MS)
-    await wait_until(lambda: certificates_in(data_of(broker), "key-gone") != [])
-    certificate = await broker.erasures.certificate(erasure_id)
-    assert (certificate["state"], certificate["overrides"]) == ("key-gone", [])
+    certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
+    assert (certificate["id"], certificate["overrides"]) == (erasure_id, [])
 
 
-@pytest.mark.usefixtures("behind")
+@pytest.mark.usefixtures("committed")
 async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is on the disk before a tombstone goes: a broker that is stopped then goes on at its next start, and asks nobody."""
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
         erasure_id = await waiting(broker)
         reached = asyncio.Event()
 
@@ -136,21 +128,22 @@ async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path, monkeypatc
             assert (intent.is_now, intent.is_confirmed, intent.due_ms) == (True, True, START_MS)
             await broker.stop()
         await asyncio.gather(call, return_exceptions=True)
-    async with Broker(config(tmp_path), env=env_at()) as broker:
-        await wait_until(lambda: certificates_in(data_of(broker), "key-gone") != [])
+    async with broker_at(tmp_path) as broker:
+        await wait_certified(broker, "key-gone")
         certificate = await broker.erasures.certificate(erasure_id)
         assert [one["values"] for one in certificate["found"]] == [2]
-        assert list(data_of(broker).glob("*.intent")) == []
+        assert intents_of(broker) == []
 
 
-async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(broker: Broker) -> None:
+async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is held up is tried again at once, with all that follows."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     producer = Producer(broker, "users", 0, 5)
     producer.write((b"somebody", b"else"))
     with pytest.raises(TimedOut, match="it goes on in the broker"):
-        await erase(broker, timeout_ms=200)
+        await erase_in_vain(broker, monkeypatch)
     (one,) = broker.erasures.unfinished()
     producer.end(is_commit=True)
     done = await broker.erase_now(one["id"])
@@ -158,7 +151,7 @@ async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(broker: Br
     assert [found["values"] for found in done.certificate["found"]] == [1]
 
 
-@pytest.mark.usefixtures("behind")
+@pytest.mark.usefixtures("committed")
 async def test_what_is_not_under_way_is_told(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unknown ids, ids that are none, cancelled ones, unreadable ones."""
     erasure_id = await waiting(broker)
@@ -186,19 +179,19 @@ async def test_one_with_now_ends_the_others_of_its_key(broker: Broker) -> None:
     earlier, other = await erase(broker), await erase(broker, b"customer-7")
     done = await erase(broker, is_now=True)
     assert (done.state, done.id != earlier.id) == ("key-gone", True)
-    await wait_until(lambda: len(certificates_in(data_of(broker), "key-gone")) == 2 and not broker.erasures.is_at_work)
+    await wait_until(lambda: len(certificates_of(broker, "key-gone")) == 2 and not broker.erasures.is_at_work)
     certificate = await broker.erasures.certificate(earlier.id)
     assert (certificate["state"], [one["values"] for one in certificate["found"]]) == ("key-gone", [1])
     # It was another one that did not wait: this one says that consumers may have missed it.
     assert (certificate["overrides"], len(certificate["lost_tombstones"])) == ([], 1)
     assert [one["id"] for one in broker.erasures.unfinished()] == [other.id]
-    assert [one.name for one in data_of(broker).glob("*.intent")] == [f"diamant-erasure-{other.id}.intent"]
+    assert [one.name for one in intents_of(broker)] == [f"diamant-erasure-{other.id}.intent"]
 
 
 # -- the metric --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("behind")
+@pytest.mark.usefixtures("committed")
 async def test_an_erasure_is_counted_once_at_its_end(broker: Broker) -> None:
     """Not with the certificate for values, nor when it is refused to hurry; then as done, and cancelled as failed."""
     erasure_id = await waiting(broker)
@@ -216,11 +209,8 @@ async def test_attempts_at_what_goes_on_are_held_and_not_failed(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not certified, out of time, a full disk: as often as it is tried; what never began has failed."""
-    await create(broker, partitions=1)
-    write(broker, (KEY, PERSON))
-    segment = next(iter(data_of(broker).glob("users-0/*.log")))
-    sound = segment.read_bytes()
-    segment.write_bytes(sound[:80] + bytes([sound[80] ^ 1]) + sound[81:])
+    await create_with_key(broker)
+    damage(broker)
     erasure = await erase(broker)
     assert (erasure.state, await erasures_counted(broker)) == ("not-certified", {"done": 0, "failed": 0, "held": 1})
     move_to(broker, START_MS + RETRY_MS)
@@ -228,10 +218,6 @@ async def test_attempts_at_what_goes_on_are_held_and_not_failed(
     with pytest.raises(TimedOut, match="it goes on in the broker"):
         await broker.erase_now(erasure.id, timeout_ms=0)
     assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 3}
-
-    def no_space(*_arguments: Any) -> None:
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(erasing, "write_intent", no_space)
     with pytest.raises(VerbError, match="No space left"):
         await erase(broker, b"another")

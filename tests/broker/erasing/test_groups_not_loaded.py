@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ import pytest
 from diamant.broker import erasure_deadline
 from diamant.broker.broker import Broker
 from diamant.broker.commands.erase import _is_agreed
-from diamant.broker.config import BrokerConfig
 from diamant.broker.groups import committed, loader
 from diamant.broker.groups.loading import PartitionScan
 from diamant.broker.topics import GROUP_OFFSETS_TOPIC
@@ -26,14 +23,12 @@ from tests.broker.erasing.cases import (
     PERSON,
     RETRY_MS,
     START_MS,
-    certificates_in,
-    config,
+    broker_at,
+    certified_at,
     create,
-    data_of,
-    env_at,
     erase,
     fill,
-    move_to,
+    traces_of,
     write,
 )
 from tests.broker.groups.offset_requests import commit, find_coordinator, wait_until_loaded
@@ -41,12 +36,13 @@ from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
 GROUP = "analytics"
+ONE_PARTITION = {"offsets.topic.num.partitions": "1"}
 NOT_LOADED = f"{GROUP_OFFSETS_TOPIC}-0: "
 
 
 async def have_a_group_behind(tmp_path: Path) -> None:
     """Leave a directory with a value, and a group that has committed offset 0."""
-    async with Broker(settings(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path, **ONE_PARTITION) as broker:
         await create(broker)
         async with WireClient(broker.bootstrap_servers) as client:
             await find_coordinator(client, GROUP)
@@ -56,14 +52,8 @@ async def have_a_group_behind(tmp_path: Path) -> None:
         fill(broker)
 
 
-def settings(tmp_path: Path) -> BrokerConfig:
-    return config(tmp_path, **{"offsets.topic.num.partitions": "1"})
-
-
-@asynccontextmanager
-async def restarted(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with Broker(settings(tmp_path), env=env_at(START_MS + 1)) as broker:
-        yield broker
+def restarted(tmp_path: Path) -> Broker:
+    return broker_at(tmp_path, START_MS + 1, **ONE_PARTITION)
 
 
 class Slow:
@@ -119,15 +109,14 @@ async def test_groups_that_cannot_be_loaded_refuse_now(tmp_path: Path) -> None:
             assert NOT_LOADED + "its records cannot be read" in str(raised.value)
             assert "Without --now" in str(raised.value)
             assert GROUP not in str(raised.value)
-        assert list(data_of(broker).glob("diamant-erasure-*")) == []
+        assert traces_of(broker) == []
         found = await erase(broker)
         assert (found.state, found.groups_behind) == ("values-gone", {})
         assert found.groups_not_known[0].startswith(NOT_LOADED)
         assert found.to_fields()["groups_not_known"] == found.groups_not_known
         with pytest.raises(NotPossible, match="nobody knows which groups"):
             await broker.erase_now(found.id, is_confirmed=True)
-        move_to(broker, broker.env.clock.now_ms() + DAY_MS + RETRY_MS)
-        await wait_until(lambda: len(certificates_in(data_of(broker), "key-gone")) == 1)
+        await certified_at(broker, broker.env.clock.now_ms() + DAY_MS + RETRY_MS, "key-gone")
 
 
 async def test_explain_and_the_metric_say_that_groups_are_not_known(tmp_path: Path) -> None:

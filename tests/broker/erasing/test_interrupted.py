@@ -30,19 +30,25 @@ from tests.broker.erasing.cases import (
     PERSON,
     RETRY_MS,
     START_MS,
+    broker_at,
     certificates_in,
+    certificates_of,
+    certified_at,
     check_claims,
     config,
-    create,
+    create_with_key,
     data_of,
-    env_at,
     erase,
-    fill,
+    intents_of,
     move_to,
+    only_certificate,
     pinned,
-    write,
+    values_left,
+    wait_certified,
+    wait_idle,
 )
-from tests.cleaner.evidence.naive_scanner import files_with, records_of_key
+from tests.broker.erasing.obstacles import before, stopped
+from tests.cleaner.evidence.naive_scanner import files_with
 from tests.waiting import wait_until
 
 
@@ -79,15 +85,12 @@ async def copies_of_an_erasure(tmp_path: Path, *, is_now: bool) -> list[str]:
     """Erase a key up to `key-gone`, with a copy at each point; return what the points are."""
     env = CopyingEnv(tmp_path / "data")
     async with Broker(config(tmp_path), env=env) as broker:
-        await create(broker)
-        write(broker, (KEY, PERSON), codec=4)
-        fill(broker, 8)
+        await create_with_key(broker, others=8, codec=4)
         env.copies = tmp_path / "copies"
         erasure = await erase(broker, is_now=is_now)
         if not is_now:
             assert erasure.state == "values-gone"
-            move_to(broker, START_MS + DAY_MS)
-            await wait_until(lambda: certificates_in(data_of(broker), "key-gone") != [])
+            await certified_at(broker, START_MS + DAY_MS, "key-gone")
         env.copy("over")
         env.copies = None
     return env.points
@@ -104,20 +107,20 @@ async def check_goes_on(tmp_path: Path, index: int) -> bool:
     shutil.copytree(tmp_path / "keys", directory / "keys")
     began = any(name.endswith((".intent", ".pending")) for name in traces(directory / "data"))
     ended = certificates_in(directory / "data", "key-gone") != []
-    async with Broker(config(directory), env=env_at(START_MS + 1)) as broker:
+    async with broker_at(directory, START_MS + 1) as broker:
         if began:
             for now_ms in (START_MS + 1, START_MS + DAY_MS + RETRY_MS, START_MS + 2 * DAY_MS):
                 move_to(broker, now_ms)
-                await wait_until(lambda: not broker.scheduler.is_due and not broker.erasures.is_at_work)
-        found = certificates_in(data_of(broker), "key-gone")
+                await wait_idle(broker)
+        found = certificates_of(broker, "key-gone")
         assert traces(data_of(broker)) == []
         if not (began or ended):
-            assert (found, len(records_of_key(data_of(broker), "users", KEY))) == ([], 1)
+            assert (found, len(values_left(broker))) == ([], 1)
             return False
         (path,) = found
         certificate = certificates.parse(path.read_bytes())
         check_claims(data_of(broker), certificate, KEY)
-        assert records_of_key(data_of(broker), "users", KEY) == []
+        assert values_left(broker) == []
         assert files_with(data_of(broker), PERSON) == []
         assert files_with(data_of(broker), KEY) == []
         assert certificate["found"][0]["values"] == 1
@@ -156,23 +159,21 @@ async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The intent that stays has digests only; the certificate cannot be seen before the intent has gone."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     signing_key = await broker.erasures._key()
     seen: list[Intent] = []
-    real_scan, real_remove = erasing.Erasures._scan, intents.remove_intent
+    real_remove = intents.remove_intent
 
-    async def scan(self: Any, *arguments: Any) -> Any:
-        (path,) = data_of(broker).glob("*.intent")
+    def read() -> None:
+        (path,) = intents_of(broker)
         name = path.name.removeprefix(PREFIX).removesuffix(".intent")
         seen.append(read_intent(broker.env, str(data_of(broker)), name, signing_key))
-        return await real_scan(self, *arguments)
 
     def remove_intent(*arguments: Any) -> None:
-        assert certificates_in(data_of(broker), "key-gone") == []
+        assert certificates_of(broker, "key-gone") == []
         real_remove(*arguments)
 
-    monkeypatch.setattr(erasing.Erasures, "_scan", scan)
+    before(monkeypatch, "_scan", read)
     monkeypatch.setattr(certificate_files, "remove_intent", remove_intent)
     erasure = await erase(broker, is_now=True)
     assert erasure.state == "key-gone"
@@ -186,52 +187,38 @@ async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(
 
 async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_path: Path) -> None:
     """Stopped after the key was given up: records are recognised by the digest, values are not searched for again."""
-    async with Broker(config(tmp_path), env=env_at()) as broker:
-        await create(broker)
-        write(broker, (KEY, PERSON))
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(erasing.Erasures, "_certify_key", stopped)
             with pytest.raises(erasing.EraseFailed):
                 await erase(broker, is_now=True)
-        (path,) = data_of(broker).glob("*.intent")
+        (path,) = intents_of(broker)
         assert KEY not in path.read_bytes()
-    async with Broker(config(tmp_path), env=env_at(START_MS + RETRY_MS)) as broker:
-        await wait_until(lambda: certificates_in(data_of(broker), "key-gone") != [])
-        certificate = certificates.parse(certificates_in(data_of(broker), "key-gone")[0].read_bytes())
+    async with broker_at(tmp_path, START_MS + RETRY_MS) as broker:
+        await wait_certified(broker, "key-gone")
+        certificate = only_certificate(broker, "key-gone")
         assert certificate["coverage"]["values_searched_for"] == 0
         assert "Bytes of the key and of values" in certificate["not_covered"][-1]
         assert "by its digest only" in certificate["not_covered"][-1]
         assert (certificate["request"]["key_bytes"], traces(data_of(broker))) == (len(KEY), [])
 
 
-async def stopped(*_arguments: Any, **_options: Any) -> None:
-    """End an erasure where it is."""
-    raise erasing.EraseFailed("stopped here")
-
-
 async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is tried again, and for that the intent has the key again."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     log = data_of(broker) / "users-0" / "00000000000000000000.log"
     old = log.read_bytes()
-    real = erasing.Erasures._certify_key
-
-    async def certify(self: Any, *arguments: Any) -> Any:
-        log.with_suffix(".log.swap").write_bytes(old)
-        return await real(self, *arguments)
-
-    monkeypatch.setattr(erasing.Erasures, "_certify_key", certify)
+    before(monkeypatch, "_certify_key", lambda: log.with_suffix(".log.swap").write_bytes(old))
     erasure = await erase(broker, is_now=True)
     assert (erasure.state, erasure.next_due_ms) == ("not-certified", START_MS + RETRY_MS)
     assert [one["id"] for one in broker.erasures.unfinished()] == [erasure.id]
     assert (await broker.erasures.certificate(erasure.id))["state"] == "not-certified"
     monkeypatch.undo()
     log.with_suffix(".log.swap").unlink()
-    move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: certificates_in(data_of(broker), "key-gone") != [])
+    await certified_at(broker, START_MS + RETRY_MS, "key-gone")
     assert traces(data_of(broker)) == []
 
 
@@ -239,27 +226,25 @@ async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While somebody is at it, it is not due, however late it is."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    real, tries = erasing.Erasures._carry_out, []
+    await create_with_key(broker)
+    tries: list[None] = []
 
-    async def carry_out(self: Any, *arguments: Any, **options: Any) -> Any:
-        tries.append(arguments)
+    def begin_late() -> None:
+        tries.append(None)
         move_to(broker, START_MS + 10 * RETRY_MS)
-        return await real(self, *arguments, **options)
 
-    monkeypatch.setattr(erasing.Erasures, "_carry_out", carry_out)
+    before(monkeypatch, "_carry_out", begin_late)
     assert (await erase(broker)).state == "values-gone"
     await wait_until(lambda: not broker.scheduler.is_due)
     assert (len(tries), broker.erasures.is_at_work) == (1, False)
-    assert len(records_of_key(data_of(broker), "users", KEY)) == 1
+    assert values_left(broker) == [None]
 
 
 async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path) -> None:
     """Nothing was changed by then, and whoever asked got no answer."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "diamant-erasure-abc.intent.tmp").write_bytes(b"x")
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
         assert traces(data_of(broker)) == []
         assert not broker.erasures.unfinished()
 
@@ -269,25 +254,18 @@ async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(
     tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In whatever phase it was. The intent is for its owner only, and tells nothing without the secret."""
-
-    async def interrupted(*_arguments: Any, **_options: Any) -> None:
-        raise erasing.EraseFailed("stopped here")
-
-    async with Broker(config(tmp_path), env=env_at()) as broker:
-        await create(broker)
-        write(broker, (KEY, PERSON))
-        fill(broker)
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker, others=30)
         with monkeypatch.context() as patched:
-            patched.setattr(erasing.Erasures, where, interrupted)
+            patched.setattr(erasing.Erasures, where, stopped)
             with pytest.raises(erasing.EraseFailed):
                 await erase(broker)
-        (intent,) = data_of(broker).glob("*.intent")
+        (intent,) = intents_of(broker)
         assert stat.S_IMODE(intent.stat().st_mode) == 0o600
         assert KEY not in intent.read_bytes()
-    async with Broker(config(tmp_path), env=env_at(START_MS + 1)) as broker:
-        await wait_until(lambda: list(data_of(broker).glob("*.values-gone.json")) != [])
-        (path,) = data_of(broker).glob("*.values-gone.json")
-        certificate = certificates.parse(path.read_bytes())
+    async with broker_at(tmp_path, START_MS + 1) as broker:
+        await wait_certified(broker, "values-gone")
+        certificate = only_certificate(broker, "values-gone")
         assert certificate["found"][0]["values"] == 1
         assert files_with(data_of(broker), PERSON) == []
         check_claims(data_of(broker), certificate, KEY)
@@ -295,9 +273,10 @@ async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(
 
 async def test_an_intent_that_cannot_be_read_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The broker starts, and says that an erasure is unfinished."""
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
+        await broker.erasures.public_key()
         (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
     with caplog.at_level(logging.ERROR):
-        async with Broker(config(tmp_path), env=env_at()):
+        async with broker_at(tmp_path):
             pass
     assert "erasure abc is unfinished" in caplog.text

@@ -11,7 +11,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.verbs.compaction import PARTITIONS_PER_TURN
 from diamant.storage.log import Log
-from tests.broker.erasing.cases import KEY, PERSON, Producer, create, erase, write
+from tests.broker.erasing.cases import create_with_key, erase
+from tests.broker.erasing.obstacles import hold_up
 from tests.waiting import wait_until
 
 
@@ -19,11 +20,8 @@ async def test_one_that_is_held_up_does_not_have_the_others_compacted_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is clean is left alone while an open transaction keeps another partition."""
-    await create(broker, partitions=3)
-    for partition in range(3):
-        write(broker, (KEY, PERSON), partition=partition)
-    producer = Producer(broker, "users", 2, 5)
-    producer.write((KEY, PERSON))
+    await create_with_key(broker, 3)
+    producer = hold_up(broker, partition=2)
     counts: Counter[int] = Counter()
     real = Broker.compact
 
@@ -43,9 +41,7 @@ async def test_one_that_is_held_up_does_not_have_the_others_compacted_again(
 
 async def test_segments_are_closed_a_few_at_a_time(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes a millisecond or two of the loop's time, in which nobody else is answered."""
-    await create(broker, partitions=12)
-    for partition in range(12):
-        write(broker, (KEY, PERSON), partition=partition)
+    await create_with_key(broker, 12)
     loop, turn, is_over = asyncio.get_running_loop(), 0, False
     rolls: Counter[int] = Counter()
     real = Log.roll

@@ -11,18 +11,18 @@ from diamant.broker.broker import Broker
 from diamant.broker.verbs import erasing
 from tests.broker.erasing.cases import (
     DAY_MS,
-    KEY,
-    PERSON,
     RETRY_MS,
     START_MS,
-    certificates_in,
+    certificates_of,
     clock_of,
-    create,
+    create_with_key,
     data_of,
     erase,
     move_to,
+    wait_idle,
     write,
 )
+from tests.broker.erasing.obstacles import before, stopped
 from tests.waiting import wait_until
 
 
@@ -38,7 +38,7 @@ async def next_pauses(broker: Broker, count: int) -> list[int]:
     pauses = []
     for _ in range(count):
         move_to(broker, due_ms(broker))
-        await wait_until(lambda: not broker.scheduler.is_due and not broker.erasures.is_at_work)
+        await wait_idle(broker)
         pauses.append(due_ms(broker) - clock_of(broker).now_ms())
     return pauses
 
@@ -47,8 +47,7 @@ async def test_a_tombstone_that_cannot_go_is_tried_less_and_less_often(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each try compacts all affected partitions."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     await erase(broker)
 
     service = await broker.cleaning.service()
@@ -63,15 +62,10 @@ async def test_a_tombstone_that_cannot_go_is_tried_less_and_less_often(
 
 async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to an hour apart, whatever is in their way; as soon as one does not fail that is forgotten."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     await erase(broker)
-
-    async def fail(*_arguments: Any, **_options: Any) -> None:
-        raise erasing.EraseFailed("not now")
-
     with monkeypatch.context() as patched:
-        patched.setattr(erasing.Erasures, "_carry_out", fail)
+        patched.setattr(erasing.Erasures, "_carry_out", stopped)
         pauses = await next_pauses(broker, 9)
     assert [pause // RETRY_MS for pause in pauses] == [1, 2, 4, 8, 16, 32, 64, 64, 64]
     move_to(broker, due_ms(broker))
@@ -83,20 +77,19 @@ async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retentio
     broker: Broker,
 ) -> None:
     """Nobody has to compact what is not there; as long as a value is, that is what the certificate says."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     write(broker, (b"another", b"x" * 700))
     erasure = await erase(broker)
     assert erasure.state == "values-gone"
     log = broker.topics.log("users", 0)
     log.update_config(replace(log.config, cleanup_policy=frozenset({"delete"})))
     move_to(broker, START_MS + DAY_MS)
-    await wait_until(lambda: not broker.scheduler.is_due and not broker.erasures.is_at_work)
-    assert certificates_in(data_of(broker), "key-gone") == []
+    await wait_idle(broker)
+    assert certificates_of(broker, "key-gone") == []
     log.roll()
     log.delete_oldest(len(log.segments) - 1)
     await next_pauses_until_over(broker)
-    assert len(certificates_in(data_of(broker), "key-gone")) == 1
+    assert len(certificates_of(broker, "key-gone")) == 1
 
 
 async def next_pauses_until_over(broker: Broker) -> None:
@@ -109,24 +102,17 @@ async def test_the_last_word_is_the_certificate_that_was_issued_last(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A value that is there again overtakes the certificate that it is gone, until the next one."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     log = data_of(broker) / "users-0" / "00000000000000000000.log"
     old = log.read_bytes()
     erasure = await erase(broker)
     assert (await broker.erasures.certificate(erasure.id))["state"] == "values-gone"
     copy = log.with_suffix(".log.swap")
-    real = erasing.Erasures._certify_key
-
-    async def certify(self: Any, *arguments: Any) -> Any:
-        copy.write_bytes(old)
-        return await real(self, *arguments)
-
     with monkeypatch.context() as patched:
-        patched.setattr(erasing.Erasures, "_certify_key", certify)
+        before(patched, "_certify_key", lambda: copy.write_bytes(old))
         move_to(broker, START_MS + DAY_MS)
-        await wait_until(lambda: not broker.scheduler.is_due and not broker.erasures.is_at_work)
-    assert len(certificates_in(data_of(broker), "values-gone")) == 1
+        await wait_idle(broker)
+    assert len(certificates_of(broker, "values-gone")) == 1
     last = await broker.erasures.certificate(erasure.id)
     assert (last["state"], last["ended"]) == ("not-certified", None)
     copy.unlink()

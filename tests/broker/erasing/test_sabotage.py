@@ -17,21 +17,21 @@ from diamant.cleaner.evidence.signing_key import SigningKey
 from tests.broker.erasing.cases import (
     KEY,
     PERSON,
-    certificates_in,
     check_claims,
     create,
+    create_with_key,
     data_of,
     erase,
-    fill,
+    only_certificate,
     pinned,
+    values_left,
     write,
 )
-from tests.cleaner.evidence.naive_scanner import records_of_key
 
 
 def has_values(broker: Broker) -> bool:
     """What the independent scanner says."""
-    return any(one.value is not None for one in records_of_key(data_of(broker), "users", KEY))
+    return any(value is not None for value in values_left(broker))
 
 
 def not_read(certificate: dict[str, Any]) -> list[str]:
@@ -46,8 +46,7 @@ async def test_a_scan_that_skips_deleted_files_certifies_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file is there by another listing, and nobody has read it."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     monkeypatch.setattr(erasing.Erasures, "_remove_doomed", lambda *_: {})
     real = places.list_places
 
@@ -65,9 +64,7 @@ async def test_a_scan_that_skips_deleted_files_certifies_nothing(
 
 async def test_a_scan_that_skips_a_codec_certifies_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The headers declare batches and records that nobody has looked at."""
-    await create(broker)
-    write(broker, (KEY, PERSON), codec=4)
-    fill(broker)
+    await create_with_key(broker, others=30, codec=4)
     monkeypatch.setattr(erasing.Erasures, "_write_tombstone", lambda *_: 0)
     real = record_search.FileSearch.look_at
     monkeypatch.setattr(
@@ -85,9 +82,7 @@ async def test_a_scan_that_trusts_a_stale_filter_certifies_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A segment that was passed over because of its filter was not read, whatever the filter says."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    fill(broker)
+    await create_with_key(broker, others=30)
     monkeypatch.setattr(
         locate._Filters, "can_skip", lambda _self, place: (place.topic, place.base_offset) == ("users", 0)
     )
@@ -107,9 +102,7 @@ async def test_a_stale_filter_that_hides_a_segment_from_locating_is_caught_by_th
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Locating trusts filters; the scan does not, so there is no claim."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    fill(broker)
+    await create_with_key(broker, others=30)
     (data_of(broker) / "diamant-hash-key").write_bytes(b"k" * 16)
     monkeypatch.setattr(locate._Filters, "can_skip", lambda _self, _place: True)
     erasure = await erase(broker)
@@ -122,8 +115,7 @@ async def test_a_scan_that_stops_early_in_a_file_certifies_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bytes that are no segment count too: each file has to be read to its end."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     (data_of(broker) / "notes").write_bytes(b"x" * 1000)
     real = record_search.FileSearch.search_raw
     monkeypatch.setattr(
@@ -191,12 +183,11 @@ async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
     broker: Broker, spoil: Callable[[dict[str, Any]], None]
 ) -> None:
     """Whoever has signed it: what it says was scanned has to be what it says was there."""
-    await create(broker)
-    write(broker, (KEY, PERSON), codec=3)
+    await create_with_key(broker, codec=3)
     erasure = await erase(broker)
     sound = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate))
     assert (sound.is_valid, sound.coverage_adds_up) == (True, True), sound.notes
-    fields = certificates.parse(certificates_in(data_of(broker), "values-gone")[0].read_bytes())
+    fields = only_certificate(broker, "values-gone")
     spoil(fields)
     key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
     forged = certificates.sign({name: value for name, value in fields.items() if name != "signature"}, key)
@@ -211,9 +202,7 @@ async def test_a_cleaner_that_keeps_a_record_is_caught_by_the_scan(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A superseded value that stays keeps the certificate back."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    fill(broker)
+    await create_with_key(broker, others=30)
     monkeypatch.setattr(policy, "record_fate", lambda **_: policy.KEEP)
     erasure = await erase(broker)
     assert erasure.state == "not-certified"
@@ -241,7 +230,7 @@ async def test_a_cleaner_that_keeps_one_record_of_thirty_is_caught_by_the_scan(
     monkeypatch.setattr(erasure_steps, "ROUNDS", 1)
     erasure = await erase(broker)
     assert len(kept) == 1, "the sabotage must show"
-    values = [one for one in records_of_key(data_of(broker), "users", KEY) if one.value is not None]
+    values = [value for value in values_left(broker) if value is not None]
     assert (len(values), erasure.state) == (1, "not-certified")
 
 
@@ -249,8 +238,7 @@ async def test_deleted_files_that_stay_keep_the_certificate_back(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real scan reads them: the values are said to be there."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     monkeypatch.setattr(erasing.Erasures, "_remove_doomed", lambda *_: {})
     erasure = await erase(broker)
     assert erasure.state == "not-certified"
@@ -259,9 +247,7 @@ async def test_deleted_files_that_stay_keep_the_certificate_back(
 
 async def test_a_cleaner_that_loses_the_tombstone_is_seen(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The values are gone, and so is the tombstone before its time: the certificate says key-gone without a horizon's round."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    fill(broker)
+    await create_with_key(broker, others=30)
     real = policy.record_fate
     monkeypatch.setattr(
         policy,
@@ -270,7 +256,7 @@ async def test_a_cleaner_that_loses_the_tombstone_is_seen(broker: Broker, monkey
     )
     erasure = await erase(broker)
     assert not has_values(broker)
-    assert records_of_key(data_of(broker), "users", KEY) == []
+    assert values_left(broker) == []
     assert (erasure.state, erasure.next_due_ms) == ("key-gone", None)
     # The step that wrote it, and no step that removed it, stand side by side.
     assert "tombstone_offset" in erasure.certificate["done"][0]

@@ -9,26 +9,30 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.verbs import erasing
-from diamant.cleaner.evidence import certificate as certificates
 from diamant.cleaner.evidence.page import certificate_page
 from tests.broker.erasing.cases import (
     DAY_MS,
     KEY,
     PERSON,
     START_MS,
-    Held,
-    certificates_in,
+    certificates_of,
+    certified_at,
     check_claims,
     clock_of,
     create,
+    create_with_key,
     data_of,
     erase,
     fill,
+    intents_of,
     move_to,
+    only_certificate,
     pinned,
+    values_left,
     write,
 )
-from tests.cleaner.evidence.naive_scanner import files_with, records_of_key
+from tests.broker.erasing.obstacles import Held, before
+from tests.cleaner.evidence.naive_scanner import files_with
 from tests.waiting import wait_until
 
 
@@ -37,12 +41,6 @@ async def recreate(broker: Broker, name: str = "users") -> None:
     await broker.topics.delete([name])
     await create(broker, name)
     write(broker, (KEY, PERSON), topic=name)
-
-
-def last_certificate(broker: Broker, state: str) -> dict[str, Any]:
-    """The only certificate of a state."""
-    (path,) = certificates_in(data_of(broker), state)
-    return certificates.parse(path.read_bytes())
 
 
 # -- offsets -----------------------------------------------------------------------------------------------------------------
@@ -54,13 +52,7 @@ async def test_a_key_that_was_nowhere_and_is_written_while_it_is_looked_for_is_n
     """The claim ends where the log ended when it was looked for; the erasure ends, and what came later is told."""
     await create(broker)
     fill(broker, 5)
-    real = erasing.Erasures._write_tombstones
-
-    async def write_first(self: Any, *arguments: Any) -> None:
-        write(broker, (KEY, PERSON))
-        await real(self, *arguments)
-
-    monkeypatch.setattr(erasing.Erasures, "_write_tombstones", write_first)
+    before(monkeypatch, "_write_tombstones", lambda: write(broker, (KEY, PERSON)))
     erasure = await erase(broker)
     assert (erasure.state, [one["offset"] for one in erasure.written_since]) == ("key-gone", [5])
     assert [one["below_offset"] for one in erasure.certificate["claims"]] == [5]
@@ -73,15 +65,8 @@ async def test_what_is_written_between_the_search_and_the_tombstone_goes_too(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lies below the tombstone, which supersedes it; the claim ends behind the tombstone."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    real = erasing.Erasures._write_tombstones
-
-    async def write_first(self: Any, *arguments: Any) -> None:
-        write(broker, (KEY, PERSON))
-        await real(self, *arguments)
-
-    monkeypatch.setattr(erasing.Erasures, "_write_tombstones", write_first)
+    await create_with_key(broker)
+    before(monkeypatch, "_write_tombstones", lambda: write(broker, (KEY, PERSON)))
     erasure = await erase(broker)
     assert erasure.state == "values-gone"
     assert [one["below_offset"] for one in erasure.certificate["claims"]] == [3]
@@ -94,14 +79,11 @@ async def test_what_is_written_between_the_search_and_the_tombstone_goes_too(
 
 async def test_a_partition_that_is_added_before_the_horizon_is_no_obstacle(broker: Broker) -> None:
     """It is no part of what was asked for; what it holds of the key is named, and stays."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     assert (await erase(broker)).state == "values-gone"
     await broker.topics.add_partitions("users", 2)
     write(broker, (KEY, b"in the new partition"), partition=1)
-    move_to(broker, START_MS + DAY_MS)
-    await wait_until(lambda: certificates_in(data_of(broker), "key-gone") != [])
-    certificate = last_certificate(broker, "key-gone")
+    certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
     assert [one["partition"] for one in certificate["claims"]] == [0]
     assert certificate["partitions_added"] == [{"topic": "users", "partition": 1}]
     assert [(one["partition"], one["offset"]) for one in certificate["written_since"]] == [(1, 0)]
@@ -113,9 +95,7 @@ async def test_a_partition_that_is_opened_later_is_searched_then(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At first it gets no claim; once its log is there the erasure goes on to it, and leaves the other claims as they are."""
-    await create(broker, partitions=2)
-    for partition in (0, 1):
-        write(broker, (KEY, PERSON), partition=partition)
+    await create_with_key(broker, 2)
     with monkeypatch.context() as patched:
         real = erasing.Erasures._log
         patched.setattr(erasing.Erasures, "_log", lambda self, one: None if one[1] else real(self, one))
@@ -123,9 +103,7 @@ async def test_a_partition_that_is_opened_later_is_searched_then(
     assert erasure.state == "not-certified"
     assert [(one["partition"], one["state"]) for one in erasure.certificate["not_certified"]] == [(1, "not opened")]
     assert erasure.next_due_ms is not None
-    move_to(broker, erasure.next_due_ms)
-    await wait_until(lambda: certificates_in(data_of(broker), "values-gone") != [])
-    certificate = last_certificate(broker, "values-gone")
+    certificate = await certified_at(broker, erasure.next_due_ms, "values-gone")
     assert [(one["partition"], one["below_offset"]) for one in certificate["claims"]] == [(0, 2), (1, 2)]
     assert [one["partition"] for one in certificate["done"]] == [0, 1]
     assert files_with(data_of(broker), PERSON) == []
@@ -136,21 +114,20 @@ async def test_a_partition_that_is_opened_later_is_searched_then(
 
 async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> None:
     """Nothing is done to it: the erasure ends there, with a word that says so, and not with a certificate about the new one."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     first = await erase(broker)
     assert first.state == "values-gone"
     await recreate(broker)
     move_to(broker, START_MS + DAY_MS)
     await wait_until(lambda: not broker.erasures.unfinished())
-    assert certificates_in(data_of(broker), "key-gone") == []
-    certificate = last_certificate(broker, "not-certified")
+    assert certificates_of(broker, "key-gone") == []
+    certificate = only_certificate(broker, "not-certified")
     assert (certificate["ended"]["what"], certificate["claims"]) == ("topics-deleted", [])
     (ended,) = certificate["topics_ended"]
     assert (ended["topic"], ended["what"]) == ("users", "topic-recreated")
     assert await broker.erasures.certificate(first.id) == certificate
-    assert [one.value for one in records_of_key(data_of(broker), "users", KEY)] == [PERSON]
-    assert list(data_of(broker).glob("*.intent")) == []
+    assert values_left(broker) == [PERSON]
+    assert intents_of(broker) == []
     assert [(one["topic"], one["what"]) for one in certificate["elsewhere"]] == [("users", "same-key")]
     verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (verified.signature, verified.coverage_adds_up, verified.is_valid) == ("trusted", True, False)
@@ -160,8 +137,7 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the scan has shown is judged behind that: there is no certificate that something is gone from nowhere."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     held = Held(erasing.Erasures._digests)
     held.go_on.set()
     monkeypatch.setattr(erasing.Erasures, "_digests", lambda *arguments: held(*arguments))
@@ -169,7 +145,7 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
 
     async def scan(self: Any, *arguments: Any) -> Any:
         report = await real(self, *arguments)
-        if list(data_of(broker).glob("*.values-gone.json")):
+        if certificates_of(broker, "values-gone"):
             held.begun.clear()
             held.go_on.clear()
         return report
@@ -181,12 +157,12 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
     held.go_on.set()
     erasure = await call
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
-    assert certificates_in(data_of(broker), "key-gone") == []
+    assert certificates_of(broker, "key-gone") == []
     monkeypatch.undo()
     assert erasure.next_due_ms is not None
     move_to(broker, erasure.next_due_ms)
     await wait_until(lambda: not broker.erasures.unfinished())
-    assert last_certificate(broker, "not-certified")["ended"]["what"] == "topics-deleted"
+    assert only_certificate(broker, "not-certified")["ended"]["what"] == "topics-deleted"
 
 
 async def test_other_topics_are_certified_all_the_same(broker: Broker) -> None:
@@ -196,26 +172,23 @@ async def test_other_topics_are_certified_all_the_same(broker: Broker) -> None:
         write(broker, (KEY, PERSON), topic=name)
     await erase(broker, topics=("users", "visitors"))
     await recreate(broker)
-    move_to(broker, START_MS + DAY_MS)
-    await wait_until(lambda: certificates_in(data_of(broker), "key-gone") != [])
-    certificate = last_certificate(broker, "key-gone")
+    certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
     assert [one["topic"] for one in certificate["claims"]] == ["visitors"]
     assert [one["topic"] for one in certificate["topics_ended"]] == ["users"]
     assert "users was deleted" in certificate_page(certificate)
     assert certificate["ended"] is None
     assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
-    assert [one.value for one in records_of_key(data_of(broker), "users", KEY)] == [PERSON]
+    assert values_left(broker) == [PERSON]
 
 
 async def test_what_waits_for_its_turn_is_about_the_topic_of_then(broker: Broker) -> None:
     """The id is taken when the erasure is asked for, not when it begins: no tombstone is written into another topic."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     async with broker.erasures.lock:
         erasing_ = asyncio.ensure_future(erase(broker))
         await wait_until(lambda: broker.erasures._calls == 1)
         await recreate(broker)
     erasure = await erasing_
     assert (erasure.state, erasure.certificate["ended"]["what"]) == ("not-certified", "topics-deleted")
-    assert [one.value for one in records_of_key(data_of(broker), "users", KEY)] == [PERSON]
+    assert values_left(broker) == [PERSON]
     assert clock_of(broker).now_ms() == START_MS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +15,8 @@ from diamant.broker.broker import Broker
 from diamant.cleaner.evidence.page import certificate_page
 from diamant.cleaner.evidence.verification import verify_certificate
 from diamant.cleaner.spark import staging, staging_sweep
+from diamant.cleaner.spark.locations import Location
+from diamant.cleaner.spark.staging_notes import forget, write_note
 from diamant.protocol.records import Record, build_batch
 from diamant.storage.env import RealEnv
 from diamant.storage.errors import StorageError
@@ -133,6 +136,65 @@ async def test_a_staging_place_that_is_not_there_has_nothing_in_it(broker: Broke
     assert f"What lies at the staging place {root_of(broker)} was not looked at." in found.notes
 
 
+@pytest.mark.parametrize("is_empty_there", [False, True], ids=["no directory", "an empty mount point"])
+async def test_a_disk_that_is_not_mounted_keeps_its_partition_from_being_certified(
+    broker: Broker, *, is_empty_there: bool
+) -> None:
+    """A killed job has left a copy there, which a note in the data directory tells of; once it is seen again, it is read."""
+    await create(broker, partitions=2)
+    write(broker, (KEY, PERSON))
+    segment = (data_of(broker) / "users-0" / SEGMENT).read_bytes()
+    place = Location(str(root_of(broker))).child(name_of(broker, "users-0"))
+    write_note(broker.env, str(data_of(broker)), place)
+    put(broker, place.name, segment)
+    root_of(broker).rename(data_of(broker).parent / "unmounted")
+    if is_empty_there:
+        root_of(broker).mkdir()
+    certificate = (await erase(broker)).certificate
+    assert (certificate["state"], [one["partition"] for one in certificate["claims"]]) == ("not-certified", [1])
+    (refused,) = certificate["not_certified"]
+    assert refused["state"] == "inconclusive"
+    assert refused["problems"][0]["file"] == place.path
+    assert f"remove the note, {data_of(broker)}/{place.name}.note" in refused["problems"][0]["reason"]
+    if is_empty_there:
+        root_of(broker).rmdir()
+    (data_of(broker).parent / "unmounted").rename(root_of(broker))
+    certificate = (await erase(broker)).certificate
+    assert certificate["not_certified"][0]["state"] == "values-present"
+    broker.env.remove(f"{place.path}/segments/{SEGMENT}")
+    assert (await erase(broker)).certificate["state"] == "values-gone"
+
+
+async def test_a_staging_place_that_is_configured_no_more_is_remembered(tmp_path: Path) -> None:
+    """Only as long as a copy may lie there: a data directory of which no job was killed has no note of it."""
+    old = Location(str(tmp_path / "old"))
+    old.make_directory()
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await create(broker)
+        write(broker, (KEY, PERSON))
+        place = old.child(name_of(broker, "users-0"))
+        write_note(broker.env, str(data_of(broker)), place)
+        certificate = (await erase(broker)).certificate
+        assert certificate["not_certified"][0]["problems"][0]["file"] == place.path
+        assert certificate["coverage"]["staging"]["is_read"] is False
+        forget(broker.env, str(data_of(broker)), place)
+        certificate = (await erase(broker)).certificate
+        assert (certificate["state"], certificate["coverage"]["staging"]) == ("values-gone", None)
+
+
+async def test_a_place_of_before_the_data_directory_was_moved_is_not_certified_beside(broker: Broker) -> None:
+    """It has the name of another owner, but the note of it was moved along."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    moved = f"{ANOTHER[:33]}{staging.whose('users-0')}-{RUN}"
+    write_note(broker.env, str(data_of(broker)), Location(str(root_of(broker))).child(moved))
+    path = put(broker, moved, b"anything")
+    certificate = (await erase(broker)).certificate
+    assert certificate["not_certified"][0]["problems"][0]["file"] == str(path.parent.parent)
+    shutil.rmtree(root_of(broker) / moved)
+    assert (await erase(broker)).certificate["state"] == "values-gone"
+
+
 async def test_a_staging_place_that_cannot_be_listed_lets_nothing_be_certified(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +293,7 @@ async def test_an_object_store_that_does_not_answer_lets_nothing_be_certified(
     assert certificate["not_certified"][0]["problems"][0]["reason"].endswith("it does not answer within 60 s")
 
 
+@pytest.mark.slow
 def test_listing_is_done_by_a_child_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which lists what is there, says why it cannot, and ends when nobody waits for it any more, or after a time."""
     (tmp_path / "one").mkdir()
@@ -263,6 +326,7 @@ def test_listing_is_done_by_a_child_process(tmp_path: Path, monkeypatch: pytest.
     assert [child.returncode for child in children] == [-9, -9]
 
 
+@pytest.mark.slow
 def test_nothing_of_spark_is_imported_for_a_directory(tmp_path: Path) -> None:
     """Without a staging place not even what knows of one; with a local one no pyarrow."""
     program = f"""

@@ -19,16 +19,16 @@ from tests.broker.erasing.cases import (
     KEY,
     PERSON,
     RETRY_MS,
-    certificates_in,
+    certificates_of,
+    certified_at,
     create,
+    create_with_key,
     data_of,
     erase,
-    fill,
-    move_to,
     pinned,
     write,
 )
-from tests.waiting import wait_until
+from tests.broker.erasing.obstacles import before
 
 COPY = "backup/00000000000000000000.log"
 
@@ -63,18 +63,15 @@ async def test_a_copied_record_lets_nothing_be_certified(
 
 async def test_a_copied_tombstone_keeps_the_key_from_being_gone(broker: Broker) -> None:
     """Values are gone; that the key is not gone is said with the file that names it."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    fill(broker)
+    await create_with_key(broker, others=30)
     put_copy(broker, KEY, None)
     erasure = await erase(broker, is_now=True)
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
     (refused,) = erasure.certificate["not_certified"]
     assert (refused["state"], refused["problems"][0]["file"]) == ("inconclusive", COPY)
-    assert len(certificates_in(data_of(broker), "values-gone")) == 1
+    assert len(certificates_of(broker, "values-gone")) == 1
     (data_of(broker) / COPY).unlink()
-    move_to(broker, broker.env.clock.now_ms() + DAY_MS + RETRY_MS)
-    await wait_until(lambda: len(certificates_in(data_of(broker), "key-gone")) == 1)
+    await certified_at(broker, broker.env.clock.now_ms() + DAY_MS + RETRY_MS, "key-gone")
 
 
 async def test_very_many_writes_behind_the_claim_are_no_obstacle(
@@ -82,16 +79,8 @@ async def test_very_many_writes_behind_the_claim_are_no_obstacle(
 ) -> None:
     """Of a key that is written all the time what is below the claim is certified."""
     monkeypatch.setattr(found_list, "MAX_LISTED", 5)
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    real = type(broker.erasures)._scan
-
-    async def write_first(self: Any, *arguments: Any) -> Any:
-        for _ in range(20):
-            write(broker, (KEY, b"again"))
-        return await real(self, *arguments)
-
-    monkeypatch.setattr(type(broker.erasures), "_scan", write_first)
+    await create_with_key(broker)
+    before(monkeypatch, "_scan", lambda: [write(broker, (KEY, b"again")) for _ in range(20)])
     assert (await erase(broker)).state == "values-gone"
 
 
@@ -108,9 +97,7 @@ def signing_key(broker: Broker) -> SigningKey:
 
 async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker: Broker) -> None:
     """With the key in it or without: nothing can be told. Certificates without ids go by names."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
-    fill(broker)
+    await create_with_key(broker, others=30)
     certificate = (await erase(broker)).certificate
     assert list(certificate["request"]["topic_ids"]) == ["users"]
     arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": KEY}
@@ -130,8 +117,7 @@ async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker:
 
 async def test_a_partition_that_does_not_say_whose_it_is_confirms_nothing(broker: Broker) -> None:
     """Somebody may have put any log there; what is there again is there, whosoever it is."""
-    await create(broker)
-    write(broker, (KEY, PERSON))
+    await create_with_key(broker)
     old = (data_of(broker) / "users-0" / "00000000000000000000.log").read_bytes()
     certificate = (await erase(broker)).certificate
     (data_of(broker) / "users-0" / names.PARTITION_METADATA).unlink()

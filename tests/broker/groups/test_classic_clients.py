@@ -217,7 +217,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("strategy", [pytest.param("range", marks=pytest.mark.slow), "cooperative-sticky"])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_confluent_kafka_shares_and_takes_over(diamant_broker: Broker, diamant_topic: str, strategy: str) -> None:
     """Two consumers share the partitions; one leaves, the other takes over from the committed offsets. With
     cooperative-sticky nobody gives up what it keeps.

@@ -159,6 +159,7 @@ async def test_members_survive(tmp_path: Path, is_crash: bool) -> None:
             assert (await wire.call(SYNC, 3, fields)).assignment == b"kept"
 
 
+@pytest.mark.slow
 async def test_silent_members_are_gone_after_a_restart(tmp_path: Path) -> None:
     """A restored member that does not come back is out after its session; the generation has grown."""
     short_sessions = config(tmp_path, group_min_session_timeout_ms="1")

@@ -155,6 +155,7 @@ def test_static_member_comes_back(group_broker: Broker, topic: str) -> None:
     second.close()
 
 
+@pytest.mark.slow
 def test_from_classic_to_consumer_and_back(group_broker: Broker, topic: str) -> None:
     """A group of classic members takes one with the consumer protocol in, and becomes classic again without it."""
     strategy = {"partition.assignment.strategy": "range"}

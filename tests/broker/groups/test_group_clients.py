@@ -78,6 +78,7 @@ def test_clients_of_one_group_go_on_where_the_others_were(diamant_broker: Broker
     assert values == list(range(8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_goes_on_after_a_restart(tmp_path: Path, protocol: str) -> None:
     """With the next broker on the directory, without being asked for the coordinator first."""
@@ -100,6 +101,7 @@ async def committed(broker: Broker) -> int:
     return offset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_administration_with_confluent_kafka(diamant_broker: Broker, diamant_topic: str, protocol: str) -> None:
     """Groups are listed and described, their offsets listed, altered and deleted, and in the end the group."""
@@ -129,6 +131,7 @@ def test_administration_with_confluent_kafka(diamant_broker: Broker, diamant_top
         admin.delete_consumer_groups([group_id])[group_id].result(TIMEOUT_S)
 
 
+@pytest.mark.slow
 def test_offsets_of_a_transaction(diamant_broker: Broker, diamant_topic: str) -> None:
     """They count when the transaction is committed, and do not when it is aborted."""
     from confluent_kafka import Consumer, Producer, TopicPartition

@@ -88,6 +88,7 @@ async def test_a_large_group_goes_in_several_batches(
         assert await list_groups(client) == {}
 
 
+@pytest.mark.slow
 async def test_a_group_with_a_very_long_name(groups_broker: Broker, client: WireClient) -> None:
     """Tombstones are counted by their size, too: a name of 32,000 characters in each is no reason to keep a group."""
     await client.create("large", 40)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from diamant.broker.broker import Broker
 from diamant.broker.topics import GROUP_OFFSETS_TOPIC
 from diamant.protocol.batch import BatchHeader, iter_headers
@@ -19,6 +21,7 @@ def data_batches(data: bytes) -> Iterator[BatchHeader]:
     return (header for _, header in iter_headers(data) if not header.is_control)
 
 
+@pytest.mark.slow
 async def test_sequences_are_those_of_kafka(broker: Broker, wire: WireClient, tmp_path: Path) -> None:
     """Every batch begins with sequence 0, with a producer and without; Kafka's cleaner fails on one with a producer and -1."""
     txn = TxnProducer(wire, "id")

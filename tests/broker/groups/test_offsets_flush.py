@@ -130,7 +130,7 @@ async def test_assignments_wait_for_the_disk(make_broker: Callable[..., Broker])
         log = broker.groups.log_of("g")
         held = HeldFlush(broker, log)
         waiting = [members.sync("waits"), members.sync("leader")]
-        await wait_until(lambda: not broker.flusher.is_due(log))  # it is under way
+        await wait_until(lambda: log not in broker.flusher._due)  # it is under way
         waiting.append(members.sync("comes"))
         assert log.recovery_point < log.log_end_offset
         assert members.assigned == {}

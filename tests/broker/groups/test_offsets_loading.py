@@ -225,6 +225,7 @@ async def test_a_partition_that_cannot_be_read_is_not_served(
         assert set(await list_groups(client)) == set(others.values())
 
 
+@pytest.mark.slow
 async def test_compressed_offsets(make_broker: MakeBroker) -> None:
     """`offsets.topic.compression.codec` is for what is written from now on; all is read."""
     for codec in range(5):

@@ -149,8 +149,24 @@ def test_unknown_records_are_counted_and_left_alone(caplog: pytest.LogCaptureFix
 def test_records_that_cannot_be_read_are_corrupt(record: tuple[bytes, bytes]) -> None:
     """Keys and values that say nothing: the partition cannot be loaded, and it is known which record is to blame."""
     for log in (OffsetsLog().write(record), OffsetsLog().write(commit_record(1, partition=3), record)):
-        with pytest.raises(CorruptBatch):
+        with pytest.raises(CorruptBatch) as raised:
             load([log.data])
+        # The text gets into logs, which hold no keys and values, in whatever form.
+        assert all(not data or data.hex() not in str(raised.value) for data in record)
+
+
+@pytest.mark.parametrize("is_pending", [False, True])
+def test_an_offset_that_cannot_be_read_is_told_by_where_it_is(is_pending: bool) -> None:
+    """The offset leads to it; its group and topic, and what was committed, stand in no text."""
+    key, value = commit_record(1, "ada@example.com", "orders", 3)
+    assert value is not None
+    for record in ((key, value[:-1]), (key + b"more", value)):
+        log = OffsetsLog().write(commit_record(1, partition=3))
+        log = log.write_pending(5, record) if is_pending else log.write(record)
+        with pytest.raises(CorruptBatch, match="the record at offset 1: ") as raised:
+            load([log.data])
+        assert "ada" not in str(raised.value)
+        assert key[:20].hex() not in str(raised.value)
 
 
 def test_damaged_logs_are_corrupt_or_read() -> None:

@@ -81,6 +81,7 @@ async def test_the_topic_is_made_as_kafka_makes_it(wire: WireClient, broker: Bro
     }
 
 
+@pytest.mark.slow
 async def test_several_clients_ask_for_the_first_coordinator(broker: Broker) -> None:
     """All get an answer, there is one topic."""
     async with WireClient(broker.bootstrap_servers) as one, WireClient(broker.bootstrap_servers) as other:

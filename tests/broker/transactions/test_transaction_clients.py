@@ -58,6 +58,7 @@ def confluent_read(broker: Broker, topic: str, count: int, *, isolation: str = "
     return values
 
 
+@pytest.mark.slow
 def test_confluent_kafka(diamant_broker: Broker, diamant_topic: str, new_id: str) -> None:
     """Librdkafka commits, aborts, and goes on; read_committed readers get committed values only, others get all."""
     producer = confluent_producer(diamant_broker, new_id)
@@ -93,6 +94,7 @@ def test_confluent_kafka_is_fenced(diamant_broker: Broker, diamant_topic: str, n
     assert confluent_read(diamant_broker, diamant_topic, 1) == [b"second"]
 
 
+@pytest.mark.slow
 def test_confluent_kafka_reads_processes_and_writes(diamant_broker: Broker, diamant_topic: str, new_id: str) -> None:
     """Offsets sent to a transaction count with its records: not after an abort, all after a commit."""
     from confluent_kafka import Consumer, Producer, TopicPartition

@@ -85,9 +85,7 @@ async def test_a_marker_that_cannot_be_written_comes_later(commit: bool) -> None
 
 async def wait_for_markers(broker: Broker) -> None:
     """Until what failed was tried again, without anybody asking."""
-    async with asyncio.timeout(10):
-        while broker.transactions.open_transactions:
-            await asyncio.sleep(0.01)
+    await wait_until(lambda: not broker.transactions.open_transactions)
 
 
 async def test_an_abort_whose_index_entry_cannot_be_written() -> None:
@@ -222,8 +220,7 @@ async def test_requests_while_the_state_is_read(monkeypatch: pytest.MonkeyPatch)
         assert await again.produce("t", 0) == "NOT_ENOUGH_REPLICAS"
         assert broker.transactions.is_loading
         gate.set()
-        while broker.transactions.is_loading:
-            await asyncio.sleep(0)
+        await wait_until(lambda: not broker.transactions.is_loading)
         assert await again.produce("t", 1) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
         assert await again.produce("t", 0) == "NONE"
         assert await again.produce("t", 1) == "NONE"
@@ -352,9 +349,7 @@ async def test_a_partition_of_the_state_that_cannot_be_read(
     monkeypatch.setattr(loading, "SMALL_LOG_BYTES", -1)
     monkeypatch.setattr(loading, "load", fail_in_the_first)
     async with running(env) as (broker, wire):
-        async with asyncio.timeout(10):
-            while broker.transactions.is_loading:
-                await asyncio.sleep(0)
+        await wait_until(lambda: not broker.transactions.is_loading)
         codes = [(await TxnProducer(wire, names[partition]).describe()).code for partition in range(3)]
         assert codes == ["NOT_COORDINATOR", "NONE", "NONE"]
         assert sorted(await TxnProducer(wire, names[1]).list()) == sorted((names[1], names[2]))
@@ -416,9 +411,7 @@ async def test_a_state_topic_that_was_given_more_partitions(caplog: pytest.LogCa
         assert await txn.end(commit=True, version=5) == "NONE"
         before = await txn.describe()
     async with running(env) as (broker, wire):
-        async with asyncio.timeout(10):
-            while broker.transactions.is_loading:
-                await asyncio.sleep(0)
+        await wait_until(lambda: not broker.transactions.is_loading)
         assert await TxnProducer(wire, moved).describe() == before
     assert "__transaction_state-1: 1 ids that belong elsewhere are left out" in caplog.text
 

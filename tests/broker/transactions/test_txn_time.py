@@ -15,6 +15,7 @@ from diamant.storage.memory_env import MemoryEnv
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed, wait_for_committed_offset
 from tests.broker.wire import FETCH, WireClient, fetch_fields
+from tests.waiting import wait_until
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -27,9 +28,7 @@ def clock() -> SettableClock:
 
 async def wait_for(broker: Broker, state: str, transactional_id: str = "id") -> None:
     """Until the jobs that are due have brought a transaction to `state`."""
-    async with asyncio.timeout(10):
-        while broker.transactions.transactions[transactional_id].state.label != state:
-            await asyncio.sleep(0)
+    await wait_until(lambda: broker.transactions.transactions[transactional_id].state.label == state)
 
 
 @pytest.mark.parametrize("version", [9, 12], ids=["tv1", "tv2"])
@@ -100,9 +99,7 @@ async def test_a_timeout_counts_over_a_restart(clock: SettableClock) -> None:
     async with running(killed) as (broker, wire):
         log = broker.topics.log("t", 0)
         assert log.last_stable_offset == 0
-        async with asyncio.timeout(10):
-            while not broker.transactions.transactions:
-                await asyncio.sleep(0)
+        await wait_until(lambda: broker.transactions.transactions != {})
         clock.advance_ms(11_001)
         await wait_for(broker, "CompleteAbort")
         assert log.last_stable_offset == 2
@@ -146,9 +143,7 @@ async def test_ids_that_nobody_uses_are_forgotten(clock: SettableClock) -> None:
         clock.advance_ms(6 * DAY_MS)
         await txns[3].wait_for_init(timeout_ms=1000)
         clock.advance_ms(1 * DAY_MS + 3_600_000)
-        async with asyncio.timeout(10):
-            while len(broker.transactions.transactions) > 2:
-                await asyncio.sleep(0)
+        await wait_until(lambda: len(broker.transactions.transactions) <= 2)
         assert sorted(broker.transactions.transactions) == ["open", "used"]
         assert (await txns[0].describe()).code == "TRANSACTIONAL_ID_NOT_FOUND"
         assert await txns[1].add(("t", 0)) == ["INVALID_PRODUCER_ID_MAPPING"]

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from diamant.broker.broker import Broker
 from diamant.pytest_plugin import diamant_manual_broker
 
@@ -22,6 +24,7 @@ def wait_until(poll: Callable[[], object], condition: Callable[[], bool]) -> Non
         poll()
 
 
+@pytest.mark.slow
 def test_a_consumer_does_not_notice_eight_days(diamant_manual_broker: Broker) -> None:
     """confluent-kafka keeps its assignment and its offsets, and reads on; what expires is not what is in use."""
     from confluent_kafka import Consumer, Producer

@@ -57,6 +57,7 @@ async def after_a_history(seed: int, steps: list[int]) -> State:
             return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 async def test_a_long_move_is_as_good_as_many_short_ones(seed: int) -> None:
     """Eight days at once and in steps of seven hours (and a rest) leave the same behind; the seed is the test's id."""

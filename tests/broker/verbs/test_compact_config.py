@@ -353,6 +353,7 @@ def consumed(broker: Broker, topic: str) -> list[tuple[bytes, bytes]]:
     return found
 
 
+@pytest.mark.slow
 def test_with_confluent_kafka(served: Broker) -> None:
     """AdminClient.incremental_alter_configs compacts; describe_configs shows what came of it; errors are Kafka's."""
     from confluent_kafka import KafkaError, KafkaException

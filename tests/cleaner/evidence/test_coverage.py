@@ -245,6 +245,105 @@ def test_a_segment_after_the_recorded_end_is_listed_as_such(tmp_path: Path) -> N
     assert (later.size, later.beyond_end) == (0, len(batch(1)))
 
 
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".log.deleted"])
+def test_a_log_that_rolls_all_the_time_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """What was begun after the recorded end is passed over, indexes and snapshots included, also once it is deleted."""
+    put(tmp_path, LOG, batch(1))
+    put(tmp_path, "busy-0/00000000000000000000.log", batch(1))
+    rolls: list[int] = []
+
+    def roll_first(env: Any, directory: str) -> Any:
+        roll()
+        return list_places(env, directory)
+
+    def roll() -> None:
+        rolls.append(len(rolls) + 1)
+        content = moved(batch(1), rolls[-1]) if ".log" in suffix else b"x" * 12
+        put(tmp_path, f"busy-0/{rolls[-1]:020}{suffix}", content)
+
+    real_look = FileCensus.look
+
+    def look(self: FileCensus) -> None:
+        if self.looks:
+            roll()
+        real_look(self)
+
+    ends = {TOPIC: LogEnd(1, 0, len(batch(1))), ("busy", 0): LogEnd(1, 0, len(batch(1)))}
+    monkeypatch.setattr(scan, "list_places", roll_first)
+    monkeypatch.setattr(FileCensus, "look", look)
+    report = scanned(tmp_path, ends=ends)
+    assert (report.unaccounted, report.unreadable, state(report)) == ([], [], KEY_GONE)
+    assert len(rolls) < 10
+    assert {row.sort for row in report.rows if row.size == 0 and row.beyond_end} <= {"after the recorded end"}
+    assert coverage_problems({"coverage": report.coverage(), "claims": []}) == []
+
+
+@pytest.mark.parametrize("name", ["00000000000000000007.log", "00000000000000000007.log.deleted"])
+def test_an_output_of_the_cleaner_is_no_later_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It may begin above the segment that took appends and replace that; what begins below the recorded end is read."""
+    active = put(tmp_path, LOG, batch(9))
+    output = moved(batch(1), 7)
+
+    def replaced(env: Any, directory: str) -> Any:
+        if active.exists():
+            active.unlink()
+            put(tmp_path, f"users-0/{name}", output)
+            put(tmp_path, "users-0/00000000000000000009.log", batch(1))
+        return list_places(env, directory)
+
+    monkeypatch.setattr(scan, "list_places", replaced)
+    report = scanned(tmp_path, ends={TOPIC: LogEnd(9, 0, len(batch(9)))})
+    assert (row_of(report, f"users-0/{name}").size, report.later) == (len(output), 1)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot", ".log.deleted"])
+def test_what_was_there_from_the_beginning_is_read_whatever_its_name_says(tmp_path: Path, suffix: str) -> None:
+    """No roll since can have made it."""
+    put(tmp_path, LOG, batch(1))
+    put(tmp_path, f"users-0/00000000000000000005{suffix}", b"x" * 12)
+    report = scanned(tmp_path, ends={TOPIC: LogEnd(1, 0, len(batch(1)))})
+    assert row_of(report, f"users-0/00000000000000000005{suffix}").read == {"bytes": [0, 0, 12]}
+
+
+@pytest.mark.parametrize("stage", [".cleaned", ".swap", ".deleted"])
+def test_a_half_written_file_that_is_whole_in_the_end_is_read_again(tmp_path: Path, stage: str) -> None:
+    """Nothing is inconclusive because of what it was before, under whichever name."""
+    whole = batch(1) + moved(batch(1), 1)
+    put(tmp_path, LOG, batch(1))
+    output = put(tmp_path, LOG + ".cleaned", whole[:-20])
+    final = tmp_path / (LOG + stage)
+
+    def finish(_done: int, _total: int) -> None:
+        if not final.exists() or final == output:
+            output.write_bytes(whole)
+            output.rename(final)
+
+    report = scanned(tmp_path, advance=finish)
+    assert (report.unreadable, state(report)) == ([], KEY_GONE)
+    assert row_of(report, LOG + stage).size == len(whole)
+
+
+def test_a_damaged_file_that_grows_for_ever_is_read_again_a_few_times(tmp_path: Path) -> None:
+    """It stays what it is, keeps nothing else back, and the scan comes to its end."""
+    put(tmp_path, LOG, batch(1))
+    output = put(tmp_path, "other-0/00000000000000000000.log.cleaned", b"damage")
+    reads: list[int] = []
+
+    def grow(_done: int, _total: int) -> None:
+        reads.append(1)
+        with output.open("ab") as file:
+            file.write(b"damage")
+
+    report = scanned(tmp_path, advance=grow)
+    assert (report.unaccounted, state(report)) == ([], KEY_GONE)
+    assert {one.file for one in report.unreadable} == {"other-0/00000000000000000000.log.cleaned"}
+    assert len(reads) < 10
+
+
 def test_calling_a_segment_later_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a segment is beyond the recorded end is asked again."""
     put(tmp_path, LOG, batch(1))

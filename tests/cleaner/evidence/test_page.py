@@ -59,6 +59,7 @@ def certificate(**changes: Any) -> dict[str, Any]:
         ],
         "not_certified": [],
         "written_since": [],
+        "written_since_not_listed": 0,
         "lost_tombstones": [],
         "elsewhere": [],
         "elsewhere_not_listed": 0,
@@ -138,6 +139,8 @@ def test_the_plain_words_say_what_the_certificate_says() -> None:
         "2,000 records",
         "There was nothing that could not be read",
         "diamant verify certificate.json --public-key public.pem",
+        "On another machine add --offline",
+        "--secret with the secret of the issuer’s broker: without it",
         "ef" * 32,
         *NOT_COVERED,
     ):
@@ -182,11 +185,22 @@ def test_each_state_has_its_own_words() -> None:
     )
 
 
+SINCE = {"written_since": [{"topic": "users", "partition": 0, "offset": 20}]}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"is_evidence": False}, "This is not evidence."),
-        ({"written_since": [{"topic": "users", "partition": 0, "offset": 20}]}, "The key was written again."),
+        (SINCE, "The key was written again."),
+        (
+            {**SINCE, "written_since_not_listed": 1_999},
+            "Since then 2,000 new records with this key arrived in users-0.",
+        ),
+        (
+            {**SINCE, "written_since_not_listed": 1_999},
+            "1,999 further records are listed neither here nor in the JSON file.",
+        ),
         (
             {"overrides": [{"topic": "users", "partition": 0, "what": "w", "groups_that_had_not_passed_it": ["g"]}]},
             "Known readers that had not seen it: g.",
@@ -231,7 +245,14 @@ FULL = certificate(
 )
 
 
-ADDED_UP = {"values", "copies_on_disk", "tombstones", "files_removed_at_once", "elsewhere_not_listed"}
+ADDED_UP = {
+    "values",
+    "copies_on_disk",
+    "tombstones",
+    "files_removed_at_once",
+    "elsewhere_not_listed",
+    "written_since_not_listed",
+}
 TEXTS = [path for path in leaves(FULL) if path[-1] not in ADDED_UP]
 
 

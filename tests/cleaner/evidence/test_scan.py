@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from crc32c import crc32c
 
 from diamant.cleaner.evidence import found_list
@@ -29,7 +30,7 @@ from diamant.cleaner.evidence.scan import (
 from diamant.cleaner.evidence.scan_report import NOT_THERE
 from diamant.protocol.records import Header, Record, build_batch
 from diamant.storage.env import File, RealEnv
-from tests.builder import make_message, make_wrapper
+from tests.builder import make_message, make_wrapper, with_payload
 
 PERSON = b'{"name": "Anna Schmidt", "city": "Bern"}'
 TOPIC = ("users", 0)
@@ -85,6 +86,26 @@ def test_a_value_is_found_in_every_codec_and_stage(tmp_path: Path, stage: str, c
     assert whats(report) == [VALUE]
     assert report.findings[0].offset == 40
     assert state(report) == VALUES_PRESENT
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("is_size_declared", [False, True])
+def test_a_value_does_not_hide_behind_the_first_frame_of_a_batch(
+    tmp_path: Path, is_size_declared: bool, is_compiled: bool
+) -> None:
+    """All frames of zstd that a batch has are read; with more in them than it declares it is damaged, and nothing is claimed."""
+    shown = build_batch([record(b"other", b"x" * 40)])
+    hidden = build_batch([record(b"customer-42", PERSON)])
+    compressor = zstandard.ZstdCompressor(write_content_size=is_size_declared)
+
+    def frame(data: bytes) -> bytes:
+        stream = compressor.compressobj(size=len(data) if is_size_declared else -1)
+        return stream.compress(data) + stream.flush()
+
+    shown[22] |= 4
+    put(tmp_path, LOG, with_payload(shown, frame(bytes(shown[61:])) + frame(bytes(hidden[61:]))))
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert (state(report), report.unreadable[0].position) == (INCONCLUSIVE, 0)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -212,6 +233,33 @@ def test_a_write_behind_the_claim_is_named(tmp_path: Path) -> None:
     assert state(report, end=7) == VALUES_PRESENT
 
 
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_value_in_a_header_of_the_keys_own_tombstone_is_one(tmp_path: Path, is_compiled: bool) -> None:
+    """It is not gone, and under no other key; a tombstone that has something else in its headers is one as any other."""
+    said = [Header("reason", b"asked for"), Header("last", PERSON)]
+    put(tmp_path, LOG, build_batch([record(b"customer-42", None, 0, *said)], codec=4))
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert state(report) == VALUES_PRESENT
+    assert [(one.what, one.field) for one in report.findings] == [(TOMBSTONE, "key"), (VALUE, "header")]
+    assert report.elsewhere == []
+    put(tmp_path, LOG, build_batch([record(b"customer-42", None, 0, said[0])]))
+    assert state(scan(tmp_path, is_compiled=is_compiled)) == VALUES_GONE
+    put(tmp_path, "copies/00000000000000000000.log", build_batch([record(b"customer-42", None, 0, *said)]))
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert (state(report), [one.what for one in report.in_the_way]) == (INCONCLUSIVE, [SAME_BYTES])
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_what_a_record_of_the_key_says_more_is_under_no_other_key(tmp_path: Path, is_compiled: bool) -> None:
+    """A value that is part of the key, or in a header beside another value, is told with the record that has it."""
+    looked_for = subject(b"person:Anna Schmidt, Bern", b"Anna Schmidt, Bern", PERSON)
+    put(tmp_path, LOG, build_batch([record(b"person:Anna Schmidt, Bern", None)]))
+    report = scan(tmp_path, looked_for, is_compiled=is_compiled)
+    assert (state(report, looked_for), whats(report)) == (VALUES_GONE, [TOMBSTONE])
+    put(tmp_path, LOG, build_batch([record(b"person:Anna Schmidt, Bern", b"new", 0, Header("old", PERSON))]))
+    assert whats(scan(tmp_path, looked_for, is_compiled=is_compiled)) == [VALUE]
+
+
 def test_a_directory_that_was_set_aside_counts_whole(tmp_path: Path) -> None:
     """A partition that waits to be deleted, or that nobody claims, has no claim's end."""
     for name in ("users-0.%s-stray" % ("a" * 32), "users-0.%s-delete" % ("b" * 32)):
@@ -258,8 +306,11 @@ def test_thousands_of_writes_behind_the_claim_are_no_obstacle(tmp_path: Path) ->
     report = scan(tmp_path)
     assert (state(report, end=50), state(report, end=51)) == (VALUES_GONE, VALUES_PRESENT)
     assert len(report.written_since(TOPIC, 50)) == found_list.MAX_LISTED
+    # Of those that are not listed nobody knows on which side of 51 they are.
+    assert (report.unlisted_since(TOPIC, 50), report.unlisted_since(TOPIC, 51)) == (10, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_a_stray_copy_does_not_hide_behind_the_same_key_in_other_topics(tmp_path: Path, is_compiled: bool) -> None:
     """However often that is there, and however many records of the key the copy itself has."""
@@ -314,8 +365,9 @@ def test_what_is_kept_is_bounded_and_hides_nothing(tmp_path: Path, monkeypatch: 
 
 
 def test_locating_keeps_no_findings(tmp_path: Path) -> None:
-    """Whoever locates is told of each record, and wants no list of them."""
+    """Whoever locates is told of each record, and wants no list of them; what has no records is not read."""
     put(tmp_path, LOG, build_batch([record(b"customer-42", b"v", offset) for offset in range(50)]))
+    put(tmp_path, "users-0/diamant-00000000000000000000.facts", b"customer-42")
     seen: list[int] = []
     report = scan_partitions(
         RealEnv(),
@@ -325,7 +377,7 @@ def test_locating_keeps_no_findings(tmp_path: Path) -> None:
         [TOPIC],
         on_record=lambda _search, one, _header: seen.append(one.offset),
     )
-    assert (seen, report.findings) == (list(range(50)), [])
+    assert (seen, report.findings, report.counts.files) == (list(range(50)), [], 1)
     assert len(scan_partitions(RealEnv(), str(tmp_path), subject(), {}, [TOPIC]).findings) == 50
 
 

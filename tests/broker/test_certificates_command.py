@@ -1,0 +1,79 @@
+"""`diamant certificates`: what there is, what is not over, and one to keep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.admin import Admin
+from diamant.broker.broker import Broker
+from diamant.broker.commands.certificates import certificates
+from diamant.cleaner.evidence import certificate_files
+from tests.broker.test_erase_commands import KEY, broker, on
+
+__all__ = ["broker"]
+
+
+def run(broker: Broker, *arguments: str) -> Result:
+    return CliRunner().invoke(certificates, [*arguments, *on(broker)])
+
+
+def test_it_lists_what_there_is_and_what_is_not_over(broker: Broker) -> None:
+    """With what each is about and when it was issued, the newest at the end."""
+    assert "There are no certificates." in run(broker).output
+    admin = Admin(broker.bootstrap_servers)
+    first = admin.erase(KEY, "users", reason="GDPR Art. 17", reference="ticket 7")
+    second = admin.erase("nobody", "users", reason="r", reference="ticket [8]")
+    result = run(broker)
+    lines = result.output.splitlines()
+    assert result.exit_code == 0, result.output
+    assert lines[0].split() == ["id", "kind", "state", "issued", "topics", "reference"]
+    for line, one, reference in zip(lines[1:3], (first, second), ("ticket 7", "ticket [8]"), strict=True):
+        cells = line.split()
+        assert (cells[:3], cells[4:]) == ([one["id"], "erasure", one["state"]], ["users", *reference.split()])
+        assert cells[3][-1] == "Z"
+    assert any(line.startswith(f"not over: erasure {first['id']}, goes on from 2") for line in lines[3:])
+    listed = json.loads(run(broker, "--json").output)["certificates"]
+    assert [(one["topics"], one["reference"], one["kind"]) for one in listed] == [
+        (["users"], "ticket 7", "erasure"), (["users"], "ticket [8]", "erasure"),
+    ]  # fmt: skip
+    assert [one["issued_ms"] for one in listed] == [one["certificate"]["clock"]["issued_ms"] for one in (first, second)]
+
+
+def test_what_cannot_be_read_and_what_is_old_is_listed_by_its_name(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only so many certificates are read for a list; of the others, and of damaged ones, its id, state and file are known."""
+    admin = Admin(broker.bootstrap_servers)
+    found = admin.erase("nobody", "users", reason="r", reference="ticket 7")
+    monkeypatch.setattr(certificate_files, "MAX_DESCRIBED", 0)
+    (one,) = json.loads(run(broker, "--json").output)["certificates"]
+    assert (one["id"], one["topics"], one["issued_ms"]) == (found["id"], None, None)
+    monkeypatch.undo()
+    Path(found["certificate_path"]).write_text("{")
+    result = run(broker)
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[1].split()[:2] == [found["id"], "erasure"]
+    assert "ticket" not in result.output
+
+
+def test_one_is_fetched_and_written(broker: Broker, tmp_path: Path) -> None:
+    """As after an erasure that nobody waited for: the last one of this id, as JSON and as a page."""
+    found = Admin(broker.bootstrap_servers).erase(KEY, "users", reason="GDPR Art. 17", reference="ticket 7")
+    file, page = tmp_path / "c.json", tmp_path / "c.html"
+    result = run(broker, found["id"], "--certificate", str(file), "--page", str(page))
+    assert (result.exit_code, json.loads(file.read_text())) == (0, found["certificate"]), result.output
+    assert result.output.startswith("values-gone, issued ")
+    assert "reference: ticket 7" in result.output
+    assert "Certificate of erasure" in page.read_text()
+    assert json.loads(run(broker, found["id"], "--json").output) == found["certificate"]
+    for arguments, code, words in (
+        (("nothing",), 2, "no such certificate"),
+        (("--page", str(page)), 2, "want an ID"),
+        ((found["id"], "--certificate", "/dev/full"), 1, "No space left"),
+    ):
+        result = run(broker, *arguments)
+        assert (result.exit_code, words in result.output) == (code, True), result.output
