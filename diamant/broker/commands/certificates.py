@@ -48,17 +48,14 @@ def certificates(undertaking: str | None, file: str | None, page: str | None, as
 
 
 def _print_list(console: Console, listed: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    if listed["certificates"]:
-        table = Table("id", "kind", "state", "issued", "topics", "reference", box=None)
-        for one in listed["certificates"]:
-            issued = time_text(one["written_ms"] if one["issued_ms"] is None else one["issued_ms"])
-            topics = "-" if one["topics"] is None else escape(", ".join(one["topics"]))
-            table.add_row(one["id"], one["kind"], one["state"], issued, topics, escape(one["reference"] or "-"))
-        console.print(table)
-    else:
+    # Not a table: an id that is cut to fit one is of no use.
+    for one in listed["certificates"]:
+        issued = time_text(one["written_ms"] if one["issued_ms"] is None else one["issued_ms"])
+        console.print(f"{one['id']}  {one['kind']:9}  {one['state']:13}  {issued}", soft_wrap=True)
+        if one["topics"] is not None:
+            about = f"topics: {', '.join(one['topics'])}; reference: {one['reference'] or '-'}"
+            console.print(f"    {about}", soft_wrap=True, markup=False)
+    if not listed["certificates"]:
         console.print("There are no certificates.")
     for one in listed["unfinished"]:
         due_ms = one["due_ms"]
