@@ -192,6 +192,7 @@ def main() -> None:
     parser.add_argument("--directory", default=tempfile.gettempdir())
     parser.add_argument("--at-once", action="store_true", help="erase while what the cleans replaced is there still")
     options = parser.parse_args()
+    os.makedirs(options.directory, exist_ok=True)
     free = os.statvfs(options.directory)
     if free.f_bavail * free.f_frsize < options.gb * 3e9 + 4e9:
         sys.exit(f"{options.directory}: there is not enough room for {options.gb} GB")

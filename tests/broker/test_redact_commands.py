@@ -68,6 +68,7 @@ def test_the_client_redacts_and_verifies(broker: Broker) -> None:
     assert admin.call("GET", f"/v1/certificates/{found['id']}") == certificate
 
 
+@pytest.mark.slow
 def test_jobs_and_errors_tell_nothing_of_what_was_looked_for(broker: Broker) -> None:
     """A wrong description is 400, a topic that is not there 404, everything at once 409."""
     admin = Admin(broker.bootstrap_servers)

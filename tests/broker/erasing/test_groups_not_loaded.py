@@ -119,6 +119,7 @@ async def test_groups_that_cannot_be_loaded_refuse_now(tmp_path: Path) -> None:
         await certified_at(broker, broker.env.clock.now_ms() + DAY_MS + RETRY_MS, "key-gone")
 
 
+@pytest.mark.slow
 async def test_explain_and_the_metric_say_that_groups_are_not_known(tmp_path: Path) -> None:
     """In place of nothing, which would mean that there is nobody."""
     await have_a_group_behind(tmp_path)

@@ -252,6 +252,7 @@ def test_kafka_python_is_fenced(diamant_broker: Broker, diamant_topic: str, new_
 # -- both ways at once ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_tv1_client_takes_over_from_a_tv2_client(
     diamant_broker: Broker, diamant_topic: str, new_id: str
 ) -> None:

@@ -112,6 +112,7 @@ def test_the_end_of_a_range_of_times_spares_copying(big_log: Path) -> None:
     assert found.counters.bytes_copied < 2 * 100 * 1200
 
 
+@pytest.mark.slow
 def test_filters_that_are_not_understood_change_nothing(big_log: Path) -> None:
     """Spark evaluates every filter itself."""
     found = read(big_log, Not(EqualTo(column("partition"), 1)), EqualTo(column("codec"), "none"), columns="offset")
