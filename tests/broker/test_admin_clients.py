@@ -190,6 +190,7 @@ def test_kafka_python_configs(kafka_python: Any) -> None:
     assert "kc" in str(kafka_python.list_config_resources())
 
 
+@pytest.mark.slow
 def test_kafka_python_consumes_in_a_session(admin_broker: Broker) -> None:
     """The consumer asks for a fetch session, gets one, and reads everything through it."""
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition

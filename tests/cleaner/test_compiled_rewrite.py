@@ -137,6 +137,7 @@ def check(env: MemoryEnv, plan: CleanPlan, *, with_figures: bool = True) -> dict
     return plain
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(histories, st.sampled_from(MODES), st.data())
 def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(

@@ -73,6 +73,7 @@ def segments(log: CleanerLog) -> list[tuple[int, bytes, tuple[object, ...]]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_redaction_stopped_at_any_point(mode: str) -> None:
     """Every segment is old or new, in order; done again, all are new."""

@@ -88,6 +88,7 @@ async def wait_for_texts(consumer: Any, count: int) -> list[str]:
     return sorted(texts)
 
 
+@pytest.mark.slow
 async def test_aiokafka_shares_and_takes_over(diamant_broker: Broker, diamant_topic: str) -> None:
     """Two consumers share the partitions; one leaves, the other takes over and goes on from the committed offsets."""
     await create_topic(diamant_broker, diamant_topic)

@@ -85,6 +85,7 @@ def share(*consumers: Any) -> bool:
     return all(len(part) == size for part in parts) and set().union(*parts) == ALL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_share_and_take_over(group_broker: Broker, topic: str, assignor: str) -> None:
     """One has all, two share, and who is left takes over where the other has committed."""
@@ -130,6 +131,7 @@ def test_regular_expressions(group_broker: Broker, topic: str) -> None:
     consumer.close()
 
 
+@pytest.mark.slow
 def test_static_member_comes_back(group_broker: Broker, topic: str) -> None:
     """A static member that is closed and started again has what it had, and the other was not disturbed."""
     first = new_consumer(group_broker, topic, **{"group.instance.id": "one"})

@@ -356,6 +356,7 @@ async def test_a_partition_of_the_state_that_cannot_be_read(
     assert "__transaction_state-0 could not be loaded, its transactions are not served: magic is 9" in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_disk_that_does_not_give_the_state(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
