@@ -342,7 +342,8 @@ func static() {
 	before, setups := gone.partitions(), other.setups
 	gone.end(false) // a static member does not leave its group when it is closed
 	back := join(topic, group, named("back"))
-	waitUntil(func() bool { return len(back.partitions()) > 0 }, "the static member is back")
+	// Claims start one by one, each in its own goroutine: one of them is not yet the assignment.
+	waitUntil(func() bool { return len(back.partitions()) == len(before) }, "the static member is back")
 	check(reflect.DeepEqual(back.partitions(), before), "with its partitions")
 	check(other.setups == setups, "the other member sees no rebalance")
 	back.end(false)
