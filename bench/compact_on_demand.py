@@ -32,10 +32,12 @@ class Shape(NamedTuple):
     batch_records: int
     codec: str = "none"
     has_headers: bool = False
+    is_mixed: bool = False
+    """Keys are written in any order, so that some of a batch stays; else one after the other, and a batch stays or goes."""
 
     def __str__(self) -> str:
-        headers = ", headers" * self.has_headers
-        return f"{self.value_bytes} bytes, {self.batch_records} a batch, {self.codec}{headers}"
+        more = ", headers" * self.has_headers + ", mixed" * self.is_mixed
+        return f"{self.value_bytes} bytes, {self.batch_records} a batch, {self.codec}{more}"
 
 
 SHAPES = (
@@ -46,6 +48,8 @@ SHAPES = (
     Shape(100, 1, has_headers=True),
     *(Shape(100, 2, codec) for codec in CODEC_NAMES),
     *(Shape(100, 10, codec) for codec in CODEC_NAMES),
+    *(Shape(100, 10, codec, is_mixed=True) for codec in CODEC_NAMES),
+    *(Shape(100, 100, codec, is_mixed=True) for codec in CODEC_NAMES),
 )
 
 
@@ -55,7 +59,7 @@ async def main(topics: int) -> None:
         for shape in SHAPES:
             times_ms, cpu_ms, runners = await measure(mode, shape, topics)
             print(
-                f"{mode:6} {shape!s:36} first {times_ms[0]:6.1f} ms, then median {statistics.median(times_ms[1:]):6.1f}, "
+                f"{mode:6} {shape!s:41} first {times_ms[0]:6.1f} ms, then median {statistics.median(times_ms[1:]):6.1f}, "
                 f"worst {max(times_ms[1:]):6.1f} ms; processor time {statistics.median(cpu_ms[1:]):6.1f} ms   "
                 f"{' '.join(sorted(set(runners)))}",
                 flush=True,
@@ -90,9 +94,12 @@ async def fill(broker: Broker, name: str, shape: Shape) -> None:
     log = broker.topics.log(name, 0)
     now_ms = time.time_ns() // 1_000_000
     headers, codec = HEADERS if shape.has_headers else (), CODEC_NAMES.index(shape.codec)
+    keys = [offset % KEYS for offset in range(RECORDS)]
+    if shape.is_mixed:
+        random.Random(1).shuffle(keys)
     for first in range(0, RECORDS, shape.batch_records):
         records = [
-            Record(offset - first, now_ms, b"key-%d" % (offset % KEYS), text(offset, shape.value_bytes), headers)
+            Record(offset - first, now_ms, b"key-%d" % keys[offset], text(offset, shape.value_bytes), headers)
             for offset in range(first, first + shape.batch_records)
         ]
         log.append_internal(build_batch(records, base_offset=0, codec=codec))

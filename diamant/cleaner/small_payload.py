@@ -1,8 +1,8 @@
-"""Decompresses the records of small batches, for whoever has thousands of them: with next to nothing but the codec's own work.
+"""Decompresses and compresses small batches, for whoever has thousands of them: with next to nothing but the codec's own work.
 
-Only frames as Kafka's clients write them for so little: one member of gzip, one block of snappy or lz4, one frame of zstd.
-Whatever else there is, or is wrong, is left to `protocol.compression`, which takes all that Kafka takes, and whose errors say why
-it does not. Importing this loads no codec.
+Decompressed are only frames as Kafka's clients write them for so little: one member of gzip, one block of snappy or lz4, one
+frame of zstd. Whatever else there is, or is wrong, is left to `protocol.compression`, which takes all that Kafka takes, and whose
+errors say why it does not. Importing this loads no codec.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import TypeAlias
 
+from diamant.cleaner.rebuilt_batch import Buffer, compress_like_kafka, new_zstd
 from diamant.protocol import compression
 
 MAX_BYTES = 64 * 1024
@@ -35,10 +36,11 @@ _ZSTD_ROOMS = (1024, MAX_BYTES)
 
 
 class SmallPayloads:
-    """Owned by one thread. Memory: `MAX_BYTES`, and a context of zstd once there was a batch with that codec."""
+    """Owned by one thread. Memory: `MAX_BYTES`, and contexts of zstd once there was a batch with that codec."""
 
     def __init__(self) -> None:
         self._by_codec: dict[int, Unpack] = {}
+        self._pack_zstd: Callable[[Buffer], bytes] | None = None
 
     def unpack(self, codec: int, data: bytes) -> bytes | None:
         """Return what `data` holds, as `compression.decompress` does; None if it is not as small or as simple as that."""
@@ -51,6 +53,14 @@ class SmallPayloads:
                 return None
             unpack = self._by_codec[codec] = new()
         return unpack(data)
+
+    def pack(self, codec: int, data: Buffer) -> bytes:
+        """Return records compressed as `compress_like_kafka` does it; they may be large."""
+        if codec != compression.ZSTD:
+            return compress_like_kafka(codec, data)
+        if self._pack_zstd is None:
+            self._pack_zstd = new_zstd()
+        return self._pack_zstd(data)
 
 
 def _gzip() -> Unpack:

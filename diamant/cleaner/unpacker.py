@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING
 import cramjam
 import numpy as np
 
-from diamant.cleaner.rebuilt_batch import compress_like_kafka
+from diamant.cleaner.rebuilt_batch import compress_like_kafka, new_zstd
 from diamant.cleaner.small_payload import is_one_zstd_frame
 from diamant.protocol import compression
 
 if TYPE_CHECKING:
-    from zstandard import ZstdCompressor, ZstdDecompressor
+    from collections.abc import Callable
+
+    from zstandard import ZstdDecompressor
+
+    from diamant.cleaner.rebuilt_batch import Buffer
 
 SMALL_BYTES = 64 * 1024
 """The greatest output of the short way for lz4, whose blocks of that size Kafka's clients write, and at first for zstd."""
@@ -44,7 +48,7 @@ class Unpacker:
         self._decompress_block_into = cramjam.lz4.decompress_block_into
         self._compress_block = cramjam.lz4.compress_block
         self._zstd_decompressor: ZstdDecompressor | None = None
-        self._zstd_compressor: ZstdCompressor | None = None
+        self._pack_zstd: Callable[[Buffer], bytes] | None = None
 
     def clear(self) -> None:
         """Begin anew at the front of the buffer."""
@@ -126,11 +130,6 @@ class Unpacker:
                 return b"".join((_LZ4_PREFIX.pack(_LZ4_HEADER, len(block)), block, bytes(4)))
         if codec != compression.ZSTD:
             return compress_like_kafka(codec, data)
-        import zstandard
-
-        if self._zstd_compressor is None:
-            self._zstd_compressor = zstandard.ZstdCompressor(
-                level=compression.DEFAULT_ZSTD_LEVEL, write_content_size=False
-            )
-        stream = self._zstd_compressor.compressobj()
-        return stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) + stream.flush()
+        if self._pack_zstd is None:
+            self._pack_zstd = new_zstd()
+        return self._pack_zstd(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,21 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner import quick_round, rewrite, small_payload
+from diamant.cleaner import plain_batch, quick_round, rewrite
 from diamant.cleaner.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.quick_round import KeptBatch, QuickChunk, QuickRound, parse
+from diamant.cleaner.quick_round import OtherBatch, QuickChunk, QuickRound, parse
 from diamant.cleaner.segment_reader import read_chunks
 from diamant.cleaner.small_payload import SmallPayloads
 from diamant.protocol import compression
-from diamant.protocol.batch import crc_is_valid, parse_header
-from diamant.protocol.records import Header, Record, build_batch, iter_records
+from diamant.protocol.records import Header, Record, build_batch
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from diamant.storage.memory_env import MemoryEnv
 from tests.builder import with_payload
-from tests.cleaner.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_batch
-from tests.cleaner.test_compiled_rewrite import histories, keys, outcome, play, values
+from tests.cleaner.segment_history import DIRECTORY, NOW_MS, SegmentHistory
+from tests.cleaner.test_compiled_rewrite import histories, outcome, play, some_keys, values
 from tests.effort import examples
 
 quick = partial(rewrite.clean, round_type=QuickRound)
@@ -41,21 +41,22 @@ def check(env: MemoryEnv, plan: CleanPlan) -> dict[str, Any]:
     return plain
 
 
-singles = st.tuples(
+plain = st.tuples(
     st.just("batch"),
-    st.lists(st.tuples(keys, values), min_size=1, max_size=1),
+    st.lists(st.tuples(some_keys, values), min_size=1, max_size=4),
     st.fixed_dictionaries(
         {},
         optional={
             "producer": st.sampled_from([1, 2]),
             "gap": st.sampled_from([1, 3000]),
+            "step": st.sampled_from([1, 5000]),
             "codec": st.sampled_from([0, 0, 1, 2, 3, 4]),
             "headers": st.sampled_from([(), (Header("h", b"x"),), (Header("", None), Header("h" * 70, b"y" * 130))]),
             "log_append_time_ms": st.sampled_from([NOW_MS - 1000, NOW_MS - 900, NOW_MS + 10**9, 0]),
         },
     ),
 )
-mixed = st.lists(st.one_of(singles, singles, singles, histories), min_size=1, max_size=30).map(
+mixed = st.lists(st.one_of(plain, plain, plain, histories), min_size=1, max_size=30).map(
     lambda found: [step for one in found for step in (one if isinstance(one, list) else [one])]
 )
 
@@ -65,7 +66,7 @@ mixed = st.lists(st.one_of(singles, singles, singles, histories), min_size=1, ma
 def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
     steps: list[Any], mode: str, data: st.DataObject
 ) -> None:
-    """Strategy: many batches of one record between every kind of others, any range and limits. Invariant: all is equal."""
+    """Strategy: many plain batches between every kind of others, any range and limits. Invariant: all is equal."""
     env, plan = play(steps).stored(mode=mode)
     end = plan.first_uncleanable_offset
     plan = replace(
@@ -77,85 +78,15 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
         io_buffer_bytes=data.draw(st.sampled_from([100, 4096]), "buffer"),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quick_round, "MAX_KEPT_BYTES", data.draw(st.sampled_from([0, 300, 1 << 20]), "kept bytes"))
-        patch.setattr(quick_round, "MAX_RECORD_BYTES", data.draw(st.sampled_from([0, 700, 1 << 20]), "kept records"))
+        patch.setattr(quick_round, "MAX_PARSED_BYTES", data.draw(st.sampled_from([0, 1500, 10_000, 1 << 20]), "parsed"))
         check(env, plan)
 
 
-def parsed(data: bytes) -> QuickChunk:
+def parsed(data: bytes, room: int = 1 << 20) -> QuickChunk:
     """What is made of the bytes of a segment."""
     file = MemoryEnv().create_new("/x.log")
     file.append(data)
-    return parse(file, 0, data, SmallPayloads())
-
-
-@given(
-    st.binary(max_size=200),
-    st.sampled_from([(), (Header("h", b"x"),), (Header("", None), Header("name", b""), Header("h" * 70, b"y"))]),
-    st.integers(0, 400),
-    st.binary(max_size=2),
-    st.sampled_from(["no crc", *range(5)]),
-)
-def test_what_is_taken_for_a_plain_batch_is_one(
-    value: bytes, headers: tuple[Header, ...], at: int, change: bytes, packing: Any
-) -> None:
-    """Strategy: a plain batch with bytes changed anywhere before it is packed. Invariant: what is read of it is what its decoder
-    finds, and what it is said to take is what the plain engine counts.
-    """
-    batch = bytearray(build_batch([Record(5, NOW_MS, b"key", value, headers)], base_offset=5))
-    payload = bytearray(batch[61:])
-    at %= len(payload)
-    payload[at : at + len(change)] = change[: len(payload) - at]
-    if packing == "no crc":
-        changed = batch[:61] + payload
-    else:
-        batch[22] |= packing
-        changed = with_payload(batch, compression.compress(packing, bytes(payload)))
-    (entry,) = parsed(bytes(changed)).entries
-    if isinstance(entry, KeptBatch):
-        # Nothing else is known to be special about it.
-        assert change or packing == "no crc"
-        return
-    assert crc_is_valid(changed, 0, len(changed))
-    (record,) = iter_records(changed)
-    assert (record.key, record.offset) == (entry[3], entry[2])
-    assert record.value is not None
-    assert record.timestamp == NOW_MS
-    assert entry[6] == rewrite._encoded_size(record, parse_header(changed))
-
-
-def test_batches_of_one_record_are_plain() -> None:
-    """Those that clients send: idempotent or not, short or long. Whatever has something special about it is not."""
-    history = SegmentHistory()
-    plain = [
-        (b"k", b"v"),
-        (b"", b""),
-        (b"key" * 30, b"value" * 1000),
-        (bytes(range(256)), bytes(63)),
-        (b"k", bytes(64)),
-    ]
-    for pair in plain:
-        history.batch([pair])
-        history.batch([pair], producer=1, log_append_time_ms=NOW_MS)
-        history.batch([pair], headers=(Header("trace", b"1"), Header("n" * 100, None)))
-        for codec in range(1, 5):
-            history.batch([pair], codec=codec)
-    data = bytes(history.segments[0].data)
-    special = SegmentHistory()
-    special.batch([(b"k", None)])
-    special.batch([(None, b"v")])
-    special.batch([(b"k", b"v"), (b"k", b"w")])
-    special.batch([(b"k", bytes(small_payload.MAX_BYTES))], codec=4)
-    special.batch([(b"k", b"v")], headers=64 * (Header("h", b"x"),))
-    special.batch([(b"k", b"v")], delete_horizon_ms=NOW_MS)
-    special.batch([(b"k", b"v")], padding=1)
-    special.batch([(b"k", b"v")], producer=1, is_transactional=True)
-    special.append(odd_batch([(b"k", b"v")], special.offset))
-    special.old(1, 0, [(b"k", b"v")])
-    others = bytes(special.segments[0].data)
-    found = parsed(data + others + data[:60])
-    assert [isinstance(entry, tuple) for entry in found.entries] == [True] * 35 + [False] * 10
-    assert found.size == len(data + others)
+    return parse(file, 0, data, SmallPayloads(), room)
 
 
 def test_nothing_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +98,7 @@ def test_nothing_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
             history.batch([(b"a%d" % (number % 3), b"1"), (b"b", b"2")])
         history.roll()
     env, plan = history.stored(first_dirty_offset=history.segments[1].base_offset)
-    sizes = [segment.size for segment in plan.segments]
+    needs = [parsed(bytes(segment.data)).memory_bytes for segment in history.segments[:3]]
     opened: list[str] = []
     real = env.open
 
@@ -183,31 +114,60 @@ def test_nothing_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         if "cleaned" in name:
             env.remove(f"{DIRECTORY}/{name}")
     opened.clear()
-    monkeypatch.setattr(quick_round, "MAX_KEPT_BYTES", sizes[1])
+    monkeypatch.setattr(quick_round, "MAX_PARSED_BYTES", needs[1])
     quick(env, plan)
     assert [opened.count(log) for log in logs] == [1, 2, 2]
 
 
-def test_records_are_kept_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decoded once up to the bound, twice beyond it; what packed ones take is told by their records."""
+@pytest.mark.parametrize("codec", [compression.NONE, compression.ZSTD])
+@pytest.mark.parametrize(("count", "key_bytes"), [(1, 0), (3, 0), (700, 0), (1, 8000), (3, 8000)])
+def test_a_chunk_takes_no_more_than_it_says(codec: int, count: int, key_bytes: int) -> None:
+    """Also if records are as small as they can be, or come out of next to nothing; and no more than there is room for."""
     history = SegmentHistory()
-    for number in range(10):
-        history.batch([(b"key-%d" % (number % 3), b"1"), (b"b", b"2")])
-    size = len(history.segments[0].data) // 10 + 2 * quick_round.RECORD_BYTES
-    for _ in range(5):
-        history.batch([(b"k", bytes(5000)), (b"b", b"2")], codec=4)
-    env, plan = history.stored()
-    decoded: list[int] = []
-    real = KeptBatch._decoded
+    while history.offset < 700:
+        history.batch([(b"%d" % number + bytes(key_bytes), b"") for number in range(count)], codec=codec)
+    data = bytes(history.segments[0].data)
+    parsed(data)  # imports
+    for room in (1 << 26, 50_000):
+        tracemalloc.start()
+        try:
+            chunk = parsed(data, room)
+            found = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        # The file is counted, too.
+        assert found - len(data) < chunk.memory_bytes + 20_000
+        others = [entry for entry in chunk.entries if isinstance(entry, OtherBatch)]
+        plain_bytes = chunk.memory_bytes - len(data) - plain_batch.BATCH_BYTES * len(others)
+        assert plain_bytes <= room
+        assert bool(others) == (room == 50_000)
 
-    def records(batch: KeptBatch) -> Any:
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("fields", [{}, {"producer": 1}, {"producer": 1, "is_transactional": True}, {"codec": 4}])
+def test_of_plain_batches_no_record_is_decoded(
+    monkeypatch: pytest.MonkeyPatch, mode: str, fields: dict[str, Any]
+) -> None:
+    """Whether all of a batch stays, some or nothing. A marker is decoded twice: for its type, and as it stays."""
+    history = SegmentHistory()
+    markers = []
+    for first in range(50):
+        history.batch([(b"k%d" % (number % 20), b"v") for number in range(first, first + 5)], **fields)
+        if "is_transactional" in fields and first % 10 == 9:
+            markers.append(history.offset)
+            history.marker(1, "commit")
+    env, plan = history.stored(mode=mode)
+    expected = outcome(rewrite.clean, env, plan)
+    decoded: list[int] = []
+    real = OtherBatch.records
+
+    def records(batch: OtherBatch) -> Any:
         decoded.append(batch.header.base_offset)
         return real(batch)
 
-    monkeypatch.setattr(KeptBatch, "_decoded", records)
-    monkeypatch.setattr(quick_round, "MAX_RECORD_BYTES", 10 * size + 2 * (5000 + 2 * quick_round.RECORD_BYTES) + 100)
-    quick(env, plan)
-    assert [decoded.count(base) for base in range(0, 30, 2)] == [1] * 12 + [2] * 3
+    monkeypatch.setattr(OtherBatch, "records", records)
+    assert outcome(quick, env, plan) == expected
+    assert sorted(decoded) == sorted(2 * markers)
 
 
 @pytest.mark.parametrize("codec", range(1, 5))

@@ -36,6 +36,16 @@ def test_what_clients_write_is_taken(codec: int, size: int) -> None:
         assert PAYLOADS.unpack(codec, compress_like_kafka(codec, data)) == data
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_packed_in_a_row_is_packed_as_alone(codec: int) -> None:
+    """Whatever was packed before, short or long, text or noise."""
+    noise = zlib.compress(bytes(range(256)) * 500)
+    for size in (1, 30, 500, 20, 70_000, 500, 3_000_000, 10, 0, 400):
+        for data in ((noise * (1 + size // len(noise)))[:size], (b"a customer's name " * size)[:size], bytes(size)):
+            assert PAYLOADS.pack(codec, data) == compress_like_kafka(codec, data)
+            assert PAYLOADS.pack(codec, memoryview(data)) == compress_like_kafka(codec, data)
+
+
 @given(
     st.sampled_from(CODECS),
     st.binary(max_size=300),
