@@ -17,8 +17,9 @@ import click
 import pytest
 import yaml
 
+from diamant.broker.broker_configs import BROKER_CONFIGS, NO_EFFECT_YET
 from diamant.broker.cli import start
-from diamant.broker.config import BROKER_CONFIGS, NO_EFFECT_YET, BrokerConfig
+from diamant.broker.config import BrokerConfig
 from diamant.broker.config_docs import configuration_page
 from diamant.broker.metric_table import METRICS
 from diamant.broker.reference_docs import commands, help_text, reference_page, routes

@@ -23,9 +23,10 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from diamant.broker.broker_configs import SYSTEM_CLOCK
 from diamant.broker.cleaning import Cleaning
 from diamant.broker.compiled_walk import CompiledWalk
-from diamant.broker.config import SYSTEM_CLOCK, BrokerConfig
+from diamant.broker.config import BrokerConfig
 from diamant.broker.dispatch import Dispatcher, frame_header
 from diamant.broker.flusher import Flusher
 from diamant.broker.handlers import MODULES, load_api

@@ -15,7 +15,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from diamant.broker.config import BROKER_CONFIGS, BrokerConfig, check_cleaner_memory
+from diamant.broker.broker_configs import BROKER_CONFIGS
+from diamant.broker.config import BrokerConfig, check_cleaner_memory
 from diamant.broker.config_key import DOUBLE_MAX, ConfigError
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names

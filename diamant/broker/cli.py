@@ -19,8 +19,9 @@ from typing import NoReturn
 import click
 
 from diamant import __version__
+from diamant.broker.broker_configs import DEFAULT_HTTP_LISTEN, MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.commands.lazy import LazyCommand, LazyGroup
-from diamant.broker.config import DEFAULT_HTTP_LISTEN, MANUAL_CLOCK, SYSTEM_CLOCK, BrokerConfig
+from diamant.broker.config import BrokerConfig
 from diamant.broker.config_key import ConfigError
 from diamant.broker.listeners import META_ADDRESSES, Listener, listener_text
 from diamant.broker.properties import parse_properties

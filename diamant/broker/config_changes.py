@@ -19,8 +19,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from diamant.broker.broker_configs import BROKER_CONFIGS
 from diamant.broker.cleaning import check_cleaner_change
-from diamant.broker.config import BROKER_CONFIGS, validate_dynamic_config
+from diamant.broker.config import validate_dynamic_config
 from diamant.broker.config_key import ConfigSource, ConfigSynonym, ConfigType, DescribedConfig
 from diamant.broker.listeners import META_ADDRESSES
 from diamant.broker.metadata_text import check_text

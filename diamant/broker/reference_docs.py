@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from diamant.admin import Admin, AdminClock
+from diamant.broker.broker_configs import BROKER_CONFIGS
 from diamant.broker.cli import main as cli
 from diamant.broker.commands.asking import asking
-from diamant.broker.config import BROKER_CONFIGS
 from diamant.broker.diamant_configs import ROWS
 from diamant.broker.http_openapi import WAIT_PARAM
 from diamant.broker.http_route import Param, Route

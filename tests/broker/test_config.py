@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.config import BROKER_CONFIGS, BrokerConfig, validate_dynamic_config
+from diamant.broker.broker_configs import BROKER_CONFIGS
+from diamant.broker.config import BrokerConfig, validate_dynamic_config
 from diamant.broker.config_key import ConfigError, ConfigSource, format_value
 from diamant.broker.listeners import Listener
 from diamant.broker.topic_config import log_config

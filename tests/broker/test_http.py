@@ -15,8 +15,9 @@ import pytest
 
 from diamant.broker import http_routes, metrics
 from diamant.broker.broker import Broker
+from diamant.broker.broker_configs import DEFAULT_HTTP_LISTEN
 from diamant.broker.cli import make_config
-from diamant.broker.config import DEFAULT_HTTP_LISTEN, BrokerConfig
+from diamant.broker.config import BrokerConfig
 from diamant.broker.config_key import ConfigError
 from diamant.broker.listeners import Listener
 from tests.broker.wire import WireClient

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from diamant.broker.broker_configs import BROKER_CONFIGS
 from diamant.broker.commands.reading import counted
 from diamant.broker.commands.spark_options import conf_option, master_option, parse_conf, staging_option
 from diamant.broker.commands.topic_settings import CLEANUP_POLICY, names_set, read_topic_configs, with_topic_configs
-from diamant.broker.config import BROKER_CONFIGS, BrokerConfig
+from diamant.broker.config import BrokerConfig
 from diamant.broker.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.broker.topic_config import TOPIC_CONFIGS, log_config
 from diamant.cleaner.modes import MODES, PROMPT

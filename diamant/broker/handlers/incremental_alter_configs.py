@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.config import BROKER_CONFIGS
+from diamant.broker.broker_configs import BROKER_CONFIGS
 from diamant.broker.config_changes import change_configs, check_resource, stored_configs
 from diamant.broker.config_key import ConfigType, format_value
 from diamant.broker.diamant_configs import COMPACT, NOW, READ_ONLY
