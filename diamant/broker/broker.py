@@ -10,12 +10,9 @@ listen. Stop: the reverse, with requests under way answered, everything synced a
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import errno
 import logging
-import socket
-import threading
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,8 +28,11 @@ from diamant.broker.dispatch import Dispatcher, frame_header
 from diamant.broker.flusher import Flusher
 from diamant.broker.handlers import MODULES, load_api
 from diamant.broker.handlers.metadata import MetadataCache
+from diamant.broker.housekeeping import Housekeeping
 from diamant.broker.http import HttpServer
+from diamant.broker.listener_sockets import bound_socket, reachable
 from diamant.broker.listeners import META_ADDRESSES, Listener
+from diamant.broker.loop_thread import LoopThread
 from diamant.broker.producer_ids import ProducerIds
 from diamant.broker.purgatory import Purgatory
 from diamant.broker.request_metrics import RequestMetrics
@@ -40,8 +40,6 @@ from diamant.broker.scheduler import Job, Scheduler
 from diamant.broker.server import Server, ServerLimits
 from diamant.broker.topic_metrics import BrokerTopicMetrics
 from diamant.broker.topics import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, Topics
-from diamant.cleaner.log_troubles import LogTroubles
-from diamant.cleaner.retention import deletable_segments
 from diamant.protocol.metadata_records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
 from diamant.storage import names
 from diamant.storage.env import Env, RealEnv
@@ -69,10 +67,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_INTERVAL_MS = 5_000
-"""`replica.high.watermark.checkpoint.interval.ms` of Kafka; the other checkpoints go along if they changed."""
-
-METADATA_SNAPSHOT_CHECK_MS = 600_000
 PLAINTEXT_PROTOCOL = 0
 """SecurityProtocol of a listener in the metadata log."""
 
@@ -84,9 +78,6 @@ BATCH_CHECKERS = 2
 
 COORDINATORS_HEAD_START_S = 0.2
 """How long a start waits for transactions and groups to be loaded before clients may come."""
-
-LOGS_PER_TURN = 64
-"""Partitions that a pass over all of them looks at before others get their turn."""
 
 
 T = TypeVar("T")
@@ -105,6 +96,7 @@ class Broker:
     purgatory: Purgatory
     flusher: Flusher
     scheduler: Scheduler
+    housekeeping: Housekeeping
     cleaning: Cleaning
     producer_ids: ProducerIds
     server: Server
@@ -122,13 +114,10 @@ class Broker:
         self.http_address: Listener | None = None
         self._http: HttpServer | None = None
         self.index_mender: IndexMender | None = None
-        self._changed_since_ms: int | None = None
-        self._last_timed_flush_ms = 0
-        self._troubles = LogTroubles()
         self._is_started = False
         self.started_s: float | None = None
         """When it was ready, on the monotonic clock."""
-        self._thread: _LoopThread | None = None
+        self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -426,8 +415,8 @@ class Broker:
         loop = asyncio.get_running_loop()
         undo = contextlib.ExitStack()
         with undo:
-            sockets = [(listener, undo.enter_context(_bind(listener))) for listener in self.config.listeners]
-            self.addresses = [_reachable(listener, sock) for listener, sock in sockets]
+            sockets = [(listener, undo.enter_context(bound_socket(listener))) for listener in self.config.listeners]
+            self.addresses = [reachable(listener, sock) for listener, sock in sockets]
             self.directory = await asyncio.to_thread(self._open_directory)
             undo.callback(self._abandon)
             await asyncio.to_thread(self._open_clock)
@@ -435,6 +424,7 @@ class Broker:
             undo.callback(self.metadata.close, clean=False)
             self.config = self._dynamic_config()
             self.scheduler = Scheduler(self.env.clock)
+            self.housekeeping = Housekeeping(self)
             self.purgatory = Purgatory(loop)
             self.flusher = Flusher(loop)
             self.directory.validation.is_header_only = self.config.diamant_produce_validation == "header"
@@ -448,7 +438,8 @@ class Broker:
             self.topic_metrics = BrokerTopicMetrics(self.topics.by_name.__contains__)
             self.cleaning = Cleaning(self)
             await self._load()
-            self._schedule_jobs()
+            self.housekeeping.schedule()
+            self.scheduler.add(Job("erasures", self._undertakings_due_ms, self._go_on_with_undertakings))
             dispatch = Dispatcher(self, self.served_keys, load_api)
             self.server = Server(dispatch, frame_header, self._limits(), RequestMetrics())
             await self._start_coordinators()
@@ -511,7 +502,7 @@ class Broker:
         await self.stop()
 
     def __enter__(self) -> Self:
-        self._thread = _LoopThread(self)
+        self._thread = LoopThread(self.start, self.stop)
         self._thread.start_broker()
         return self
 
@@ -612,7 +603,7 @@ class Broker:
             return
         try:
             with contextlib.ExitStack() as undo:
-                sock = undo.enter_context(_bind(listener))
+                sock = undo.enter_context(bound_socket(listener))
                 http = HttpServer(self, sock)
                 http.start()
                 undo.pop_all()
@@ -628,7 +619,7 @@ class Broker:
                 logger.warning("no HTTP (/metrics, /health, /v1): diamant.http.listen=%s: %s", listener.address, reason)
             return
         self._http = http
-        self.http_address = _reachable(listener, sock)
+        self.http_address = reachable(listener, sock)
         logger.info("metrics at %s/metrics", self.http_url)
 
     async def _start_coordinators(self) -> None:
@@ -657,9 +648,7 @@ class Broker:
 
     def log_changed(self, log: Log) -> None:
         """After every append and whatever else a fetch may wait for."""
-        if self._changed_since_ms is None:
-            self._changed_since_ms = self.env.clock.now_ms()
-            self.scheduler.poke()
+        self.housekeeping.saw_change()
         self.purgatory.wake(log)
         if log.config.is_compacted:
             self.cleaning.saw_append(log)
@@ -688,60 +677,7 @@ class Broker:
         )
         await self.topics.sync()
 
-    # -- jobs ----------------------------------------------------------------------------------------------------
-
-    def _schedule_jobs(self) -> None:
-        config = self.config
-        every = self.scheduler.every
-        every("retention", config.log_retention_check_interval_ms, self._retain, config.log_initial_task_delay_ms)
-        every("expiry of producers", config.producer_id_expiration_check_interval_ms, self._expire_producers)
-        every("metadata snapshot", METADATA_SNAPSHOT_CHECK_MS, self._snapshot_metadata)
-        self.scheduler.add(Job("checkpoints", self._checkpoint_due_ms, self._write_checkpoints))
-        self.scheduler.add(Job("removal of files", lambda: self.directory.next_deletion_ms, self._remove_files))
-        self.scheduler.add(Job("erasures", self._undertakings_due_ms, self._go_on_with_undertakings))
-        self.scheduler.add(Job("flush.ms", self._timed_flush_due_ms, self._flush_timed))
-
-    async def _retain(self) -> None:
-        """Delete segments that retention no longer keeps; compacted logs are the cleaner's."""
-        now_ms = self.env.clock.now_ms()
-        self._troubles.keep_only(self.directory.logs)
-        for count, (partition, log) in enumerate(list(self.directory.logs.items()), start=1):
-            try:
-                self._retain_log(log, now_ms)
-            except Exception as error:  # whatever it is, the others have their turn
-                self._troubles.tell(partition, "retention failed", error, level=logging.ERROR)
-            else:
-                self._troubles.is_over(partition, "retention failed")
-            if count % LOGS_PER_TURN == 0:
-                await asyncio.sleep(0)
-        self.scheduler.poke()
-
-    def _retain_log(self, log: Log, now_ms: int) -> None:
-        if log.is_deleted or log.config.is_compacted or not (segments := deletable_segments(log, now_ms)):
-            return
-        try:
-            freed = log.delete_oldest(segments)
-            logger.info("%s-%d: %d bytes deleted by retention", log.topic, log.partition, freed)
-        finally:
-            self.log_changed(log)  # some may have gone before one could not
-
-    async def _expire_producers(self) -> None:
-        now_ms = self.env.clock.now_ms()
-        for count, log in enumerate(list(self.directory.logs.values()), start=1):
-            log.producers.expire(now_ms, self.config.producer_id_expiration_ms)
-            if count % LOGS_PER_TURN == 0:
-                await asyncio.sleep(0)
-
-    async def _snapshot_metadata(self) -> None:
-        if self.metadata.is_snapshot_due:
-            await asyncio.to_thread(self.metadata.write_snapshot, self.metadata.prepare_snapshot())
-
-    def _checkpoint_due_ms(self) -> int | None:
-        return None if self._changed_since_ms is None else self._changed_since_ms + CHECKPOINT_INTERVAL_MS
-
-    async def _write_checkpoints(self) -> None:
-        self._changed_since_ms = None
-        await asyncio.to_thread(self.directory.write_checkpoints, self.directory.checkpoint_state())
+    # -- erasures and redactions -----------------------------------------------------------------------------------
 
     def _has_unfinished(self, prefix: str) -> bool:
         found = self.env.list_dir(self.config.data_dir)
@@ -758,25 +694,6 @@ class Broker:
     async def _go_on_with_undertakings(self) -> None:
         for undertakings in self.undertakings():
             await undertakings.go_on()
-
-    async def _remove_files(self) -> None:
-        await asyncio.to_thread(self.directory.remove_paths, self.directory.take_due_deletions())
-
-    def _timed_flush_due_ms(self) -> int | None:
-        return min(
-            (
-                max(log.last_flush_ms, self._last_timed_flush_ms) + log.config.flush_ms
-                for log in self.topics.timed_logs
-                if log.log_end_offset > log.recovery_point
-            ),
-            default=None,
-        )
-
-    async def _flush_timed(self) -> None:
-        now_ms = self._last_timed_flush_ms = self.env.clock.now_ms()
-        for log in list(self.topics.timed_logs):
-            if now_ms - log.last_flush_ms >= log.config.flush_ms:
-                self.flusher.request(log)
 
     # -- stop ----------------------------------------------------------------------------------------------------
 
@@ -800,71 +717,3 @@ class Broker:
     def _abandon(self) -> None:
         """After a failed start: leave the directory as a crash would."""
         self.directory.close(is_clean=False)
-
-
-def _bind(listener: Listener) -> socket.socket:
-    is_ipv6 = ":" in listener.host or (not listener.host and socket.has_dualstack_ipv6())
-    sock = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if is_ipv6:
-            # An empty host is every interface in both families, "::" the IPv6 ones as written.
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not listener.host else 1)
-        sock.bind((listener.host, listener.port))
-        sock.setblocking(False)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _reachable(listener: Listener, sock: socket.socket) -> Listener:
-    host = listener.host
-    if host in META_ADDRESSES:
-        host = "::1" if host == "::" else "127.0.0.1"
-    return listener._replace(host=host, port=sock.getsockname()[1])
-
-
-class _LoopThread(threading.Thread):
-    """An event loop in a thread of its own, for brokers that are used with plain `with`."""
-
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(name="diamant", daemon=True)
-        self._broker = broker
-        self._is_up: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._event_loop: asyncio.AbstractEventLoop | None = None
-        self._asked_to_stop: asyncio.Event | None = None
-        self._error: BaseException | None = None
-
-    def start_broker(self) -> None:
-        """Returns when the broker listens; raises what its start raised."""
-        self.start()
-        self._is_up.result()
-
-    def stop_broker(self) -> None:
-        """Returns when the broker has stopped; raises what its stop raised."""
-        assert self._event_loop is not None
-        assert self._asked_to_stop is not None
-        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
-            self._event_loop.call_soon_threadsafe(self._asked_to_stop.set)
-        self.join()
-        if self._error is not None:
-            raise self._error
-
-    def run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:
-            self._error = error
-            if not self._is_up.done():
-                self._is_up.set_exception(error)
-
-    async def _serve(self) -> None:
-        self._event_loop = asyncio.get_running_loop()
-        self._asked_to_stop = asyncio.Event()
-        await self._broker.start()
-        self._is_up.set_result(None)
-        try:
-            await self._asked_to_stop.wait()
-        finally:
-            await self._broker.stop()

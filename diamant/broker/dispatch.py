@@ -84,8 +84,10 @@ class Dispatcher:
                 f"{apis.API_NAMES[key]} v{version} is not served, v{min_version} to v{max_version} are"
             )
         context = RequestContext(version, request.client_id, connection)
-        answer = handle(self._broker, context, decode(version, request.body))
         flusher = self._broker.flusher
+        if flusher.owed:
+            flusher.owed = set()  # of what timers have appended nobody is told
+        answer = handle(self._broker, context, decode(version, request.body))
         if not flusher.owed:
             return answer
         if isinstance(answer, asyncio.Future):

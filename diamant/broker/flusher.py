@@ -72,6 +72,14 @@ class Flusher:
         if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
             self.owed.add(log)
 
+    def owe_under_way(self) -> None:
+        """Have the answer to the request under way wait for all that `flush.messages` wants on disk now.
+
+        For those who are told once more what was done before: which logs that has gone to nobody remembers.
+        """
+        for log in (*self._due, *(() if self._running is None else (self._running.log,))):
+            self.owe(log)
+
     async def flushed(self, logs: Iterable[Log]) -> None:
         """Wait until what these logs hold now is on disk, or they have failed."""
         for future in [self._covering(log) for log in logs]:

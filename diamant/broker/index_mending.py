@@ -2,7 +2,8 @@
 
 Until one is, each read that needs it reads headers from further back, in the worst case from the segment's beginning. Only
 closed segments are mended, one at a time, from their `.log` files in a thread. No file is changed, so neither a cleaner's swap
-nor a removal meanwhile is any matter, and the next start begins with the damaged file again.
+nor a removal meanwhile is any matter, and the next start begins with the damaged file again. If the `.log` file is damaged, too,
+the index stays: its good entries lead to what lies behind the damage.
 
 Bounds: `MAX_MENDED` segments at once, with 8 bytes for each entry (2 MiB for 1 GiB at the default interval,
 `segment.index.bytes` at most); what is beyond stays slow. One thread, and one that waits for each damaged segment.
@@ -14,6 +15,7 @@ import asyncio
 import logging
 from collections import deque
 
+from diamant.storage.errors import CorruptLog
 from diamant.storage.log import Log
 from diamant.storage.segment import Segment, offset_entries
 
@@ -59,6 +61,10 @@ class IndexMender:
                 log, segment = self._waiting.popleft()
                 try:
                     await self._mend(log, segment)
+                except CorruptLog as error:  # it stays among the mended, so that nobody reads all of it once more
+                    logger.warning(
+                        "%s stays as it is, since the .log file is damaged: %s", segment.offset_index.path, error
+                    )
                 except Exception as error:  # it stays slow, and the next read asks again
                     self._mended = [one for one in self._mended if one is not segment]
                     logger.error("%s cannot be made anew: %s", segment.offset_index.path, error)

@@ -62,6 +62,8 @@ class Scheduler:
         self.jobs: list[Job] = []
         self._wake = asyncio.Event()
         self._settling: list[asyncio.Future[list[str]]] = []
+        self._told: dict[str, str] = {}
+        """Jobs whose last run failed, and what was logged of it."""
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -136,9 +138,11 @@ class Scheduler:
             for job in due:
                 try:
                     await job.run()
-                except Exception:
-                    logger.exception("%s failed", job.name)
+                except Exception as error:
+                    self._tell_failure(job.name, error)
                     failed.append(job.name)
+                else:
+                    self._told.pop(job.name, None)
             if due and not failed:
                 self._settling = settling + self._settling  # what ran may have made other jobs due
             else:
@@ -149,6 +153,13 @@ class Scheduler:
                 await asyncio.sleep(0)
             else:
                 await self._sleep(self._until_next_s())
+
+    def _tell_failure(self, name: str, error: Exception) -> None:
+        """Log a failure, with its traceback if it is none of the disk's; the same of the same job once, until it has run."""
+        text = f"{type(error).__name__}: {error}"
+        if self._told.get(name) != text:
+            self._told[name] = text
+            logger.error("%s failed: %s", name, error, exc_info=None if isinstance(error, OSError) else error)
 
     def _until_next_s(self) -> float:
         if is_frozen(self._clock):

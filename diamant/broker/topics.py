@@ -379,6 +379,7 @@ class Topics:
     async def _create_logs(self, topic: Topic, image: TopicImage, config: LogConfig, partitions: range) -> None:
         """Make empty partitions: files and fsyncs in threads, several at once, the rest here."""
         made = [(topic.name, partition) for partition in partitions]
+        self._directory.take_away_left(made)
         await asyncio.to_thread(self._directory.forget_checkpoints, made)
         for start in range(partitions.start, partitions.stop, LOGS_AT_ONCE):
             some = range(start, min(start + LOGS_AT_ONCE, partitions.stop))

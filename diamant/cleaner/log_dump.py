@@ -170,7 +170,7 @@ def _dump_partition(
             dump = _dumper(name)
             assert dump is not None
             yield from _guarded(path, dump(env, path))
-        elif name in partition.leftovers and not name.endswith(names.DELETED_SUFFIX):
+        elif name in partition.leftovers and not name.endswith((names.DELETED_SUFFIX, names.ASIDE_SUFFIX)):
             yield Problem(path, None, "left by a cleaning that was cut short")
 
 
@@ -332,7 +332,7 @@ def _dumper(name: str) -> Callable[[Env, str], Iterator[Item]] | None:
         return _dump_partition_metadata
     if name in CHECKPOINTS:
         return _dump_offset_checkpoint
-    for stage in (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX):
+    for stage in (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX, names.ASIDE_SUFFIX):
         name = name.removesuffix(stage)
     return {
         names.LOG_SUFFIX: _dump_log,

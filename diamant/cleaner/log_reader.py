@@ -92,7 +92,7 @@ class PartitionFiles:
     """Ascending."""
     log_start_offset: int
     leftovers: tuple[str, ...] = ()
-    """Names of files with the suffixes `.deleted`, `.cleaned` or `.swap`."""
+    """Names of files with the suffixes `.deleted`, `.cleaned`, `.swap` or `.aside`."""
 
     @property
     def name(self) -> str:
@@ -134,7 +134,8 @@ class OpenLogDirectory:
     problems: list[Problem] = field(default_factory=list)
     """Those of the directory itself; the partitions have not been read yet."""
     set_aside: tuple[str, ...] = ()
-    """Directories that wait to be deleted (`-delete`) or that no topic claims (`-stray`, `-future`)."""
+    """Directories that wait to be deleted (`-delete`) or that no topic claims (`-stray`, `-future`), and files that a start has
+    taken out of a log (`.aside`)."""
     was_orderly: bool = True
     """Whether the last broker stopped in order; it leaves `.kafka_cleanshutdown` then."""
     lock: ReadLock | None = None
@@ -177,6 +178,12 @@ def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
             opened.partitions = (_list_partition(env, path, topic, partition, starts),)
         else:
             _list_partitions(env, opened, starts)
+        opened.set_aside += tuple(
+            f"{one.directory}/{name}"
+            for one in opened.partitions
+            for name in one.leftovers
+            if name.endswith(names.ASIDE_SUFFIX)
+        )
     except BaseException:
         opened.close()
         raise

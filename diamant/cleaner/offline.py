@@ -1,7 +1,8 @@
 """Cleaning one partition directory without a broker: open it, clean if it is due, close it as an orderly shutdown does.
 
-It is opened as after an orderly shutdown or, with `is_clean` False, as after a crash: then what lies above the recovery point of
-the log directory's checkpoint is scanned, a torn tail is cut off and indexes are built anew, before the cleaner looks at it.
+It is opened as after an orderly shutdown (apart from segments of another moment, if there is no mark of one) or, with `is_clean`
+False, as after a crash: then what lies above the recovery point of the log directory's checkpoint is scanned, a torn tail is cut
+off and indexes are built anew, before the cleaner looks at it.
 The directory must not be in use: the caller holds the lock of its log directory. The clock of the `Env` is the time of
 everything: expired producers, lags, horizons, retention.
 """
@@ -201,6 +202,7 @@ def clean_partition(
         is_clean=is_clean,
         producer_expiration_ms=producer_expiration_ms,
         messages=messages,
+        is_of_one_moment=is_clean and env.exists(f"{log_directory}/{names.CLEAN_SHUTDOWN}"),
     )
     try:
         checkpoint = first_dirty_offset
@@ -286,6 +288,8 @@ def preview_partition(
                 (copy / name).symlink_to(os.path.realpath(f"{directory}/{name}"))
             else:
                 shutil.copy2(f"{directory}/{name}", copy / name)
+        if env.exists(f"{parent(directory)}/{names.CLEAN_SHUTDOWN}"):
+            Path(temporary, names.CLEAN_SHUTDOWN).touch()
         for name in (names.CLEANER_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.RECOVERY_POINT_CHECKPOINT):
             if env.exists(f"{parent(directory)}/{name}"):
                 shutil.copy2(f"{parent(directory)}/{name}", Path(temporary, name))

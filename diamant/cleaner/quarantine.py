@@ -187,8 +187,12 @@ class Quarantine:
     def release(self, log: Log) -> None:
         """Let all segments out whose files can be theirs, so that the next round tries them again."""
         for segment in log.segments:
-            if segment.base_offset in self._corrupt and not isinstance(_look(log.env, segment), str):
-                self._release(segment.base_offset)
+            one = self._corrupt.get(segment.base_offset)
+            if one is None or isinstance(found := _look(log.env, segment), str):
+                continue
+            if one.obstacle or found != (one.modified_ms, one.birth_ms):
+                segment.let_go_of_file()  # as in `refresh`, which does not see it any more
+            self._release(one.base_offset)
 
     def _release(self, base_offset: int) -> None:
         one = self._corrupt.pop(base_offset)

@@ -726,8 +726,8 @@ class CleanerService:
         try:
             freed = log.delete_oldest(count)
             logger.info("%s-%d: %d bytes deleted by retention", *partition, freed)
-            self._on_retained(log)
         finally:
+            self._on_retained(log)  # some may have gone before one could not
             self.states.done_deleting(partition)
 
     async def _in_thread(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:

@@ -19,12 +19,13 @@ from diamant.cleaner.resegmentation import lay_out_anew
 from diamant.cleaner.result import CleanResult
 from diamant.storage import checkpoints, names
 from diamant.storage.clock import SettableClock
-from diamant.storage.env import Env
+from diamant.storage.env import Env, parent
 from diamant.storage.errors import StorageError
 from diamant.storage.leader_batch import Validation
 from diamant.storage.loader import load_log
 from diamant.storage.log import Log
 from diamant.storage.overlay_env import OverlayEnv
+from diamant.storage.recovery import SyncedDamage
 from diamant.storage.uuid_text import ZERO_ID
 
 MAX_KEPT_BYTES = 1024 * 1024 * 1024
@@ -74,6 +75,7 @@ class TrialStates:
         self._max_key_bytes = max_key_bytes
         overlay = OverlayEnv(env, scratch_env, scratch, self.clock)
         overlay.add_directory(partition.directory)
+        self._is_orderly = env.exists(f"{parent(partition.directory)}/{names.CLEAN_SHUTDOWN}")
         self._origin = State(overlay, checkpoint, partition.log_start_offset, b"")
         self._kept: OrderedDict[bytes, tuple[State, CleanResult | None, int]] = OrderedDict()
         self._counted: dict[bytes, Contents] = {}
@@ -105,6 +107,15 @@ class TrialStates:
 
     def load(self, state: State, scenario: Scenario) -> tuple[Log, OverlayEnv]:
         """Open the partition as a broker does that starts now, on a fork of its own."""
+        try:
+            return self._load(state, scenario, is_clean=True)
+        except SyncedDamage:
+            if self._is_orderly:
+                raise
+            # The end may be torn, as in a copy of a running broker's files.
+            return self._load(state, scenario, is_clean=False)
+
+    def _load(self, state: State, scenario: Scenario, *, is_clean: bool) -> tuple[Log, OverlayEnv]:
         env = state.env.fork()
         partition = self.partition
         log = load_log(
@@ -115,10 +126,11 @@ class TrialStates:
             checkpoints.read_partition_metadata(env, partition.directory) or ZERO_ID,
             scenario.config,
             Validation(),
-            recovery_point=0,
+            recovery_point=None,
             log_start_offset=state.log_start_offset,
-            is_clean=True,
+            is_clean=is_clean,
             producer_expiration_ms=scenario.producer_expiration_ms,
+            is_of_one_moment=False,
         )
         return log, env
 

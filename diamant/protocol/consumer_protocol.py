@@ -180,7 +180,13 @@ def _bytes(value: bytes | None) -> bytes:
 
 
 def _unreadable(what: str, data: bytes, error: Exception) -> ProtocolError:
-    return ProtocolError(f"{len(data)} bytes that are no consumer {what}, {data[:40].hex()}...: {error}")
+    # None of the bytes: members put what they like into them, and logs are read by many.
+    return ProtocolError(f"{len(data)} bytes that are no consumer {what}: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    """What the error says, without the byte that the one about UTF-8 gives."""
+    return f"no UTF-8 at byte {error.start} of a text" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 _EMPTY_ASSIGNMENT = encode_assignment({}, version=0)

@@ -175,7 +175,9 @@ def decode_control_record(key: bytes, value: bytes) -> ControlRecord:
         (version,) = _VERSION.unpack_from(value)
         return _decode(kind, version, value)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise MalformedRecord(f"control record with key {key.hex()} and value {value.hex()}: {error}") from None
+        raise MalformedRecord(
+            f"control record with a key of {len(key)} and a value of {len(value)} bytes: {error}"
+        ) from None
 
 
 def _decode(kind: int, version: int, value: bytes) -> ControlRecord:

@@ -8,7 +8,8 @@ Offset checkpoints (recovery points, high watermarks, log starts, the cleaner's)
     my-topic 1 7
 
 An empty file, or one with only a version, has no entries. All are UTF-8 with `\n` after each line. They are caches:
-without them, or with a broken one, a start only takes longer, or begins at the first segment.
+without them, or with a broken one, a start only takes longer, or begins at the first segment. (Without recovery points nothing
+tells either what of a damaged log may be cut off: see `loader`.)
 
 `partition.metadata`, no line end after the second line; a partition without it is not ours (Kafka calls it stray):
 
@@ -38,6 +39,8 @@ TopicPartition: TypeAlias = tuple[str, int]
 VERSION = 0
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
+CUT_NOTHING = 2**63 - 1
+"""As a recovery point: the partition was refused. Each start checks all of it and cuts nothing off, until somebody decides."""
 
 
 # -- offset checkpoints ------------------------------------------------------------------------------------------------

@@ -2,8 +2,11 @@
 
 The order of steps is Kafka's (LogLoader): temporary files, swaps, segments, recovery above the recovery point, log start,
 producer state. After an unclean stop only segments at or above the recovery point are scanned; a torn or corrupt tail is cut
-off and later segments go. A corrupt file that recovery may not touch raises CorruptLog with path and position: no byte of a
-`.log` file is removed after an orderly stop, or below the recovery point.
+off and later segments go. A corrupt file that recovery may not touch raises CorruptLog with path and position: no whole batch is
+removed after an orderly stop, below the recovery point, or if nobody knows the recovery point.
+
+Without a mark of an orderly stop the directory may be a copy of one that was in use. What is taken out of such a log (a torn end
+below the recovery point, segments that were cleaned into another one) is kept beside it as `.aside`.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ from diamant.storage.leader_batch import Validation
 from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
 from diamant.storage.producer_state import ProducerStateManager
-from diamant.storage.recovery import check_synced, load_producers, rebuild_producers, recover_segment
+from diamant.storage.recovery import TornEnd, check_synced, load_producers, rebuild_producers, recover_segment
 from diamant.storage.segment import Segment, scan_headers
+from diamant.storage.stale_segments import Stale, find_stale
+from diamant.storage.torn_end import free_aside, keep_aside
 
 MAX_OFFSET = 2**63 - 1
 
@@ -64,35 +69,53 @@ def load_log(
     config: LogConfig,
     validation: Validation,
     *,
-    recovery_point: int,
+    recovery_point: int | None,
     log_start_offset: int,
     is_clean: bool,
     producer_expiration_ms: int,
     messages: list[str] | None = None,
+    is_of_one_moment: bool | None = None,
 ) -> Log:
     """Open the partition directory `path`; may run in a worker thread, the result then belongs to the loop thread.
 
-    `recovery_point` and `log_start_offset` come from the checkpoints (0 without). What recovery did that a person should
-    know is appended to `messages`.
+    `recovery_point` and `log_start_offset` come from the checkpoints (0 if they say nothing of the partition). None is a recovery
+    point that is lost: all is scanned, and no whole batch is cut off; with CUT_NOTHING, as of a log that was refused, nothing is.
+    What recovery did that a person should know is appended to `messages`. `is_of_one_moment` says whether a broker left the files
+    so; else segments are looked for that were cleaned into others. None: it did if it stopped in order.
     """
     said = messages if messages is not None else []
     epochs = LeaderEpochs.load(env, path)
     _remove_temporary_files(env, path)
     _complete_swaps(env, path)
     producers = ProducerStateManager(env, path, topic, partition, expiration_ms=producer_expiration_ms)
-    segments, missing_index = _open_segments(env, path, config)
+    segments, missing_index = _open_segments(env, path, config, said)
+    stale = [] if is_of_one_moment or (is_of_one_moment is None and is_clean) else _find_stale(segments, config)
+    for one in stale:
+        segments.remove(one.segment)
+    for segment in segments:
+        if segment.is_index_damaged:  # as was found just now
+            missing_index.add(segment.base_offset)
+            said.append(f"{segment.path}: its indexes are those of other content; they are made anew")
     log_end_offset = None
     if is_clean and segments:
         log_end_offset = segments[-1].sound_end()
         if log_end_offset is None:
             missing_index.add(segments[-1].base_offset)
-    synced_end = MAX_OFFSET if is_clean else recovery_point
-    first = len(segments) if is_clean else _floor(segments, recovery_point)
+    is_refused = recovery_point == checkpoints.CUT_NOTHING
+    synced_end = MAX_OFFSET if is_clean or recovery_point is None else recovery_point
+    known_point = 0 if is_refused or recovery_point is None else recovery_point
+    first = len(segments) if is_clean else _floor(segments, known_point)
     recovered = [
         index for index, segment in enumerate(segments) if index >= first or segment.base_offset in missing_index
     ]
+    torn: dict[int, TornEnd] = {}
     for index in recovered:
-        check_synced(segments[index], synced_end)
+        may_end = not is_clean and not is_refused and not any(later.size for later in segments[index + 1 :])
+        end = check_synced(segments[index], synced_end, may_end=may_end)
+        if end is not None:
+            torn[index] = end
+            synced_end = end.next_offset
+    _set_aside(env, path, stale, said)
     if is_clean and segments and log_end_offset is None:
         said.append(f"{segments[-1].path}: its indexes are damaged; they are made anew")
     has_removed = False
@@ -101,13 +124,15 @@ def load_log(
         rebuild_producers(producers, segments[:index], segment.base_offset, env)
         # Behind a segment whose end was compacted away there is none yet.
         producers.take_snapshot(segment.base_offset)
+        kept = keep_aside(env, segment, *torn[index]) if index in torn else None
         found = recover_segment(segment, config, epochs, producers, synced_end=synced_end, is_last_scan=index < first)
         producers.take_snapshot(segment.next_offset())
         if found.reason is None:
             continue
+        are_kept = f". They are kept in {kept}" if kept else ""
         said.append(
             f"{segment.path}: {found.reason}; cut off {found.truncated_bytes} bytes, the log now ends at "
-            f"offset {segment.next_offset()}"
+            f"offset {segment.next_offset()}{are_kept}"
         )
         for later in segments[index + 1 :]:
             said.append(f"{later.path}: removed, it lies behind the corruption")
@@ -117,6 +142,12 @@ def load_log(
         break
     if log_end_offset is None:
         log_end_offset = segments[-1].next_offset() if segments else log_start_offset
+    if log_start_offset <= log_end_offset < known_point:
+        said.append(
+            f"{path}: the log ends at offset {log_end_offset}, though it was on disk up to offset {known_point} when "
+            f"{names.RECOVERY_POINT_CHECKPOINT} was written: up to {known_point - log_end_offset} records are missing at "
+            "its end, as in a copy that was made while a broker ran"
+        )
     if segments and log_end_offset < log_start_offset:
         said.append(
             f"{path}: the log ends at offset {log_end_offset}, before its start offset {log_start_offset}; "
@@ -151,7 +182,7 @@ def load_log(
         producers=producers,
         log_start_offset=start,
         log_end_offset=log_end_offset,
-        recovery_point=log_end_offset if is_clean else max(min(recovery_point, log_end_offset), start),
+        recovery_point=log_end_offset if is_clean else max(min(known_point, log_end_offset), start),
         validation=validation,
     )
 
@@ -252,7 +283,27 @@ def _offset_of(name: str) -> int:
     return -1 if parsed is None else parsed.offset
 
 
-def _open_segments(env: Env, path: str, config: LogConfig) -> tuple[list[Segment], set[int]]:
+def _find_stale(segments: list[Segment], config: LogConfig) -> list[Stale]:
+    return find_stale(segments) if config.is_compacted else []
+
+
+def _set_aside(env: Env, path: str, stale: list[Stale], said: list[str]) -> None:
+    """Rename the `.log` files of segments that were cleaned into another one; their indexes go."""
+    for segment, cleaned_into in stale:
+        kept = free_aside(env, path, segment.base_offset) if segment.size else None
+        if kept is not None:
+            segment.close()
+            env.rename(segment.path, kept)
+            said.append(
+                f"{segment.path}: set aside as {kept}: its records were cleaned into {cleaned_into.path}, as in a copy that "
+                "was made while a broker ran"
+            )
+        _remove_segment(env, segment, path)
+    if stale:
+        env.sync_dir(path)
+
+
+def _open_segments(env: Env, path: str, config: LogConfig, said: list[str]) -> tuple[list[Segment], set[int]]:
     """All segments in order and the base offsets of those whose indexes must be rebuilt even after a clean stop."""
     entries = set(env.list_dir(path))
     segments = []
@@ -273,14 +324,18 @@ def _open_segments(env: Env, path: str, config: LogConfig) -> tuple[list[Segment
             stem = name.rsplit(".", 1)[0]
             if stem + names.LOG_SUFFIX not in entries:
                 env.remove(f"{path}/{name}")
+                if name.endswith(names.INDEX_SUFFIX):
+                    said.append(
+                        f"{path}/{name}: removed, as there is no {stem}{names.LOG_SUFFIX}; if that was to be here, its "
+                        "records are missing"
+                    )
     return segments, missing_index
 
 
 def _remove_segment(env: Env, segment: Segment, path: str) -> None:
     segment.close()
     for file_path in [*segment.file_paths(), names.snapshot_file(path, segment.base_offset)]:
-        if env.exists(file_path):
-            env.remove(file_path)
+        env.remove(file_path, missing_ok=True)
 
 
 def _floor(segments: list[Segment], offset: int) -> int:

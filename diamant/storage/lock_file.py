@@ -50,7 +50,8 @@ class LockFile:
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise InUse(f"{self.name}: in use by another process") from error
-            raise
+            # As on a file system without locks; the call names no file.
+            raise OSError(error.errno, f"cannot be locked: {error.strerror}", self.name) from error
         try:
             return os.path.samestat(os.fstat(self.fd), os.stat(self.name))
         except FileNotFoundError:

@@ -10,6 +10,7 @@ Source: Kafka's UnifiedLog and LocalLog.
 
 from __future__ import annotations
 
+import errno
 import random
 from bisect import bisect_right
 from collections import OrderedDict
@@ -85,6 +86,7 @@ class FlushPlan:
         self._log = log
         self._segments = segments
         self._snapshots = snapshots
+        self._passed_over: list[Segment] = []
 
     def run(self) -> None:
         """Blocks for the fsyncs. Snapshots go first, as recovery trusts them once the recovery point has passed.
@@ -101,10 +103,15 @@ class FlushPlan:
         if self._is_moot():
             return
         self._log.epochs.sync()
-        for segment in self._segments:
-            segment.sync()
+        self._passed_over = [segment for segment in self._segments if not segment.sync()]
         if self.name_changes > self._log.synced_name_changes:
             env.sync_dir(self._log.path)
+
+    def check(self) -> None:
+        """OSError if a segment was not synced since it was being removed, and then could not be; for the owner, after `run`."""
+        for segment in self._passed_over:
+            if not segment.is_deleted and not self._is_moot():
+                raise OSError(errno.EIO, "was not synced, as it was being removed, and is still there", segment.path)
 
     def _is_moot(self) -> bool:
         """Whether the log was deleted, which the loop thread may do at any time."""
@@ -457,14 +464,20 @@ class Log:
         """
         if count <= 0 or self.is_exchanging:
             return 0
+        failure: OSError | None = None
         if count >= len(self.segments):
-            self.roll()
+            try:
+                self.roll()
+            except OSError as error:
+                failure = error  # as with a full disk, for which those before the active one make room
             count = min(count, len(self.segments) - 1)
         oldest = self.segments[:count]
         try:
             self.remove_segment_files(oldest)
         finally:
             freed = self._begin_behind_removed(oldest)
+        if failure is not None:
+            raise failure
         return freed
 
     def _begin_behind_removed(self, oldest: Sequence[Segment]) -> int:
@@ -679,7 +692,8 @@ class Log:
         return [segment for segment in rolled if not segment.is_deleted and segment not in segments]
 
     def complete_flush(self, plan: FlushPlan) -> None:
-        """Record that a flush plan has run: the recovery point moves up."""
+        """Record that a flush plan has run: the recovery point moves up. OSError if it has left something out."""
+        plan.check()
         self.recovery_point = max(self.recovery_point, plan.offset)
         self.synced_name_changes = max(self.synced_name_changes, plan.name_changes)
         self.last_flush_ms = self.env.clock.now_ms()

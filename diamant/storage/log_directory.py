@@ -12,6 +12,7 @@ import heapq
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from diamant.storage.leader_batch import Validation
 from diamant.storage.loader import create_log, load_log
 from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
+from diamant.storage.recovery import SyncedDamage
 from diamant.storage.segment import Segment
 
 TopicPartition = tuple[str, int]
@@ -78,13 +80,17 @@ class LogDirectory:
         self._producer_expiration_ms = producer_expiration_ms
         self._lock = lock
         self._deletions: list[tuple[int, str]] = []
+        self._left: set[TopicPartition] = set()
+        """Deleted partitions whose directories have kept their names: no new one may find them. Bound: as many as there are."""
+        self._has_lost_recovery_points = False
+        """Whether there is no whole file that says where recovery has to begin."""
         self._states = 0
         self._kept = CheckpointState({}, {}, {})
         """What the checkpoints say of the partitions in `failures`: it holds when they can be opened again."""
         self._checkpoint_lock = threading.Lock()
         """Guards the following three, and the files."""
         self._written = CheckpointState({}, {}, {})
-        """What the files say."""
+        """What the files say, or may say after a write that failed."""
         self._has_written = False
         """Whether they are all there and whole."""
         self._forgotten: dict[TopicPartition, int] = {}
@@ -112,7 +118,7 @@ class LogDirectory:
         queued again. A partition that cannot be opened is in `failures`, the others come up.
         """
         found = CheckpointState(
-            self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT),
+            self._read_recovery_points(),
             self._read_checkpoint(names.HIGH_WATERMARK_CHECKPOINT),
             self._read_checkpoint(names.LOG_START_OFFSET_CHECKPOINT),
         )
@@ -145,6 +151,13 @@ class LogDirectory:
                     self.failures.append(LoadFailure(*topic_partition, result))
         self._written = found
         self._keep(found)
+        for failure in self.failures:
+            # The next start follows no orderly stop, and finds a file of recovery points: neither is a leave to cut here.
+            if self._has_lost_recovery_points or isinstance(failure.error, SyncedDamage):
+                self._kept.recovery_points[failure.topic, failure.partition] = checkpoints.CUT_NOTHING
+        if self._has_lost_recovery_points and not to_load:
+            # From now on a partition without a line is one that was made after the last checkpoint.
+            checkpoints.write_offset_checkpoint(self.env, f"{self.path}/{names.RECOVERY_POINT_CHECKPOINT}", {})
         for (topic, partition), source in expected.items():
             if (topic, partition) not in self.logs and (topic, partition) not in self.unopened:
                 self.create_log(topic, partition, source.topic_id, source.config)
@@ -184,7 +197,7 @@ class LogDirectory:
                 source.topic_id,
                 source.config,
                 self.validation,
-                recovery_point=found.recovery_points.get(topic_partition, 0),
+                recovery_point=self._recovery_point(found.recovery_points.get(topic_partition)),
                 log_start_offset=found.log_starts.get(topic_partition, 0),
                 is_clean=self.was_clean,
                 producer_expiration_ms=self._producer_expiration_ms,
@@ -192,6 +205,16 @@ class LogDirectory:
             )
         except Exception as error:  # whatever it is, the other partitions come up
             return error
+
+    def _recovery_point(self, found: int | None) -> int | None:
+        return (None if self._has_lost_recovery_points else 0) if found is None else found
+
+    def _read_recovery_points(self) -> dict[TopicPartition, int]:
+        said = len(self.messages)
+        found = self._read_checkpoint(names.RECOVERY_POINT_CHECKPOINT)
+        is_there = self.env.exists(f"{self.path}/{names.RECOVERY_POINT_CHECKPOINT}")
+        self._has_lost_recovery_points = not is_there or len(self.messages) > said
+        return found
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -211,6 +234,7 @@ class LogDirectory:
 
     def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> Log:
         """Make an empty partition. The topic must be in the metadata log first, or a restart calls it stray."""
+        self.take_away_left([(topic, partition)])
         self.forget_checkpoints([(topic, partition)])
         log = create_log(
             self.env,
@@ -249,20 +273,45 @@ class LogDirectory:
                 segment.flush_indexes()
             except OSError:
                 pass  # only so that Kafka finds whole indexes when it removes the directory; a full disk needs the room
-        doomed = f"{self.path}/{names.delete_dir_name(log.topic, log.partition)}"
-        self.env.rename(log.path, doomed)
-        self._schedule([doomed], log.config.file_delete_delay_ms)
+        self._take_away((log.topic, log.partition), log.config.file_delete_delay_ms)
         for callback in log.on_change:
             callback()
 
     def delete_unopened(self, topic: str) -> None:
-        """As `delete_log` for those partitions of a topic that could not be opened, without a delay: nobody reads them."""
-        for failure in [failure for failure in self.failures if failure.topic == topic]:
-            doomed = f"{self.path}/{names.delete_dir_name(topic, failure.partition)}"
-            self.env.rename(f"{self.path}/{topic}-{failure.partition}", doomed)
-            self.failures.remove(failure)
-            self._schedule([doomed], 0)
+        """As `delete_log` for those partitions of a topic that could not be opened, without a delay: nobody reads them.
+
+        OSError if a directory keeps its name, once all others are gone.
+        """
+        doomed = [(topic, failure.partition) for failure in self.failures if failure.topic == topic]
+        # Whatever comes of the directories: nobody is to open these, and what checkpoints say of them holds for no other.
+        self.failures = [failure for failure in self.failures if failure.topic != topic]
         self._keep(self._kept)
+        self._left.update(doomed)
+        self.take_away_left(doomed)
+
+    def take_away_left(self, partitions: Iterable[TopicPartition]) -> None:
+        """Try again to take away what is left of deleted partitions, before others get their names.
+
+        OSError if a directory keeps its name, once all others are gone.
+        """
+        failure: OSError | None = None
+        for partition in self._left.intersection(partitions):
+            try:
+                self._take_away(partition, 0)
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def _take_away(self, partition: TopicPartition, delay_ms: int) -> None:
+        """Rename a directory to `-delete`, and queue its removal; one that is not there is gone already."""
+        self._left.add(partition)
+        topic, index = partition
+        doomed = f"{self.path}/{names.delete_dir_name(topic, index)}"
+        with suppress(FileNotFoundError):
+            self.env.rename(f"{self.path}/{topic}-{index}", doomed)
+            self._schedule([doomed], delay_ms)
+        self._left.discard(partition)
 
     def _schedule(self, paths: Iterable[str], delay_ms: int) -> None:
         due_ms = self.env.clock.now_ms() + delay_ms
@@ -289,13 +338,22 @@ class LogDirectory:
             due.append(heapq.heappop(self._deletions)[1])
         return due
 
-    def remove_paths(self, paths: Iterable[str]) -> None:
-        """Remove files and directories; what is gone already is no error."""
+    def remove_paths(self, paths: Iterable[str]) -> dict[str, OSError]:
+        """Remove files and directories; what is gone already is no error. Returns what could not be removed, and why."""
+        left = {}
         for path in paths:
-            if self.env.is_dir(path):
-                self.env.remove_tree(path)
-            elif self.env.exists(path):
-                self.env.remove(path)
+            try:
+                if self.env.is_dir(path):
+                    self.env.remove_tree(path)
+                elif self.env.exists(path):
+                    self.env.remove(path)
+            except OSError as error:
+                left[path] = error
+        return left
+
+    def remove_again(self, paths: Iterable[str]) -> None:
+        """Queue what `remove_paths` has left; it is due at once."""
+        self._schedule(paths, 0)
 
     def checkpoint_state(self) -> CheckpointState:
         """The offsets to be checkpointed, taken on the loop thread; of what could not be opened those of before."""
@@ -322,7 +380,6 @@ class LogDirectory:
                 state.only(lambda key: key not in forgotten) if forgotten else state, is_all=not self._has_written
             )
             self._forgotten = forgotten
-            self._has_written = True
 
     def forget_checkpoints(self, partitions: Iterable[TopicPartition]) -> None:
         """Have the checkpoints say nothing of partitions that are about to be made; may block, so not for the loop thread.
@@ -338,14 +395,25 @@ class LogDirectory:
 
     def _write(self, state: CheckpointState, *, is_all: bool) -> None:
         written = self._written
-        for name, new, old in (
-            (names.RECOVERY_POINT_CHECKPOINT, state.recovery_points, written.recovery_points),
-            (names.LOG_START_OFFSET_CHECKPOINT, state.log_starts, written.log_starts),
-            (names.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks, written.high_watermarks),
-        ):
-            if is_all or new != old:
-                checkpoints.write_offset_checkpoint(self.env, f"{self.path}/{name}", new)
+        try:
+            for name, new, old in (
+                (names.RECOVERY_POINT_CHECKPOINT, state.recovery_points, written.recovery_points),
+                (names.LOG_START_OFFSET_CHECKPOINT, state.log_starts, written.log_starts),
+                (names.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks, written.high_watermarks),
+            ):
+                if is_all or new != old:
+                    checkpoints.write_offset_checkpoint(self.env, f"{self.path}/{name}", new)
+        except OSError:
+            # Which of them were replaced nobody knows: all are written the next time.
+            self._has_written = False
+            self._written = CheckpointState(
+                {**written.recovery_points, **state.recovery_points},
+                {**written.high_watermarks, **state.high_watermarks},
+                {**written.log_starts, **state.log_starts},
+            )
+            raise
         self._written = state
+        self._has_written |= is_all
 
     def close(self, *, is_clean: bool = True, broker_epoch: int = -1, threads: int = 1) -> None:
         """Close all partitions and release the lock; blocks.

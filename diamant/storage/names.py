@@ -50,6 +50,8 @@ METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
+ASIDE_SUFFIX = ".aside"
+"""Of what a start has taken out of a log and kept; nobody reads it."""
 
 DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"
@@ -62,7 +64,7 @@ MAX_NAME_LENGTH = 255
 """Longest name of a directory entry; Kafka cuts the topic in the names of directories it sets aside."""
 
 _SEGMENT_SUFFIXES = frozenset((LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX))
-_STAGE_SUFFIXES = frozenset((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX))
+_STAGE_SUFFIXES = frozenset((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ASIDE_SUFFIX))
 _SET_ASIDE = re.compile(r"(\S+)-(\S+)\.(\S+)(-delete|-future|-stray)")
 _METADATA_SNAPSHOT = re.compile(r"(\d{20,})-(\d{10,})\.checkpoint")
 
@@ -110,7 +112,7 @@ class SegmentFile(NamedTuple):
     suffix: str
     """One of the five suffixes of segment files and producer snapshots."""
     stage: str
-    """`""` for a file in use, else `.deleted`, `.cleaned` or `.swap`."""
+    """`""` for a file in use, else `.deleted`, `.cleaned`, `.swap` or `.aside`."""
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:

@@ -4,6 +4,9 @@ What was synced is not cut. A batch that is damaged below the recovery point, or
 once: no crash is to blame, and what follows it was acknowledged. `check_synced` raises CorruptLog before anything is changed.
 Behind the recovery point `recover_segment` cuts off what is not whole, as LogSegment.recover does. (Kafka cuts in both cases,
 and gets from other replicas what it cut.)
+
+A log without a mark of an orderly stop may be a copy that was made of a running broker: its files are of different moments, so
+it may end below the recovery point, in the middle of a batch. With nothing readable behind it that is an end, and the log opens.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from diamant.storage.log import _coordinator_epoch
 from diamant.storage.log_config import LogConfig
 from diamant.storage.producer_state import ProducerStateManager
 from diamant.storage.segment import MAX_RELATIVE_OFFSET, Segment, scan_headers
+from diamant.storage.torn_end import is_torn_end
 from diamant.storage.txn_index import AbortedTxn
 
 # Recovery reads a segment in pieces of this size; a larger batch is read whole.
@@ -36,6 +40,13 @@ class RecoveredSegment(NamedTuple):
     reason: str | None
 
 
+class TornEnd(NamedTuple):
+    """Where a log ends below its recovery point: the byte in the segment, and the offset after the last whole batch."""
+
+    position: int
+    next_offset: int
+
+
 class SyncedDamage(CorruptLog):
     """A `.log` file is damaged where it was synced; `next_offset` follows the last batch before the damage."""
 
@@ -43,28 +54,32 @@ class SyncedDamage(CorruptLog):
         super().__init__(
             path,
             position,
-            f"{reason}. This was on disk before the last stop, so nothing is cut off: put a whole copy of the file in its "
+            f"{reason}. What follows may have been acknowledged, so nothing is cut off: put a whole copy of the file in its "
             f"place, or set this partition's offset in {names.RECOVERY_POINT_CHECKPOINT} to {next_offset} to have the log "
             "end there, and start the broker again",
         )
         self.next_offset = next_offset
 
 
-def check_synced(segment: Segment, end_offset: int) -> None:
+def check_synced(segment: Segment, end_offset: int, *, may_end: bool = False) -> TornEnd | None:
     """Check framing, CRCs and the order of offsets of the batches below `end_offset`, which are synced; changes nothing.
 
-    SyncedDamage tells of the first that is not as it should be.
+    SyncedDamage tells of the first that is not as it should be. With `may_end`, which says that no other segment follows and no
+    orderly stop came before, it is returned instead if no whole batch lies behind it.
     """
     if segment.base_offset >= end_offset:
-        return
+        return None
     next_offset = segment.base_offset
     try:
-        for _, header, _ in _checked_batches(segment):
+        for _, header, _ in checked_batches(segment):
             next_offset = header.next_offset
             if next_offset >= end_offset:
-                return
+                return None
     except CorruptLog as error:
+        if may_end and is_torn_end(segment, error.position, next_offset):
+            return TornEnd(error.position, next_offset)
         raise SyncedDamage(error.path, error.position, error.reason, next_offset) from error
+    return None
 
 
 def recover_segment(
@@ -89,7 +104,7 @@ def recover_segment(
     reason: str | None = None
     size = segment.size
     try:
-        for position, header, batch in _checked_batches(segment):
+        for position, header, batch in checked_batches(segment):
             last_indexed = segment.rebuild_entry(header, position, last_indexed, config.index_interval_bytes)
             if header.magic == 2:
                 if header.partition_leader_epoch > epochs.latest_epoch:
@@ -108,7 +123,7 @@ def recover_segment(
     return RecoveredSegment(size - valid_bytes, reason)
 
 
-def _checked_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+def checked_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Yield position, header and bytes of each batch; the bytes are valid until the next one is asked for.
 
     Raises CorruptLog at the first that is not whole, whose CRC is wrong, or whose last offset does not ascend.

@@ -154,20 +154,26 @@ def offset_entries(
 ) -> tuple[array[int], array[int]]:
     """Return the entries that the offset index of a segment should have, as relative offsets and positions. Any thread.
 
-    They end where the `.log` file is damaged, and where `is_wanted` says no.
+    They end where `is_wanted` says no. CorruptLog if it is the `.log` file that is damaged, as far as framing and offsets tell:
+    entries that are made of it lead to less than those of a file from before.
     """
     offsets, positions = array("i"), array("i")
-    last_indexed = 0
-    try:
-        for position, header in scan_headers(file, 0, end):
-            if position - last_indexed > interval_bytes and len(offsets) < max_entries:
-                if not is_wanted():
-                    break
-                offsets.append(header.last_offset - base_offset)
-                positions.append(position)
-                last_indexed = position
-    except (CorruptLog, OverflowError):
-        pass  # reads from there tell of it
+    last_indexed = scanned = 0
+    last_offset = base_offset - 1
+    for position, header in scan_headers(file, 0, end):
+        if not last_offset < header.last_offset <= base_offset + MAX_RELATIVE_OFFSET:
+            raise CorruptLog(
+                file.path, position, f"last offset {header.last_offset} after {last_offset} is out of order"
+            )
+        last_offset, scanned = header.last_offset, position + header.size
+        if position - last_indexed > interval_bytes and len(offsets) < max_entries:
+            if not is_wanted():
+                return offsets, positions
+            offsets.append(last_offset - base_offset)
+            positions.append(position)
+            last_indexed = position
+    if scanned < end:
+        raise CorruptLog(file.path, scanned, f"{end - scanned} bytes at the end are no whole batch")
     return offsets, positions
 
 
@@ -406,18 +412,24 @@ class Segment:
         self.offset_index.flush()
         self.time_index.flush()
 
-    def sync(self) -> None:
-        """Fsync all files of the segment; may run in another thread than appends, and than the segment's removal."""
+    def sync(self) -> bool:
+        """Fsync all files of the segment; may run in another thread than appends, and than the segment's removal.
+
+        False if the segment is being removed: nothing of it need be durable.
+        """
+        is_synced = False
         if self.is_deleted:
-            return
+            return is_synced
         try:
             self.file.sync()
             self.offset_index.sync()
             self.time_index.sync()
             self.txn_index.sync()
+            is_synced = True
         except FileNotFoundError:
             if not self.is_deleted:
                 raise
+        return is_synced
 
     def truncate_to(self, offset: int) -> int:
         """Remove every batch whose last offset is >= `offset` (a straddling batch goes whole); bytes removed."""

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.broker import CHECKPOINT_INTERVAL_MS, Broker
+from diamant.broker.broker import Broker
 from diamant.broker.config import BrokerConfig
+from diamant.broker.housekeeping import CHECKPOINT_INTERVAL_MS
 from diamant.broker.scheduler import Job
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.clock import SettableClock

@@ -38,17 +38,20 @@ async def test_all_files_that_the_log_has_let_go_of_are_read(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("name", "is_told"),
+    ("name", "told"),
     [
-        (f"{0:020d}.log.cleaned", True),
-        (f"{0:020d}.log.swap", True),
-        (f"{names.STAGING_PREFIX}a-b-c/1.log", True),
-        (f"{0:020d}.index.cleaned", False),
-        ("notes.txt", False),
+        (f"{0:020d}.log.cleaned", "1 outputs of a round"),
+        (f"{0:020d}.log.swap", "1 outputs of a round"),
+        (f"{names.STAGING_PREFIX}a-b-c/1.log", "1 outputs of a round"),
+        (f"{0:020d}.log.aside", "1 files that a start has taken out"),
+        (f"{0:020d}.index.cleaned", ""),
+        ("notes.txt", ""),
     ],
 )
-async def test_outputs_of_a_round_are_not_read_which_is_told(tmp_path: Path, name: str, is_told: bool) -> None:
-    """They may have copies of the record that is asked about, by key or by offset."""
+async def test_outputs_of_a_round_and_what_was_set_aside_are_not_read_which_is_told(
+    tmp_path: Path, name: str, told: str
+) -> None:
+    """They may have copies of the record that is asked about, by key or by offset, and older ones."""
     async with stage(tmp_path) as at:
         await at.put("k=1")
         path = Path(at.log.path) / name
@@ -57,4 +60,4 @@ async def test_outputs_of_a_round_are_not_read_which_is_told(tmp_path: Path, nam
         for question in ({"key": "k"}, {"offset": 0, "partition": 0}):
             (one,) = (await at.broker.explain("t", **question)).partitions
             assert [record.offset for record in one.records] == [0]
-            assert [problem.startswith("1 outputs of a round") for problem in one.problems] == [True] * is_told
+            assert [problem.startswith(told) for problem in one.problems] == [True] * bool(told)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from diamant.broker.flusher import Flusher
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env import RealEnv
 from diamant.storage.log import FlushPlan, Log
-from tests.broker.wire import WireClient
+from tests.broker.transactions.txn_wire import TxnProducer
+from tests.broker.wire import METADATA, WireClient
 from tests.storage.test_log import batch, make_log
 from tests.waiting import wait_until
 
@@ -144,6 +146,94 @@ async def test_a_batch_sent_again_while_its_fsync_runs(
                 result = await answer
                 assert (result.error_code, result.base_offset) == (expected, 0 if error is None else -1)
         assert (await before).error_code == ErrorCode.NONE
+
+
+def waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[set[Log]]:
+    """The logs that each answer waits for from now on."""
+    found: list[set[Log]] = []
+    flushed = broker.flusher.flushed
+
+    async def noted(logs: Iterable[Log]) -> None:
+        found.append(set(logs))
+        await flushed(logs)
+
+    monkeypatch.setattr(broker.flusher, "flushed", noted)
+    return found
+
+
+async def begun(broker: Broker, wire: WireClient, second: WireClient) -> tuple[TxnProducer, TxnProducer, Log]:
+    """A transactional producer on two connections, and the log of its state, which is synced before each answer."""
+    txn, again = TxnProducer(wire, "id"), TxnProducer(second, "id")
+    await txn.wait_for_coordinator()
+    await wire.create("t", 1, flush_messages="1")
+    state = broker.topics.log("__transaction_state", broker.transactions.topic.partition_of("id"))
+    state.update_config(dataclasses.replace(state.config, flush_messages=1))
+    assert await txn.init() == "NONE"
+    again.producer_id, again.epoch = txn.producer_id, txn.epoch
+    await broker.flusher.settled()
+    return txn, again, state
+
+
+@pytest.mark.parametrize("slow", ["__transaction_state", "t"])
+async def test_an_end_of_a_transaction_asked_for_again_while_the_first_one_is_synced(
+    slow: str, broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is answered when all is on disk, be it the state or the marker that the disk takes its time for."""
+    async with WireClient(broker.bootstrap_servers) as second:
+        txn, again, state = await begun(broker, wire, second)
+        assert await txn.add(("t", 0)) == ["NONE"]
+        assert await txn.produce("t", 0) == "NONE"
+        log = broker.topics.log(slow, 0 if slow == "t" else state.partition)
+        other = state if slow == "t" else broker.topics.log("t", 0)
+        with held_disk([log, other], monkeypatch) as disk:
+            disk.go_on(other)
+            waiting = waited_for(broker, monkeypatch)
+            ends = [asyncio.create_task(txn.end(commit=True))]
+            await wait_until(lambda: disk.begun[log].is_set() and len(waiting) == 1)
+            ends.append(asyncio.create_task(again.end(commit=True)))
+            await wait_until(lambda: len(waiting) == 2 or ends[1].done())
+            assert not any(end.done() for end in ends)
+            assert waiting[0] == {log, other}
+            assert log in waiting[1]
+            disk.go_on(log)
+            assert [await end for end in ends] == ["NONE", "NONE"]
+        assert log.recovery_point == log.log_end_offset
+
+
+async def test_partitions_added_again_while_the_first_request_is_synced(
+    broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is answered when the state of the transaction is on disk."""
+    async with WireClient(broker.bootstrap_servers) as second:
+        txn, again, state = await begun(broker, wire, second)
+        waiting = waited_for(broker, monkeypatch)
+        with held_disk([state], monkeypatch) as disk:
+            added = [asyncio.create_task(txn.add(("t", 0)))]
+            await wait_until(lambda: disk.begun[state].is_set() and len(waiting) == 1)
+            added.append(asyncio.create_task(again.add(("t", 0))))
+            await wait_until(lambda: len(waiting) == 2 or added[1].done())
+            assert waiting == [{state}, {state}]
+            assert not any(one.done() for one in added)
+            disk.go_on(state)
+            assert [await one for one in added] == [["NONE"], ["NONE"]]
+
+
+async def test_what_timers_have_appended_holds_up_no_request(
+    broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is told of it, so the next request is answered at once, and its connection stays if the flush fails."""
+    await wire.create("t", 1, flush_messages="1")
+    await broker.flusher.settled()
+    log = broker.topics.log("t", 0)
+    with held_disk([log], monkeypatch) as disk:
+        log.append_as_leader(batch(b"x"))
+        broker.flusher.owe(log)
+        assert log in broker.flusher.owed
+        assert not (await wire.call(METADATA, 12, {"topics": []})).topics
+        disk.go_on(log, OSError("Input/output error"))
+        await broker.flusher.settled()
+    assert log.write_failure is not None
+    assert not (await wire.call(METADATA, 12, {"topics": []})).topics
 
 
 async def test_who_waits_for_a_flush_under_way_waits_for_no_other(

@@ -14,14 +14,18 @@ from pathlib import Path
 
 import pytest
 
+from diamant.broker import housekeeping
 from diamant.broker.broker import Broker
 from diamant.broker.config import BrokerConfig
 from diamant.protocol.batch import iter_headers
 from diamant.protocol.errors import ErrorCode
+from diamant.storage.checkpoints import read_offset_checkpoint
+from diamant.storage.clock import SystemClock
 from diamant.storage.memory_env import Fault, MemoryEnv
 from tests.broker.broker_process import broker_process
 from tests.broker.test_sigkill import read_all
 from tests.broker.wire import DELETE_TOPICS, WireClient
+from tests.waiting import wait_until
 
 LOG_00 = "/00000000000000000000.log"
 TIMEOUT_S = 30
@@ -190,6 +194,49 @@ async def test_a_topic_half_created(operation: str, calls: int) -> None:
         for partition in range(3):
             produced = await client.produce("half", [b"b"], partition=partition)
             assert (produced.error_code, produced.base_offset) == (ErrorCode.NONE, calls % 2)
+
+
+async def test_checkpoints_that_the_disk_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are tried again without anything else happening: records that were deleted do not come back after a kill."""
+    monkeypatch.setattr(housekeeping, "CHECKPOINT_INTERVAL_MS", 1)
+    monkeypatch.setattr(housekeeping, "REFUSED_BY_DISK_S", 0.01)
+    env = MemoryEnv(SystemClock())
+    async with running(env) as (broker, client):
+        await client.create("t")
+        await client.produce("t", [b"a", b"b"])
+        await wait_until(lambda: not broker.housekeeping.has_changes)
+        fault = env.fail("rename", "/data/log-start-offset-checkpoint", errno.ENOSPC, times=2)
+        broker.topics.log("t", 0).delete_records(1)
+        await wait_for_hits(fault, 2)
+        path = "/data/log-start-offset-checkpoint"
+        await wait_until(lambda: read_offset_checkpoint(env, path) == {("t", 0): 1})
+
+
+async def test_files_that_the_disk_did_not_remove(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have another turn, and keep no others."""
+    monkeypatch.setattr(housekeeping, "REFUSED_BY_DISK_S", 0.01)
+    env = MemoryEnv(SystemClock())
+    async with running(env) as (_, client):
+        await client.create("t", 3, file_delete_delay_ms="0")
+        fault = env.fail("remove", "/data/t-?.*-delete*", errno.EIO, times=1)
+        assert await delete(client, "t") == ErrorCode.NONE
+        await wait_for_hits(fault, 1)
+        await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
+
+
+async def test_a_topic_made_anew_whose_directory_could_not_be_taken_away() -> None:
+    """The deletion is refused, yet the topic is gone; the new one of its name has none of its records."""
+    env = MemoryEnv()
+    async with running(env) as (_, client):
+        await client.create("t")
+        await client.produce("t", [b"old"])
+        env.fail("rename", "/data/t-0", errno.EIO, times=1)
+        assert await delete(client, "t") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.create("t")).error_code == ErrorCode.NONE
+        assert await read_all(client, "t") == []
+        assert (await client.produce("t", [b"new"])).base_offset == 0
+    async with running(env) as (_, client):
+        assert await read_all(client, "t") == [b"new"]
 
 
 async def wait_for_hits(fault: Fault, count: int) -> None:

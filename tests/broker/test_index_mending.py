@@ -174,3 +174,32 @@ async def test_a_broker_mends_and_cleans_what_it_mends(tmp_path: Path) -> None:
         assert report.error is None
         found = await read(wire, "t")
         assert {key: value for _, key, value in found} == last
+
+
+@pytest.mark.parametrize("delta", [7, 1 << 40], ids=["near", "far"])
+async def test_a_damaged_batch_is_not_taken_for_a_damaged_index(
+    delta: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The offset of an indexed batch is wrong, which no CRC covers: the index of before leads to what lies behind it, as in
+    Kafka, and stays; the log tells which file it is.
+    """
+    log = make_log(RealEnv(), tmp_path, index_interval_bytes=0)
+    for number in range(COUNT):
+        log.append_as_leader(batch(b"%d" % number, b"x" * 20))
+    log.roll()
+    segment = log.segments[0]
+    offset, position = segment.offset_index.lookup(30)
+    segment.file.pwrite((offset - 1 + delta).to_bytes(8, "big"), position)
+    # Who looks for the next batch comes by the entry for the damaged one.
+    unharmed = [one for one in range(0, 2 * COUNT, 2) if not offset - 1 <= one <= offset + 2]
+    before = {one: seek(log, one) for one in unharmed}
+    assert all(value == b"%d" % (one // 2) for one, value in before.items() if one > offset)
+    mender = IndexMender()
+    log.on_index_damaged = mender.request
+    for _ in range(3):
+        for one in range(offset - 1, offset + 3):
+            seek(log, one)
+        await mender.settled()
+    assert {one: seek(log, one) for one in unharmed} == before
+    assert not segment.offset_index._has_stand_in
+    assert caplog.text.count(f"stays as it is, since the .log file is damaged: {segment.path} at") == 1

@@ -22,7 +22,7 @@ async def test_a_kill_soon_after_it(tmp_path: Path) -> None:
         log = broker.topics.log("t", 0)
         log.delete_records(20)
         log.flush()
-        await broker._write_checkpoints()
+        await broker.housekeeping.write_checkpoints()
         checkpoint = f"{path}/log-start-offset-checkpoint"
         assert read_offset_checkpoint(broker.env, checkpoint) == {("t", 0): 20}
         answer = await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from diamant.broker.producer_ids import BLOCK_SIZE, ProducerIds
 from diamant.broker.scheduler import Job, Scheduler
 from diamant.storage.clock import SettableClock
@@ -52,6 +54,31 @@ async def test_a_job_that_fails_does_not_stop_the_others() -> None:
     await wait_until(lambda: len(runs) == 2)
     await scheduler.stop()
     assert runs == ["fail", "work"]
+
+
+async def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Until the job has run: a full disk is one line, not one for each try. Only what is not the disk's has a traceback."""
+    clock = SettableClock(0)
+    scheduler = Scheduler(clock)
+    outcomes: list[Exception | None] = [OSError("full"), OSError("full"), None, OSError("full"), ValueError("bug")]
+    count = 0
+
+    async def run() -> None:
+        nonlocal count
+        count += 1
+        error = outcomes[count - 1]
+        if error is not None:
+            raise error
+
+    scheduler.every("job", 10, run)
+    scheduler.start()
+    for number in range(1, len(outcomes) + 1):
+        clock.advance_ms(10)
+        scheduler.poke()
+        await wait_until(lambda number=number: count == number)  # type: ignore[misc]
+    await scheduler.stop()
+    assert [record.getMessage() for record in caplog.records] == 2 * ["job failed: full"] + ["job failed: bug"]
+    assert [bool(record.exc_info) for record in caplog.records] == [False, False, True]
 
 
 async def test_poke_brings_a_new_due_time_into_effect() -> None:

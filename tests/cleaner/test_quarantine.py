@@ -273,6 +273,22 @@ def test_a_changed_configuration_is_a_reason_to_try_again() -> None:
     assert damaged.checkpoint == 0
 
 
+def test_readers_get_the_file_that_was_put_there_before_the_configuration_changed() -> None:
+    """Nobody looks at the file again once the segment is let out for another reason."""
+    log = segments_of(("a",), ("b",))
+    damaged = Damaged(log, 0)
+    damaged.round()
+    segment = log.log.segments[0]
+    broken = segment.file.pread(segment.size, 0)
+    log.env.remove(segment.path)
+    file = log.env.create_new(segment.path)
+    file.append(damaged.content)
+    file.close()
+    log.env.set_mtime_ms(segment.path, log.now_ms + 1)
+    damaged.quarantine.release(log.log)
+    assert segment.file.pread(segment.size, 0) == damaged.content != broken
+
+
 def test_a_segment_that_is_gone_holds_nothing_back() -> None:
     """Retention has removed it, and what was in it."""
     log = segments_of(("a",), ("b",), ("c",))

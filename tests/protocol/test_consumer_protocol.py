@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
@@ -150,3 +151,19 @@ def test_any_bytes(data: bytes) -> None:
             parse(data)
         except ProtocolError:
             pass
+
+
+@pytest.mark.parametrize("parse", [parse_subscription, parse_assignment, subscribed_topics])
+def test_errors_tell_nothing_of_what_members_put_there(parse: Callable[[bytes], object]) -> None:
+    """Lengths and positions are enough: the bytes are the members', and errors are logged."""
+    secret = b"customer 42"
+    for data in (
+        b"\0\1\0\0\0\1\0\x0c" + secret + b"\xff",
+        b"\0\1\0\0\0\1\0\x30" + secret,
+        b"\0\1\x7f\xff\xff\xff" + secret,
+        b"\0\1\0\0\0\2\0\x0b" + secret + b"\0",
+    ):
+        with pytest.raises(ProtocolError) as raised:
+            parse(data)
+        text = str(raised.value)
+        assert not [one for one in ("customer", secret.hex()[:8], "0xff") if one in text]

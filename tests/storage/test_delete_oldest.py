@@ -114,3 +114,43 @@ def test_a_source_of_a_clean_whose_file_is_gone(env: RealEnv, tmp_path: Path) ->
     replace_segments(log, 0, bases)
     assert log.write_failure is None
     assert read_all(log) == text([*range(0, 30, 2), *range(30, 50)])
+
+
+def test_a_full_disk_on_which_everything_is_due() -> None:
+    """No new segment can be begun, so the active one stays; those before it make room, and the next look takes it, too."""
+    env = MemoryEnv()
+    log = filled(started(env, "/data").logs["t", 0])
+    total, free = env.disk_usage("/")
+    env.capacity_bytes = total - free
+    with pytest.raises(OSError, match="No space"):
+        log.delete_oldest(5)
+    assert (log.log_start_offset, bases_of(log), read_all(log, 40)) == (40, [40], text(range(40, 50)))
+    env.capacity_bytes = None
+    log.delete_oldest(1)
+    assert (log.log_start_offset, bases_of(log)) == (50, [50])
+
+
+def test_a_flush_passes_over_nothing_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread comes to segments that are being removed, and they cannot be: what it has left out does not count as synced."""
+    env = MemoryEnv()
+    log = started(env, "/data").logs["t", 0]
+    for number in range(20):
+        if number == 10:
+            log.roll()
+        log.append_as_leader(batch(b"%d" % number))
+    plan = log.begin_flush()
+    assert plan is not None
+
+    def rename(*_: str) -> None:
+        monkeypatch.undo()
+        plan.run()
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(env, "rename", rename)
+    with pytest.raises(OSError, match="Read-only"):
+        log.delete_oldest(1)
+    with pytest.raises(OSError, match="was not synced"):
+        log.complete_flush(plan)
+    assert log.recovery_point == 0
+    log.flush()
+    assert log.recovery_point == 20

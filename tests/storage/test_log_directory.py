@@ -224,3 +224,95 @@ def test_a_log_that_does_not_open_can_be_deleted(monkeypatch: pytest.MonkeyPatch
     directory = start(env, expected)
     assert directory.was_clean
     assert read_all(directory.logs["bad", 0]) == [b"new"]
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS[1:])
+def test_checkpoints_that_were_written_in_part(name: str) -> None:
+    """What a file says since a write that failed later on is not taken for the next log's of that name either."""
+    env = MemoryEnv()
+    expected = {("t", 0): source(1), ("other", 0): source(3)}
+    fill(env, expected)
+    directory = start(env, expected)
+    directory.write_checkpoints(directory.checkpoint_state())
+    log = directory.logs["t", 0]
+    log.delete_records(20)
+    log.append_as_leader(batch(b"more"))
+    log.recovery_point = log.log_end_offset
+    env.fail("rename", f"/data/{name}", errno.EIO, times=1)
+    with pytest.raises(OSError, match="Input/output"):
+        directory.write_checkpoints(directory.checkpoint_state())
+    assert offsets(env, CHECKPOINTS[0])["t", 0] == COUNT + 1
+    directory.delete_log(log)
+    new = directory.create_log("t", 0, UUID(int=2), LogConfig())
+    assert not [name for name in CHECKPOINTS if ("t", 0) in offsets(env, name)]
+    new.append_as_leader(batch(b"new"))
+    directory.write_checkpoints(directory.checkpoint_state())
+    assert [("t", 0) in offsets(env, name) for name in CHECKPOINTS] == [True, False, True]
+    directory.close(is_clean=False)
+    expected["t", 0] = source(2)
+    log = start(env, expected).logs["t", 0]
+    assert (log.log_start_offset, read_all(log)) == (0, [b"new"])
+
+
+def test_a_deleted_log_whose_directory_keeps_its_name() -> None:
+    """A new one of that name is made once the directory has gone, and never has the old records."""
+    env = MemoryEnv()
+    directory = start(env, {})
+    old = directory.create_log("t", 0, UUID(int=1), LogConfig())
+    old.append_as_leader(batch(b"old"))
+    env.fail("rename", "/data/t-0", errno.EIO, times=2)
+    with pytest.raises(OSError, match="Input/output"):
+        directory.delete_log(old)
+    with pytest.raises(OSError, match="Input/output"):
+        directory.create_log("t", 0, UUID(int=2), LogConfig())
+    assert read_all(old) == [b"old"]
+    new = directory.create_log("t", 0, UUID(int=2), LogConfig())
+    assert (new.log_end_offset, read_all(new)) == (0, [])
+    directory.remove_paths(directory.take_due_deletions())
+    assert [name for name in env.list_dir("/data") if name.startswith("t-0")] == ["t-0"]
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["keeps its name", "is gone"])
+def test_the_directory_of_a_log_that_does_not_open(is_gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted, it is nobody's, whatever comes of its directory: the next one of its name starts at 0, now and after a crash."""
+    env = MemoryEnv()
+    expected = {("bad", 0): source(1), ("bad", 1): source(1)}
+    fill(env, expected)
+    directory = start(env, expected)
+    for log in directory.logs.values():
+        log.delete_records(20)
+    directory.close()
+    refuse(monkeypatch, "bad")
+    directory = start(env, expected)
+    monkeypatch.undo()
+    if is_gone:
+        env.rename("/data/bad-0", "/elsewhere")
+        directory.delete_unopened("bad")
+    else:
+        env.fail("rename", "/data/bad-0", errno.EIO, times=1)
+        with pytest.raises(OSError, match="Input/output"):
+            directory.delete_unopened("bad")
+    assert directory.failures == []
+    for partition in (0, 1):
+        log = directory.create_log("bad", partition, UUID(int=3), LogConfig())
+        log.append_as_leader(batch(b"new"))
+    directory.write_checkpoints(directory.checkpoint_state())
+    directory.close(is_clean=False)
+    directory = start(env, dict.fromkeys(expected, source(3)))
+    assert [(log.log_start_offset, read_all(log)) for log in directory.logs.values()] == 2 * [(0, [b"new"])]
+
+
+def test_what_cannot_be_removed_does_not_keep_the_rest() -> None:
+    """All other files of deleted logs go, and it is told which did not; that one can have another turn."""
+    env = MemoryEnv()
+    directory = start(env, {})
+    for partition in range(4):
+        directory.delete_log(directory.create_log("t", partition, UUID(int=1), LogConfig(file_delete_delay_ms=0)))
+    due = directory.take_due_deletions()
+    env.fail("remove", f"{due[1]}*", errno.EIO, times=1)
+    left = directory.remove_paths(due)
+    assert [(path, error.errno) for path, error in left.items()] == [(due[1], errno.EIO)]
+    assert [path for path in due if env.exists(path)] == [due[1]]
+    directory.remove_again(left)
+    assert directory.remove_paths(directory.take_due_deletions()) == {}
+    assert not env.exists(due[1])

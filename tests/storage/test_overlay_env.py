@@ -53,7 +53,6 @@ def below(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Below]:
         yield Below(RealEnv(SettableClock(1000)), str(tmp_path))
     else:
         yield Below(MemoryEnv(SettableClock(1000)), "/root")
-    gc.unfreeze()
 
 
 def write(env: Env, path: str, data: bytes) -> None:

@@ -344,7 +344,7 @@ def test_power_lost_after_any_operation(life: str) -> None:
     """See the module."""
     cuts = cuts_of(life)
     checked = 0
-    for name, cut, env in different(cuts, LOSSES, every=8):
+    for name, cut, env in different(cuts, LOSSES, every=16):
         checked += 1
         with told(name):
             check(cut, env)

@@ -164,6 +164,23 @@ def test_other_processes_are_kept_away(tmp_path: Path, take: Callable[[str], obj
     assert in_another_process("lock", path) == ""
 
 
+@pytest.mark.parametrize("take", [RealEnv.lock, RealEnv.lock_for_reading])
+def test_a_file_system_without_locks(
+    take: Callable[[RealEnv, str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the file, which the system's call does not."""
+    path = f"{tmp_path}/.lock"
+    Path(path).touch()
+
+    def lockf(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.lockf", lockf)
+    with pytest.raises(OSError, match="cannot be locked: No locks available") as raised:
+        take(RealEnv(), path)
+    assert raised.value.filename == path
+
+
 def in_another_process(method: str, path: str) -> str:
     """Take a lock in another process; return what that says on standard error."""
     program = f"from diamant.storage.env import RealEnv; RealEnv().{method}({path!r})"

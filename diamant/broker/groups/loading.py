@@ -87,7 +87,7 @@ class PartitionScan:
         self.next_offset = next_offset
         self._name = name
         self._offsets: dict[bytes, StoredOffset] = {}
-        self._records: dict[bytes, bytes] = {}
+        self._records: dict[bytes, StoredOffset] = {}
         self._pending: dict[int, dict[bytes, StoredOffset]] = {}
 
     def feed(self, data: bytes) -> None:
@@ -214,7 +214,7 @@ class PartitionScan:
                 # As a compacted log would have it: in the order of the latest writes, and without what was removed.
                 self._records.pop(key, None)
                 if value is not None:
-                    self._records[key] = value
+                    self._records[key] = (value, record.offset)
                 continue
             key = _OFFSET_COMMIT + key[2:]
             if value is not None:
@@ -276,12 +276,16 @@ class PartitionScan:
 
     def _group_records(self) -> Iterator[GroupRecord]:
         unknown_count = 0
-        for key, value in self._records.items():
-            parsed = parse_key(key)
-            if parsed is None:
+        for key, (value, offset) in self._records.items():
+            try:
+                parsed = parse_key(key)
+                found = None if parsed is None else GroupRecord(parsed, parse_value(parsed, value))
+            except CorruptBatch as error:
+                raise CorruptBatch(0, f"the record at offset {offset}: {error.reason}") from None
+            if found is None:
                 unknown_count += 1
             else:
-                yield GroupRecord(parsed, parse_value(parsed, value))
+                yield found
         if unknown_count:
             logger.warning("%s: %d records of unknown types are left alone", self._name, unknown_count)
 

@@ -208,6 +208,9 @@ class TransactionCoordinator:
         following = life.with_partitions(txn, producer, partitions, self._now_ms(), client_version=client_version)
         if following is not txn:
             self._put(following)
+        else:
+            # They may have been added a moment ago, by the same request.
+            self._broker.flusher.owe(self.topic.log(self.topic.partition_of(transactional_id)))
 
     def verify_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Collection[TopicPartition]:
         """Return the partitions that are part of the producer's transaction. KafkaError: as `add_partitions`."""
@@ -239,6 +242,7 @@ class TransactionCoordinator:
             new_producer_id=new_producer_id,
         )
         if ending is None:
+            self._broker.flusher.owe_under_way()
             return txn.identity
         ended = self._finish(self._put(ending))
         if ended.state in ENDING and ended.next_producer_id != life.NO_PRODUCER_ID:

@@ -33,6 +33,7 @@ class LogFiles(Iterable[OpenSegment]):
         self._later: list[tuple[Segment, int, int]] = []
         self._removed: list[tuple[str, int]] = []
         self._unread = 0
+        self._aside = 0
 
     def add(self, segment: Segment, base_offset: int, size: int) -> None:
         """Take a segment, ascending."""
@@ -44,25 +45,32 @@ class LogFiles(Iterable[OpenSegment]):
             self._later.append((segment, base_offset, size))
 
     def add_other(self, path: str) -> None:
-        """Take what else lies in the directory, if it has records: what the log has let go of; outputs of rounds are counted."""
+        """Take what else lies in the directory, if it has records: what the log has let go of. Of the rest it is only counted."""
         name = path.rpartition("/")[2]
         parsed = names.parse_segment_file(name)
         if name.startswith(names.STAGING_PREFIX):
             self._unread += 1
         elif parsed is not None and parsed.suffix == names.LOG_SUFFIX and parsed.stage == names.DELETED_SUFFIX:
             self._removed.append((path, parsed.offset))
+        elif parsed is not None and parsed.suffix == names.LOG_SUFFIX and parsed.stage == names.ASIDE_SUFFIX:
+            self._aside += 1
         elif parsed is not None and parsed.suffix == names.LOG_SUFFIX and parsed.stage:
             self._unread += 1
 
     def with_unread(self, found: PartitionExplanation) -> PartitionExplanation:
         """Add to what was found that something was not looked at, if so."""
-        if not self._unread:
-            return found
-        problem = (
-            f"{self._unread} outputs of a round that is under way, or was cut off, were not read (.cleaned, .swap, "
-            f"{names.STAGING_PREFIX}*): they may have copies of these and of older records; ask again when it is over"
-        )
-        return replace(found, problems=(*found.problems, problem))
+        problems = []
+        if self._unread:
+            problems.append(
+                f"{self._unread} outputs of a round that is under way, or was cut off, were not read (.cleaned, .swap, "
+                f"{names.STAGING_PREFIX}*): they may have copies of these and of older records; ask again when it is over"
+            )
+        if self._aside:
+            problems.append(
+                f"{self._aside} files that a start has taken out of the log were not read ({names.ASIDE_SUFFIX}): they may have "
+                "older records; read them with `diamant log dump`, and remove them when nobody needs them"
+            )
+        return replace(found, problems=(*found.problems, *problems)) if problems else found
 
     def present(self) -> Iterator[OpenSegment]:
         """Yield those that the log has not let go of."""

@@ -149,7 +149,7 @@ def test_unknown_records_are_counted_and_left_alone(caplog: pytest.LogCaptureFix
 def test_records_that_cannot_be_read_are_corrupt(record: tuple[bytes, bytes]) -> None:
     """Keys and values that say nothing: the partition cannot be loaded, and it is known which record is to blame."""
     for log in (OffsetsLog().write(record), OffsetsLog().write(commit_record(1, partition=3), record)):
-        with pytest.raises(CorruptBatch) as raised:
+        with pytest.raises(CorruptBatch, match=f"the record at offset {log.next_offset - 1}") as raised:
             load([log.data])
         # The text gets into logs, which hold no keys and values, in whatever form.
         assert all(not data or data.hex() not in str(raised.value) for data in record)

@@ -1,0 +1,153 @@
+"""What a broker does at its logs from time to time: retention, checkpoints, timed flushes, expiry, removal of files.
+
+What the disk refuses has its next turn soon (`REFUSED_BY_DISK_S`); trouble with one log keeps no other from its turn.
+Source: Kafka's LogManager and ProducerStateManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from diamant.broker.scheduler import Job
+from diamant.cleaner.log_troubles import LogTroubles
+from diamant.cleaner.retention import deletable_segments
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+    from diamant.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_INTERVAL_MS = 5_000
+"""`replica.high.watermark.checkpoint.interval.ms` of Kafka; the other checkpoints go along if they changed."""
+
+REFUSED_BY_DISK_S = 5.0
+"""When checkpoints that could not be written, and files that could not be removed, have their next turn."""
+
+METADATA_SNAPSHOT_CHECK_MS = 600_000
+
+LOGS_PER_TURN = 64
+"""Partitions that a pass over all of them looks at before others get their turn."""
+
+
+class Housekeeping:
+    """The jobs of one broker, on its loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._changed_since_ms: int | None = None
+        self._last_timed_flush_ms = 0
+        self._troubles = LogTroubles()
+
+    def schedule(self) -> None:
+        """Have everything done when it is due, from the scheduler's start on."""
+        broker, config = self._broker, self._broker.config
+        every, add = broker.scheduler.every, broker.scheduler.add
+        every("retention", config.log_retention_check_interval_ms, self.retain, config.log_initial_task_delay_ms)
+        every("expiry of producers", config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        every("metadata snapshot", METADATA_SNAPSHOT_CHECK_MS, self._snapshot_metadata)
+        add(Job("checkpoints", self._checkpoint_due_ms, self.write_checkpoints))
+        add(Job("removal of files", lambda: broker.directory.next_deletion_ms, self._remove_files))
+        add(Job("flush.ms", self._timed_flush_due_ms, self._flush_timed))
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether something has changed that the checkpoints do not say yet, and no write of them is under way."""
+        return self._changed_since_ms is not None
+
+    def saw_change(self) -> None:
+        """Take note that an offset has changed which is checkpointed."""
+        if self._changed_since_ms is None:
+            self._changed_since_ms = self._broker.env.clock.now_ms()
+            self._broker.scheduler.poke()
+
+    async def write_checkpoints(self) -> None:
+        """Write those that have changed. OSError; then it is tried again."""
+        self._changed_since_ms = None
+        directory = self._broker.directory
+        try:
+            await asyncio.to_thread(directory.write_checkpoints, directory.checkpoint_state())
+        except OSError:
+            self._try_again(self.saw_change)
+            raise
+
+    def _checkpoint_due_ms(self) -> int | None:
+        return None if self._changed_since_ms is None else self._changed_since_ms + CHECKPOINT_INTERVAL_MS
+
+    def _try_again(self, what: Callable[[], object]) -> None:
+        """Have a job that the disk refused be due again soon, by the system's clock: a manual one may stand, or hurry."""
+
+        def retry() -> None:
+            what()
+            self._broker.scheduler.poke()
+
+        asyncio.get_running_loop().call_later(REFUSED_BY_DISK_S, retry)
+
+    # -- retention and removal -------------------------------------------------------------------------------------------
+
+    async def retain(self) -> None:
+        """Delete segments that retention no longer keeps; compacted logs are the cleaner's."""
+        now_ms = self._broker.env.clock.now_ms()
+        logs = self._broker.directory.logs
+        self._troubles.keep_only(logs)
+        for count, (partition, log) in enumerate(list(logs.items()), start=1):
+            try:
+                self._retain_log(log, now_ms)
+            except Exception as error:  # whatever it is, the others have their turn
+                self._troubles.tell(partition, "retention failed", error, level=logging.ERROR)
+            else:
+                self._troubles.is_over(partition, "retention failed")
+            if count % LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self._broker.scheduler.poke()
+
+    def _retain_log(self, log: Log, now_ms: int) -> None:
+        if log.is_deleted or log.config.is_compacted or not (segments := deletable_segments(log, now_ms)):
+            return
+        try:
+            freed = log.delete_oldest(segments)
+            logger.info("%s-%d: %d bytes deleted by retention", log.topic, log.partition, freed)
+        finally:
+            self._broker.log_changed(log)  # some may have gone before one could not
+
+    async def _remove_files(self) -> None:
+        directory = self._broker.directory
+        left = await asyncio.to_thread(directory.remove_paths, directory.take_due_deletions())
+        if left:
+            self._try_again(lambda: directory.remove_again(left))
+            raise next(iter(left.values()))
+
+    # -- producers, metadata, flushes ------------------------------------------------------------------------------------
+
+    async def _expire_producers(self) -> None:
+        now_ms, config = self._broker.env.clock.now_ms(), self._broker.config
+        for count, log in enumerate(list(self._broker.directory.logs.values()), start=1):
+            log.producers.expire(now_ms, config.producer_id_expiration_ms)
+            if count % LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _snapshot_metadata(self) -> None:
+        metadata = self._broker.metadata
+        if metadata.is_snapshot_due:
+            await asyncio.to_thread(metadata.write_snapshot, metadata.prepare_snapshot())
+
+    def _timed_flush_due_ms(self) -> int | None:
+        return min(
+            (
+                max(log.last_flush_ms, self._last_timed_flush_ms) + log.config.flush_ms
+                for log in self._broker.topics.timed_logs
+                if log.log_end_offset > log.recovery_point
+            ),
+            default=None,
+        )
+
+    async def _flush_timed(self) -> None:
+        now_ms = self._last_timed_flush_ms = self._broker.env.clock.now_ms()
+        for log in list(self._broker.topics.timed_logs):
+            if now_ms - log.last_flush_ms >= log.config.flush_ms:
+                self._broker.flusher.request(log)
