@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from diamant.cleaner.evidence.broker_files import set_names_aside
 from diamant.cleaner.evidence.claim_checks import BROKEN, CANNOT_TELL, HOLDS, check_claims, disown, partition_of, untold
 from diamant.cleaner.evidence.findings import DECIDING, RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, UNDECIDED, VALUE, Finding
 from diamant.cleaner.evidence.needles import Needles, keyed_digest
@@ -254,6 +255,7 @@ def check_redaction_claims(
     found.was_scanned = True
     if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
         found.notes.append(IN_CERTIFICATES)
+    set_names_aside(report, env, directory, needles)
     astray = {one.file for one in report.in_the_way}
     if astray:
         found.notes.append(f"Files that belong to no partition in which records match, or may: {len(astray)}.")

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from diamant.cleaner.evidence.needles import MIN_BYTES
+from diamant.cleaner.evidence.needles import is_telling
 from diamant.cleaner.evidence.offset_order import OffsetOrder
 from diamant.cleaner.redaction_offsets import Offsets
 from diamant.cleaner.redaction_where import UNDECIDED, YES
@@ -118,7 +118,7 @@ def locate_records(
     """Return what is to go of the segments, ascending, below an offset that no transaction has open. Blocks.
 
     `offset_bytes`: what the offsets found may take of memory, beyond which there are TooManyMatches. `on_value` gets each value
-    of `MIN_BYTES` or more that goes; `check` is called now and then, to raise what ends the search. OSError.
+    that goes and is telling; `check` is called now and then, to raise what ends the search. OSError.
     """
     search = _Search(env, segments, where, below_offset, offset_bytes, on_value, advance, check)
     search.find_matched(is_compacted=is_compacted)
@@ -247,7 +247,7 @@ class _Search:
             )
 
     def _note_value(self, record: Record) -> None:
-        if record.value is not None and len(record.value) >= MIN_BYTES:
+        if record.value is not None and is_telling(record.value):
             self._on_value(record.value)
 
     def _note_key(self, key: bytes, offset: int) -> None:

@@ -14,8 +14,8 @@ from diamant.admin import Admin, AdminError
 from diamant.broker import metrics
 from diamant.broker.broker import Broker
 from diamant.broker.commands.cancel import cancel
-from diamant.broker.config import BrokerConfig
 from diamant.protocol.records import Record, build_batch
+from tests.broker.certifying_broker import certifying_broker
 
 WHERE = 'key == "customer-42"'
 
@@ -23,13 +23,7 @@ WHERE = 'key == "customer-42"'
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker with HTTP, in a thread of its own, and a topic of which half is in an open transaction."""
-    properties = {
-        "diamant.certificate.key.file": str(tmp_path / "certificate.key"),
-        "diamant.http.listen": "127.0.0.1:0",
-    }
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=properties)
-    with Broker(config) as running:
-        running.call(prepare(running))
+    with certifying_broker(tmp_path, prepare) as running:
         yield running
 
 

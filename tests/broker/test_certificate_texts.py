@@ -14,8 +14,8 @@ from diamant.broker.broker import Broker
 from diamant.broker.commands.cancel import cancel
 from diamant.broker.commands.erase import erase
 from diamant.broker.commands.redact import redact
-from diamant.broker.config import BrokerConfig
 from diamant.protocol.records import Record, build_batch
+from tests.broker.certifying_broker import certifying_broker
 
 MAIL = "ada@example.com"
 WHERE = f'value.email == "{MAIL}"'
@@ -25,13 +25,7 @@ TEXT = f"mail of {MAIL}, 3 May"
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker with HTTP, in a thread of its own, with the mail as a key in one topic and in a value in the other."""
-    properties = {
-        "diamant.certificate.key.file": str(tmp_path / "certificate.key"),
-        "diamant.http.listen": "127.0.0.1:0",
-    }
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=properties)
-    with Broker(config) as running:
-        running.call(prepare(running))
+    with certifying_broker(tmp_path, prepare) as running:
         yield running
 
 

@@ -12,7 +12,8 @@ from diamant.admin import Admin
 from diamant.broker.broker import Broker
 from diamant.broker.commands.certificates import certificates
 from diamant.cleaner.evidence import certificate_files
-from tests.broker.test_erase_commands import KEY, broker, on
+from tests.broker.certifying_broker import on
+from tests.broker.test_erase_commands import KEY, broker
 
 __all__ = ["broker"]
 

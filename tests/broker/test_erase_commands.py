@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from diamant.admin import Admin, AdminError
 from diamant.broker.broker import Broker
 from diamant.broker.commands.erase import erase, erase_now
 from diamant.broker.commands.verify import verify
-from diamant.broker.config import BrokerConfig
 from diamant.cleaner.evidence import certificate as certificates
 from diamant.cleaner.evidence.page import certificate_page
 from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.protocol.records import Record, build_batch
+from tests.broker.certifying_broker import certifying_broker, on, run
 
 KEY = "customer-42"
 
@@ -28,13 +28,7 @@ KEY = "customer-42"
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker with HTTP, in a thread of its own, and a topic with the key in it."""
-    properties = {
-        "diamant.certificate.key.file": str(tmp_path / "certificate.key"),
-        "diamant.http.listen": "127.0.0.1:0",
-    }
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=properties)
-    with Broker(config) as running:
-        running.call(prepare(running))
+    with certifying_broker(tmp_path, prepare) as running:
         yield running
 
 
@@ -46,14 +40,6 @@ async def prepare(broker: Broker) -> None:
 def write(broker: Broker) -> None:
     records = [Record(0, 1000, KEY.encode(), b"the first of two values"), Record(1, 1000, KEY.encode(), b"v2")]
     broker.topics.log("users", 1).append_as_leader(memoryview(build_batch(records, codec=2)))
-
-
-def run(command: Any, *arguments: str) -> Result:
-    return CliRunner().invoke(command, [*arguments])
-
-
-def on(broker: Broker) -> list[str]:
-    return ["--bootstrap-server", broker.bootstrap_servers]
 
 
 def test_the_client_erases_and_verifies(broker: Broker) -> None:
@@ -125,6 +111,10 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_erased(
     for path in (tmp_path / "no" / "c.json", tmp_path):
         result = run(erase, "users", "--key", KEY, "--reason", "r", "--yes", "--now", option, str(path), *on(broker))
         assert (result.exit_code, option in result.output, str(tmp_path) in result.output) == (2, True, True)
+    for path in (tmp_path / "c", tmp_path / "." / "c"):
+        both = ["--certificate", str(tmp_path / "c"), "--page", str(path)]
+        result = run(erase, "users", "--key", KEY, "--reason", "r", *both, *on(broker))
+        assert (result.exit_code, "these are two files" in result.output) == (2, True), result.output
     listed = Admin(broker.bootstrap_servers).call("GET", "/v1/certificates")
     assert (listed["certificates"], listed["unfinished"]) == ([], [])
 
@@ -262,3 +252,18 @@ def test_the_merkle_root_is_that_of_rfc_6962() -> None:
     for change in ({"file": "x"}, {"size": 9}, {"sha256": "cd" * 32}):
         assert certificates.merkle_root([{**leaves[0], **change}, *leaves[1:]]) not in roots
     assert certificates.merkle_root(leaves[::-1]) not in roots
+
+
+def test_the_command_says_why_nothing_is_certified(broker: Broker, tmp_path: Path) -> None:
+    """Place by place, each once, however many partitions it is in the way of; and that it is tried again, not what goes when."""
+    copy = tmp_path / "data" / "[backup]" / "00000000000000000000.log"
+    copy.parent.mkdir()
+    copy.write_bytes(build_batch([Record(0, 1000, KEY.encode(), b"the first of two values")]))
+    result = run(erase, "users", "--key", KEY, "--reason", "asked for", *on(broker))
+    assert result.exit_code == 3
+    place = (
+        f"[backup]/{copy.name}, offset 0: what is to be gone lies, or may lie, in a file that belongs to no partition"
+    )
+    assert result.output.count(place) == 1, result.output
+    assert "tried again by itself" in result.output
+    assert "The tombstones go" not in result.output

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from diamant.admin import Admin, AdminError
 from diamant.broker.broker import Broker
 from diamant.broker.commands.redact import redact
 from diamant.broker.commands.verify import verify
-from diamant.broker.config import BrokerConfig
 from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.protocol.records import Record, build_batch
+from tests.broker.certifying_broker import certifying_broker, on, run
 
 EMAIL = "ada@example.com"
 WHERE = f'value.email == "{EMAIL}"'
@@ -26,13 +25,7 @@ WHERE = f'value.email == "{EMAIL}"'
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker with HTTP, in a thread of its own, and a topic in which two of three records match."""
-    properties = {
-        "diamant.certificate.key.file": str(tmp_path / "certificate.key"),
-        "diamant.http.listen": "127.0.0.1:0",
-    }
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=properties)
-    with Broker(config) as running:
-        running.call(prepare(running))
+    with certifying_broker(tmp_path, prepare) as running:
         yield running
 
 
@@ -41,14 +34,6 @@ async def prepare(broker: Broker) -> None:
     values = [b'{"email": "ada@example.com", "n": 1}', b'{"email": "bob@example.com"}', b'{"email": "ada@example.com"}']
     records = [Record(offset, 1000, None, value) for offset, value in enumerate(values)]
     broker.topics.log("orders", 1).append_as_leader(memoryview(build_batch(records, codec=2)))
-
-
-def run(command: Any, *arguments: str) -> Result:
-    return CliRunner().invoke(command, [*arguments])
-
-
-def on(broker: Broker) -> list[str]:
-    return ["--bootstrap-server", broker.bootstrap_servers]
 
 
 def test_the_client_redacts_and_verifies(broker: Broker) -> None:
@@ -203,6 +188,6 @@ def test_undecided_records_are_told_with_what_to_do(broker: Broker) -> None:
     arguments = ["orders", "--where", WHERE, "--reason", "r", *on(broker)]
     result = run(redact, *arguments)
     assert (result.exit_code, "ask again with" in " ".join(result.output.split())) == (3, True), result.output
-    assert "orders-0, offset 0: nobody can tell" in result.output
+    assert "orders-0/00000000000000000000.log, offset 0: nobody can tell" in result.output
     result = run(redact, *arguments, "--undecided", "remove")
     assert (result.exit_code, "records-gone" in result.output) == (0, True), result.output

@@ -22,7 +22,8 @@ from diamant.cleaner.evidence.certificate import sign
 from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.protocol.records import Record, build_batch
 from diamant.storage import names
-from tests.broker.test_redact_commands import WHERE, broker, on, prepare
+from tests.broker.certifying_broker import on
+from tests.broker.test_redact_commands import WHERE, broker, prepare
 
 __all__ = ["broker"]
 

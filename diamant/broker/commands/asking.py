@@ -51,6 +51,7 @@ class Asked:
     """One call of such a command."""
 
     def __init__(self, bootstrap: str, token_file: str | None, timeout_ms: int, *, as_json: bool) -> None:
+        self.bootstrap = bootstrap
         self.timeout_s = timeout_ms / 1000
         self.as_json = as_json
         self.admin = Admin(bootstrap, token_file=token_file, timeout_s=self.timeout_s)
@@ -189,6 +190,11 @@ class OutputFile(click.Path):
             self.fail(f"Directory {directory!r} does not exist.", param, ctx)
         if not os.path.exists(path) and not os.access(directory, os.W_OK):
             self.fail(f"Directory {directory!r} is not writable.", param, ctx)
+        known = {} if ctx is None else ctx.params
+        if any(
+            one and os.path.realpath(one) == os.path.realpath(path) for one in (known.get("file"), known.get("page"))
+        ):
+            self.fail(f"{path!r} is to be the certificate and the page: these are two files.", param, ctx)
         return path
 
 

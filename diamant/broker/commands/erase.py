@@ -20,6 +20,7 @@ from diamant.broker.commands.asking import (
     going_on,
     write_outputs,
 )
+from diamant.broker.commands.not_certified import print_reasons
 from diamant.broker.commands.reading import time_text
 from diamant.broker.verbs.errors import BadArgument
 from diamant.broker.verbs.record_key import key_from_options
@@ -195,6 +196,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
             table.add_row(f"{place[0]}-{place[1]}", str(values.get(place, 0)), str(offset), str(below), claim["state"])
     if table.row_count:
         console.print(table)
+    print_reasons(console, certificate)
     if seen := seen_elsewhere(certificate):
         console.print(f"The same key or bytes were seen elsewhere, and left there: {seen}; see the certificate.")
     since = found["written_since"]
@@ -208,7 +210,12 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         count = len(marks) + certificate["tombstones_since_not_listed"]
         where = ", ".join(sorted({f"{one['topic']}-{one['partition']}" for one in marks})[:MAX_SHOWN])
         console.print(f"Somebody else has deleted the key since: tombstones behind the claims: {count:,}, in {where}.")
-    if found["next_due_ms"] is not None:
+    if found["next_due_ms"] is not None and found["state"] == "not-certified":
+        console.print(
+            f"It is tried again by itself from {time_text(found['next_due_ms'])} on; what came of it: diamant certificates "
+            f"{found['id']}. If that can never be: diamant cancel {found['id']} --reason REASON"
+        )
+    elif found["next_due_ms"] is not None:
         console.print(
             f"The tombstones go from {time_text(found['next_due_ms'])} on; then the next certificate follows."
         )

@@ -20,6 +20,7 @@ from diamant.broker.commands.asking import (
     going_on,
     write_outputs,
 )
+from diamant.broker.commands.not_certified import print_reasons
 from diamant.broker.commands.reading import time_text
 
 if TYPE_CHECKING:
@@ -115,10 +116,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
             )
     if table.row_count:
         console.print(table)
-    for one in certificate["not_certified"]:
-        for problem in one["problems"]:
-            where = f", offset {problem['offset']}" if "offset" in problem else ""
-            console.print(f"[red]{one['topic']}-{one['partition']}{where}: {problem['reason']}[/red]")
+    print_reasons(console, certificate)
     undecided = sum(one.get("undecided", 0) for one in certificate["found"])
     if undecided:
         rest = "as you wanted it" if certificate["request"].get("undecided") == "keep" else (

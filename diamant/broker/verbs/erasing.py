@@ -40,8 +40,8 @@ from diamant.broker.verbs.erasure_tombstones import ErasureTombstones
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import ended_topics, scope_of
-from diamant.broker.verbs.undertakings import ID_BYTES, RETRY_MS
-from diamant.cleaner.evidence.certificate_files import certificate_path, tidy
+from diamant.broker.verbs.undertakings import ID_BYTES, MAX_FAILURE_DOUBLINGS, RETRY_MS
+from diamant.cleaner.evidence.certificate_files import CertificateList, certificate_path, tidy
 from diamant.cleaner.evidence.findings import VALUE
 from diamant.cleaner.evidence.intent import (
     CLOSING,
@@ -84,6 +84,7 @@ class Erasures(ErasureTombstones):
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(broker, loop)
+        self._list = CertificateList()
         self._key_digests: dict[str, bytes] = {}
         """By id: the keyed digest of the key of each that is under way and has its key; 200 bytes each."""
 
@@ -145,7 +146,11 @@ class Erasures(ErasureTombstones):
         return intent_ids(self._env, self._directory)
 
     def _read_unfinished(self, intent_id: str, key: SigningKey) -> Intent:
-        return read_intent(self._env, self._directory, intent_id, key)
+        intent = read_intent(self._env, self._directory, intent_id, key)
+        if intent.refused:
+            # A start may be what was to be done about it.
+            intent.due_ms = None
+        return intent
 
     def _sought(self, intent: Intent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
         return [intent.key], self._subject(intent, key).needles
@@ -379,7 +384,9 @@ class Erasures(ErasureTombstones):
 
     async def _not_certified(self, intent: Intent, subject: Subject, key: SigningKey, seen: Seen) -> Erasure:
         """Say why there is no claim, and when it is tried again: each try scans everything, so less and less often."""
-        intent.due_ms = self._retry_later_ms(intent.retries)
+        # What takes no tombstone is for somebody to mend, who waits for it then.
+        most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
+        intent.due_ms = self._retry_later_ms(min(intent.retries, most))
         intent.retries += 1
         if subject.key is not None:
             # It may be that they lack a tombstone: a filter has hidden them, or it is gone.

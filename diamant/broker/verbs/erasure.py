@@ -76,6 +76,11 @@ def steps_of(intent: Intent) -> dict[TopicPartition, dict[str, Any]]:
     return {(one["topic"], one["partition"]): one for one in intent.done}
 
 
+def refusals_of(intent: Intent) -> dict[TopicPartition, str]:
+    """Return why partitions take no tombstone."""
+    return {(topic, partition): reason for topic, partition, reason in intent.refused}
+
+
 def claim_ends(intent: Intent) -> dict[TopicPartition, int]:
     """Return the ends of all claims."""
     return dict(claim_of(claim) for claim in intent.claims)

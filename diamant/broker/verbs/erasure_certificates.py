@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.verbs.calling import on_loop
 from diamant.broker.verbs.cancelling import Cancelling
-from diamant.broker.verbs.erasure import NOT_CERTIFIED, Erasure, claim_ends, claim_of, steps_of
+from diamant.broker.verbs.erasure import NOT_CERTIFIED, Erasure, claim_ends, claim_of, refusals_of, steps_of
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import ended_topics, later_partitions
+from diamant.cleaner.evidence import broker_files, own_certificates
 from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence import own_certificates
 from diamant.cleaner.evidence.certificate_files import (
     LAST_STATES,
+    CertificateList,
     certificate_path,
     conclude,
-    describe_certificates,
     list_certificates,
 )
+from diamant.cleaner.evidence.findings import TOMBSTONE
 from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.cleaner.evidence.intent import Intent
 from diamant.cleaner.evidence.needles import MIN_BYTES
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+NO_TOMBSTONE = "no-tombstone"
+"""Of a partition that takes none, in `not_certified`."""
+
 ONLY_THE_DIGEST = (
     "Bytes of the key and of values outside of records: the broker was stopped during the last scan, and the one after it knew "
     "the key by its digest only. They were searched for before the certificate for values-gone."
@@ -67,6 +71,7 @@ class ErasureCertificates(Cancelling):
     """Reads scans, writes certificates."""
 
     noun = "erasure"
+    _list: CertificateList
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 
@@ -99,8 +104,8 @@ class ErasureCertificates(Cancelling):
     # -- what there is ---------------------------------------------------------------------------------------------------
 
     async def certificates(self) -> list[dict[str, Any]]:
-        """The certificates in the data directory, in short (`describe_certificates`)."""
-        return await asyncio.to_thread(describe_certificates, self._env, self._directory)
+        """The certificates in the data directory, in short (`CertificateList`)."""
+        return await asyncio.to_thread(self._list.describe, self._env, self._directory)
 
     async def certificate(self, erasure_id: str) -> dict[str, Any]:
         """The last certificate of an erasure or a redaction. Raises NotFound."""
@@ -296,11 +301,11 @@ class ErasureCertificates(Cancelling):
             elif found in (VALUES_GONE, KEY_GONE) and not is_astray and not (is_key_wanted and found == VALUES_GONE):
                 claims.append({**claim, "state": found})
             else:
-                reasons = report.reasons(*claim_of(claim), is_key_wanted=is_key_wanted)
+                may_stay = "" if is_key_wanted else TOMBSTONE
+                reasons = report.reasons(*claim_of(claim), is_key_wanted=is_key_wanted, may_stay=may_stay)
+                reasons = _refusal(intent, claim_of(claim)[0]) + reasons
                 refused.append({**claim, "state": INCONCLUSIVE if is_astray else found, "problems": reasons})
-        what = "not opened" if ended is None else ended["what"]
-        for topic, index in self._unclaimed(intent):
-            refused.append({"topic": topic, "partition": index, "state": what, "problems": []})
+        refused += self._without_claims(intent, ended)
         later = later_partitions(self._topics, intent.topics, intent.scope)
         ends = [*(claim_of(claim) for claim in self._claims(intent)), *((one, 0) for one in later)]
         since = [found for one in ends for found in report.written_since(*one)]
@@ -308,7 +313,7 @@ class ErasureCertificates(Cancelling):
         not_covered = list(certificates.NOT_COVERED)
         if subject.key is None:
             not_covered.append(ONLY_THE_DIGEST)
-        not_covered += own_certificates.not_covered(report)
+        not_covered += [*own_certificates.not_covered(report), *broker_files.not_covered(report)]
         return {
             "type": certificates.TYPE,
             "version": certificates.VERSION,
@@ -354,6 +359,16 @@ class ErasureCertificates(Cancelling):
             "not_covered": not_covered,
         }
 
+    def _without_claims(self, intent: Intent, ended: dict[str, Any] | None) -> list[dict[str, Any]]:
+        """Return what is said of partitions of which nothing is claimed, as there is no tombstone, or no log."""
+        found = []
+        for topic, index in self._unclaimed(intent):
+            problems = _refusal(intent, (topic, index))
+            state = NO_TOMBSTONE if problems else "not opened"
+            state = state if ended is None else ended["what"]
+            found.append({"topic": topic, "partition": index, "state": state, "problems": problems})
+        return found
+
     def _lost_tombstones(self, intent: Intent, report: ScanReport) -> list[dict[str, Any]]:
         """Return where a tombstone went before its horizon without anybody having wanted that: consumers may have missed it."""
         ends, lost = claim_ends(intent), []
@@ -373,19 +388,32 @@ class ErasureCertificates(Cancelling):
         return lost
 
 
+def _refusal(intent: Intent, partition: TopicPartition) -> list[dict[str, Any]]:
+    """Return, as a problem of a partition, why it takes no tombstone; nothing if it does."""
+    reason = refusals_of(intent).get(partition)
+    return [{"file": names.partition_dir_name(*partition), "reason": reason}] if reason else []
+
+
 def _last_certificate(env: Env, directory: str, undertaking_id: str) -> dict[str, Any] | None:
-    """Return the last word on an erasure or a redaction; None if there is none. Blocks.
+    """Return the last word on an erasure or a redaction; None if there is none. Blocks; NotPossible if it may be a damaged file.
 
     That one was ended is the last word, whatever was certified before, and so is that nothing is left: the intent went with it.
     Else it is the certificate that was issued last, as what was certified may have come back. Of those that a clock that stands
-    still has issued it is the file that was written last.
+    still has issued it is the file that was written last. One that cannot be read counts if it was written after all others.
     """
-    found = []
+    found, problems = [], []
     for one in list_certificates(env, directory):
         if one["id"] == undertaking_id:
-            certificate = certificates.parse(env.read_bytes(one["path"]))
+            try:
+                certificate = certificates.parse(env.read_bytes(one["path"]))
+            except certificates.CertificateError as error:
+                problems.append((env.mtime_ms(one["path"]), f"{one['path']}: {error}"))
+                continue
             is_ended = bool(certificate.get("ended")) or certificate["state"] in LAST_STATES
             issued_ms = certificate.get("clock", {}).get("issued_ms", 0)
             is_refused = certificate["state"] == NOT_CERTIFIED
             found.append(((is_ended, issued_ms, env.mtime_ms(one["path"]), is_refused), certificate))
+    written_ms, problem = max(problems, default=(-1, ""))
+    if problem and all(written_ms >= order[2] for order, _ in found):
+        raise NotPossible(f"its last certificate cannot be read: {problem}. Bring the file back, or move it away")
     return max(found, key=lambda one: one[0])[1] if found else None

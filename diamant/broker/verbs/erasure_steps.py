@@ -27,6 +27,7 @@ from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.cleaner.service_settings import HASH_KEY_FILE
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
+from diamant.storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -150,16 +151,14 @@ class ErasureSteps(ErasureCertificates):
             self._note_override(intent, affected, behind)
             # Before a tombstone goes: stopped in between, the next attempt finds groups further on that have missed it.
             await self._to_its_end(asyncio.to_thread(write_intent, self._env, self._directory, intent, key))
-            ends = claim_ends(intent)
-            for partition in affected:
-                log = self._log(partition)
-                if log is not None:
-                    await remove_tombstones(self._broker, log, intent.key, ends.get(partition, 0))
-                progress.advance()
+            failure = await self._remove_now(intent, affected, progress)
         else:
             await self._withdraw_overrides(intent, subject)
+            failure = None
             await self._compact_all(intent, affected, "tombstones-gone", progress)
         await self._remove_files(intent, affected)
+        if failure is not None:
+            raise failure
         report = await self._look(subject, affected)
         left = [one for claim in self._claims(intent) for one in report.tombstones(*claim_of(claim))]
         if left:
@@ -171,9 +170,26 @@ class ErasureSteps(ErasureCertificates):
                 # Something keeps what may go: nobody knows until when.
                 intent.due_ms = self._retry_later_ms(intent.retries)
                 intent.retries += 1
-            raise EraseFailed(
-                f"erasure {intent.id}: {len(left)} tombstones are still there, it goes on at {intent.due_ms} ms since the epoch"
-            )
+            pause_s = max(0, intent.due_ms - now_ms) // 1000
+            raise EraseFailed(f"erasure {intent.id}: {len(left)} tombstones are still there, it goes on in {pause_s} s")
+
+    async def _remove_now(
+        self, intent: Intent, partitions: Sequence[TopicPartition], progress: Progress
+    ) -> StorageError | None:
+        """Take tombstones away before their horizon; return why not all: a partition that refuses writes is in no other's way."""
+        ends = claim_ends(intent)
+        failure: StorageError | None = None
+        for partition in partitions:
+            log = self._log(partition)
+            try:
+                if log is not None:
+                    await remove_tombstones(self._broker, log, intent.key, ends.get(partition, 0))
+            except StorageError as error:
+                if log is None or log.write_failure is None:
+                    raise
+                failure = failure or error
+            progress.advance()
+        return failure
 
     def _note_override(
         self, intent: Intent, partitions: Sequence[TopicPartition], behind: Mapping[str, list[str]]

@@ -2,19 +2,21 @@
 
 A claim ends behind the tombstone, or, where none was needed, where the log ended when the key was located. A partition in which
 the scan finds values in spite of its claim is located once more: the claim stays where it ends, unless a tombstone is written.
+One that takes no tombstone gets no claim, and keeps no other from its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from diamant.broker.verbs.erasure import claim_of, steps_of
+from diamant.broker.verbs.erasure import claim_of, refusals_of, steps_of
 from diamant.broker.verbs.erasure_steps import ErasureSteps
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import ended_topics
-from diamant.broker.verbs.tombstones import write_tombstone
+from diamant.broker.verbs.tombstones import TombstoneRefused, write_tombstone
 from diamant.cleaner.evidence.intent import REMOVING, Intent
 from diamant.cleaner.evidence.locate import Located, locate_key
 from diamant.cleaner.evidence.record_search import Subject
@@ -22,6 +24,8 @@ from diamant.cleaner.evidence.scan import LogEnd
 from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.log import Log
+
+logger = logging.getLogger(__name__)
 
 TOMBSTONES_PER_TURN = 32
 
@@ -71,6 +75,7 @@ class ErasureTombstones(ErasureSteps):
         self, intent: Intent, key: SigningKey, located: Sequence[Located], ends: Mapping[TopicPartition, LogEnd]
     ) -> None:
         by_partition = {(one.topic, one.partition): one for one in located}
+        told, intent.refused = refusals_of(intent), []
         steps, claims = steps_of(intent), {claim_of(one)[0]: one for one in intent.claims}
         for count, partition in enumerate([*self._unclaimed(intent), *self._missed(intent)], start=1):
             log, end = self._log(partition), ends.get(partition)
@@ -82,7 +87,14 @@ class ErasureTombstones(ErasureSteps):
             if one is not None:
                 # What was written behind a claim is not to be erased; it supersedes what is below as well.
                 is_needed = one.needs_tombstone and one.last_value_offset < below
-                offset = self._write_tombstone(log, intent.key) if is_needed else None
+                try:
+                    offset = self._write_tombstone(log, intent.key) if is_needed else None
+                except TombstoneRefused as refusal:
+                    # The others need not wait for it.
+                    intent.refused.append([*partition, str(refusal)])
+                    if told.get(partition) != str(refusal):
+                        logger.warning("erasure %s: %s-%d: %s", intent.id, *partition, refusal)
+                    continue
                 below = below if offset is None else offset + 1
                 if offset is not None or partition not in steps:
                     known = steps.get(partition, {}).items()

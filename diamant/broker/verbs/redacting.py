@@ -61,11 +61,17 @@ from diamant.cleaner.redaction_where import HOLD, Where, WhereError, parse_where
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.clock import SystemClock
+from diamant.storage.errors import CorruptLog
 from diamant.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["RedactFailed", "Redaction", "Redactions"]
+
+_REFUSES_WRITES = (
+    "the partition takes no writes since one has failed, so its active segment cannot be closed: see the broker's log, mend the "
+    "disk, and start the broker anew"
+)
 
 
 class Redactions(RedactionSteps):
@@ -184,6 +190,7 @@ class Redactions(RedactionSteps):
                 self._check_unsaid("reason and reference", [intent.reason, intent.reference], (), subject.needles)
             ended = self._refused(intent, works)
             if ended is None:
+                _leave_what_refuses_writes(works)
                 await self._begin(intent, subject, works, key)
                 await self._rewrite(works, progress)
         if ended is not None:
@@ -337,3 +344,11 @@ class Redactions(RedactionSteps):
             step["segments_rewritten"] += work.rewritten
             step["was_rolled"] |= work.was_rolled
             step["files_removed_at_once"] = step.get("files_removed_at_once", 0) + files_removed.get(partition, 0)
+
+
+def _leave_what_refuses_writes(works: Sequence[Work]) -> None:
+    """Change nothing in partitions whose active segment would have to be closed and cannot be; others need not wait for it."""
+    for work in works:
+        log = work.log
+        if log.write_failure is not None and log.active.base_offset in work.located.offsets:
+            work.located = Located(problems=[CorruptLog(log.active.path, 0, _REFUSES_WRITES)])

@@ -12,8 +12,8 @@ from diamant.broker.verbs.cancelling import Cancelling
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.redaction import NOT_CERTIFIED, Redaction, Work, relative_path
 from diamant.broker.verbs.scope import ended_as, ended_topics, later_partitions
+from diamant.cleaner.evidence import broker_files, own_certificates
 from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence import own_certificates
 from diamant.cleaner.evidence.certificate_files import REDACTION_PREFIX, certificate_path, conclude, tidy
 from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.cleaner.evidence.needles import MIN_BYTES
@@ -254,7 +254,7 @@ class RedactionCertificates(Cancelling):
                 "least_bytes_of_a_searched_value": MIN_BYTES,
             },
             "next": None,
-            "not_covered": [*NOT_COVERED, *own_certificates.not_covered(report)],
+            "not_covered": [*NOT_COVERED, *own_certificates.not_covered(report), *broker_files.not_covered(report)],
         }
 
 

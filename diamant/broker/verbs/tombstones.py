@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.verbs.erasure import EraseFailed
 from diamant.cleaner.evidence.key_removal import write_without
 from diamant.cleaner.runner import wait_in_spite_of_cancelling
-from diamant.protocol.errors import KafkaError
+from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.records import Record, build_batch
 from diamant.storage.log import Log
 from diamant.storage.replace import Replacement
@@ -18,15 +18,40 @@ if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
 
+class TombstoneRefused(Exception):
+    """A partition takes no tombstone until somebody changes something. The text says why, and what to do."""
+
+
 def write_tombstone(broker: Broker, log: Log, key: bytes) -> int:
-    """Append a tombstone and return its offset. On the loop thread. EraseFailed; OSError, as for a full disk."""
+    """Append a tombstone and return its offset. On the loop. TombstoneRefused; EraseFailed or OSError, as for a full disk."""
     batch = build_batch([Record(0, broker.env.clock.now_ms(), key, None)])
     try:
         appended = log.append_as_leader(memoryview(batch))
     except KafkaError as error:
-        raise EraseFailed(f"{log.topic}-{log.partition}: the tombstone cannot be written: {error}") from None
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR and log.write_failure is None:
+            raise EraseFailed(f"{log.topic}-{log.partition}: the tombstone cannot be written: {error}") from None
+        raise TombstoneRefused(_why_refused(log, len(batch), error)) from None
     broker.log_changed(log)
     return appended.base_offset
+
+
+def _why_refused(log: Log, size: int, error: KafkaError) -> str:
+    if log.write_failure is not None:
+        return (
+            "no tombstone can be written, as the partition takes no writes since one has failed: see the broker's log, mend the "
+            "disk, and start the broker anew"
+        )
+    limits = {
+        ErrorCode.MESSAGE_TOO_LARGE: ("max.message.bytes", log.config.max_message_bytes),
+        ErrorCode.RECORD_LIST_TOO_LARGE: ("segment.bytes", log.config.segment_bytes),
+    }
+    if error.code not in limits:
+        return f"no tombstone can be written: {error}"
+    name, limit = limits[error.code]
+    return (
+        f"the tombstone would have {size} bytes, and {name} of the topic allows {limit}: raise it, and the erasure goes on by "
+        "itself"
+    )
 
 
 async def remove_tombstones(broker: Broker, log: Log, key: bytes, end: int) -> None:

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import os
 import traceback
+import unicodedata
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -24,9 +25,10 @@ from diamant.broker.topics import INTERNAL_TOPICS
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany, VerbError
 from diamant.broker.verbs.evidence_work import EvidenceWork
 from diamant.broker.verbs.progress import Progress
+from diamant.cleaner.evidence.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificate_files import LAST_STATES, has_traces, name_pending
 from diamant.cleaner.evidence.intent import PREFIX
-from diamant.cleaner.evidence.needles import MIN_BYTES, Needles
+from diamant.cleaner.evidence.needles import Needles, is_telling
 from diamant.cleaner.evidence.own_certificates import set_own_aside
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan_report import ScanReport
@@ -55,7 +57,17 @@ ID_BYTES = 16
 
 MAX_REMEMBERED = 1_000
 """Ids of those that ended lately."""
+_NOT_TEXT = ("Cc", "Cs")
+"""Control characters, and halves of pairs of UTF-16: categories of Unicode."""
+
 T = TypeVar("T")
+
+
+class Turn(asyncio.Lock):
+    """Had by the one that is under way."""
+
+    holder = ""
+    """What that is, and its id."""
 
 
 class Unfinished(Protocol):
@@ -78,10 +90,10 @@ class Undertakings(EvidenceWork):
     """Of its files in the data directory."""
     failure: type[VerbError] = VerbError
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, lock: asyncio.Lock | None = None) -> None:
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, lock: Turn | None = None) -> None:
         """`lock`: that of the other kind, so that there is one at a time."""
         super().__init__(broker)
-        self.lock = asyncio.Lock() if lock is None else lock
+        self.lock = Turn() if lock is None else lock
         self._loop = loop
         self._calls = 0
         self._signing_key: SigningKey | None = None
@@ -91,6 +103,8 @@ class Undertakings(EvidenceWork):
         """Those of them that are to be read first: at the start there was no key for that."""
         self._under_way: set[str] = set()
         """Those that somebody is at."""
+        self._waiting: set[str] = set()
+        """Those whose turn has not come, or had not when somebody ceased to wait for it."""
         self._resumed: set[asyncio.Task[None]] = set()
         self._running: dict[asyncio.Task[Any], str] = {}
         """Attempts under way, and the id of what they are at."""
@@ -246,11 +260,15 @@ class Undertakings(EvidenceWork):
     @asynccontextmanager
     async def _turn(self, intent_id: str) -> AsyncIterator[None]:
         """Have the lock; while it is had the intent does not go on by itself."""
+        self._waiting.add(intent_id)
         async with self.lock:
+            self._waiting.discard(intent_id)
             self._under_way.add(intent_id)
+            self.lock.holder = f"{self.noun} {intent_id}"
             try:
                 yield
             finally:
+                self.lock.holder = ""
                 self._under_way.discard(intent_id)
                 # What was due meanwhile was passed over.
                 self._broker.scheduler.poke()
@@ -307,6 +325,7 @@ class Undertakings(EvidenceWork):
         """Forget one whose intent is gone."""
         self._due.pop(intent_id, None)
         self._unread.discard(intent_id)
+        self._waiting.discard(intent_id)
         self._failures.pop(intent_id, None)
         self._over.append(intent_id)
 
@@ -341,7 +360,8 @@ class Undertakings(EvidenceWork):
         except TimeoutError:
             self._count_failure(intent_id)
             raise TimedOut(
-                f"{self.noun} {intent_id} was not certified within {limit_ms} ms; {self._what_follows(intent_id)}"
+                f"{self.noun} {intent_id} was not certified within {limit_ms} ms{self._behind_whom(intent_id)}; "
+                f"{self._what_follows(intent_id)}"
             ) from None
         except asyncio.CancelledError:
             ending = self._ending.get(intent_id)
@@ -361,6 +381,15 @@ class Undertakings(EvidenceWork):
         except VerbError:
             self._count_failure(intent_id)
             raise
+        finally:
+            self._waiting.discard(intent_id)
+
+    def _behind_whom(self, intent_id: str) -> str:
+        """Say whose turn it was, if that of this one has not come."""
+        holder = self.lock.holder
+        if intent_id not in self._waiting or not holder:
+            return ""
+        return f", as its turn has not come: {holder} is under way (diamant cancel ends that, if it hangs)"
 
     def _count_failure(self, intent_id: str) -> None:
         """Count an attempt that has failed: as held if it goes on, and not at all if it was counted when it ended."""
@@ -389,17 +418,22 @@ class Undertakings(EvidenceWork):
             raise BadArgument("reason is missing: it stands in the certificate, as in 'GDPR Art. 17'")
         if max(len(reason), len(reference)) > MAX_TEXT:
             raise BadArgument(f"reason and reference may have {MAX_TEXT} letters each")
+        if any(unicodedata.category(letter) in _NOT_TEXT for letter in reason + reference):
+            raise BadArgument(
+                "reason and reference are one line each: they are shown on terminals, so they may have no line ends and no "
+                "control characters"
+            )
 
     def _check_unsaid(
         self, what: str, texts: Sequence[str], sought: Sequence[bytes], needles: Needles | None = None
     ) -> None:
         """Refuse texts for a certificate that hold what is to be gone: it would stay there, and a scan would find it.
 
-        `sought`: keys and texts; those of less than `MIN_BYTES` are not searched for outside of records. `needles`: values.
+        `sought`: keys and texts; those that are not telling are not searched for outside of records. `needles`: values.
         """
         for text in texts:
             data = text.encode(errors="surrogatepass")
-            if any(len(one) >= MIN_BYTES and one in data for one in sought) or (needles and needles.find(data)):
+            if any(is_telling(one) and one in data for one in sought) or (needles and needles.find(data)):
                 raise BadArgument(
                     f"{what} must not hold what is to be gone, neither a key nor a value: that stands in the certificate, and "
                     "stays in the data directory. Refer to the request by a case number, as in 'ticket 4711'"
@@ -409,6 +443,7 @@ class Undertakings(EvidenceWork):
         report = await super()._scan(subject, progress)
         key = await self._key()
         await asyncio.to_thread(set_own_aside, report, self._env, self._directory, key.public_bytes)
+        await asyncio.to_thread(set_names_aside, report, self._env, self._directory, subject.needles)
         return report
 
     def _user_topic(self, name: str) -> Topic:

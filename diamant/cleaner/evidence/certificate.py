@@ -40,7 +40,7 @@ NOT_COVERED = (
     "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten.",
     "Records that were written at or above the offsets where the claims end.",
     "The same facts in other words: only the bytes of the key and of the values that were found are recognised, and those of "
-    "fewer than 12 bytes only where they are the key of a record.",
+    "fewer than 12 bytes, or of hardly anything but zeros (0x00, 0xFF), only where they are the key of a record.",
     "Topics that are not named in the request; what was seen in them by the way is listed.",
 )
 

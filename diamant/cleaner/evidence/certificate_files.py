@@ -10,11 +10,13 @@ a pending one gives it its name if the intent is gone; with the intent there the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from diamant.cleaner.evidence.certificate import CertificateError, parse
+from diamant.cleaner.evidence.certificate import MAX_BYTES, CertificateError, check_form
 from diamant.cleaner.evidence.intent import PREFIX, SUFFIX, remove_intent
 from diamant.storage.env import Env
 
@@ -26,6 +28,8 @@ LAST_STATES = ("key-gone", "records-gone")
 
 MAX_DESCRIBED = 100
 """Certificates of which a list says what they are about, the newest: each is read for it, one after the other."""
+
+_UNDESCRIBED: Mapping[str, Any] = {"issued_ms": None, "topics": None, "reference": None}
 
 PENDING = ".pending"
 _JSON = ".json"
@@ -55,29 +59,51 @@ def list_certificates(env: Env, directory: str) -> list[dict[str, Any]]:
     return found
 
 
-def describe_certificates(env: Env, directory: str) -> list[dict[str, Any]]:
-    """Return what `list_certificates` does, the file that was written last at the end, with what the certificates are about.
+class CertificateList:
+    """Says what the certificates in a directory are about. Each file is read once. Any thread.
 
-    That is `written_ms` (of the file), `issued_ms`, `topics` and `reference`; the last three are None of all but the last
-    `MAX_DESCRIBED`, and of what cannot be read. Blocks.
+    Memory: what is said of `MAX_DESCRIBED` certificates, some 100 bytes and its topics each.
     """
-    found = []
-    for one in list_certificates(env, directory):
-        with suppress(FileNotFoundError):
-            found.append({**one, "written_ms": env.mtime_ms(one["path"])})
-    found.sort(key=lambda one: (one["written_ms"], one["path"]))
-    for index, one in enumerate(found):
-        fields: dict[str, Any] = {}
-        if index >= len(found) - MAX_DESCRIBED:
-            with suppress(OSError, CertificateError):
-                fields = parse(env.read_bytes(one["path"]))
-        request = fields.get("request", {})
-        one |= {
-            "issued_ms": fields.get("clock", {}).get("issued_ms"),
-            "topics": request.get("topics"),
-            "reference": request.get("reference"),
-        }
-    return found
+
+    def __init__(self) -> None:
+        self._known: Mapping[tuple[str, int, int], Mapping[str, Any]] = {}
+        """By path, time and size."""
+
+    def describe(self, env: Env, directory: str) -> list[dict[str, Any]]:
+        """Return what `list_certificates` does, the file that was written last at the end, with what they are about.
+
+        That is `written_ms` (of the file), `issued_ms`, `topics` and `reference`; the last three are None of all but the last
+        `MAX_DESCRIBED`, and of what cannot be read. A list is no evidence: what is told is not checked. Blocks.
+        """
+        found = []
+        for one in list_certificates(env, directory):
+            with suppress(FileNotFoundError):
+                found.append({**one, "written_ms": env.mtime_ms(one["path"])})
+        found.sort(key=lambda one: (one["written_ms"], one["path"]))
+        before, known = self._known, {}
+        for one in found:
+            one |= _UNDESCRIBED
+        for one in found[max(0, len(found) - MAX_DESCRIBED) :]:
+            with suppress(OSError):
+                file = one["path"], one["written_ms"], env.file_size(one["path"])
+                known[file] = before[file] if file in before else _described(env, *file)
+                one |= known[file]
+        self._known = known
+        return found
+
+
+def _described(env: Env, path: str, _written_ms: int, size: int) -> Mapping[str, Any]:
+    """Return what a certificate is about. OSError."""
+    if size > MAX_BYTES:
+        return _UNDESCRIBED
+    try:
+        fields = json.loads(env.read_bytes(path))
+        check_form(fields)
+        request = fields["request"]
+        topics = [str(one) for one in request["topics"]]
+        return {"issued_ms": int(fields["clock"]["issued_ms"]), "topics": topics, "reference": request.get("reference")}
+    except (CertificateError, ValueError, TypeError, KeyError, RecursionError):
+        return _UNDESCRIBED
 
 
 def conclude(
@@ -94,6 +120,11 @@ def conclude(
     `remove`: what removes an intent; None: that of an erasure.
     """
     env.write_atomically(path + PENDING, text)
+    front = f"{os.path.basename(path).partition('.')[0]}."
+    for name in env.list_dir(directory):
+        # Of an attempt before, whose intent could not be removed: the next start would give it its name.
+        if name.startswith(front) and name.endswith(PENDING) and f"{directory}/{name}" != path + PENDING:
+            env.remove(f"{directory}/{name}", missing_ok=True)
     env.sync_dir(directory)
     (remove or remove_intent)(env, directory, erasure_id)
     env.rename(path + PENDING, path)

@@ -19,6 +19,7 @@ _STATES = {
     "records-present": "records are left",
     "inconclusive": "could not be decided",
     "not-there": "it is not there",
+    "no-tombstone": "no deletion mark could be written",
     "unknown": "nothing tells of which topic it is",
     "cancelled": "cancelled",
     "everything-matches": "ended, as everything matches",

@@ -76,6 +76,8 @@ class Intent:
     """How often it was scanned in vain."""
     missed: list[list[Any]] = field(default_factory=list)
     """Topic and partition of those in which the last scan has found values: they are located once more, without filters."""
+    refused: list[list[Any]] = field(default_factory=list)
+    """Topic and partition of those that take no tombstone, and why; they are tried again with each attempt."""
 
     def closed(self, key_digest: bytes) -> Intent:
         """Return what stays on disk during the last scan: neither the key nor parts of values."""

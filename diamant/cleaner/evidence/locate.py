@@ -17,9 +17,9 @@ from diamant.cleaner import key_hash
 from diamant.cleaner.evidence.needles import (
     KEY,
     MAX_NEEDLES,
-    MIN_BYTES,
     Needle,
     Sample,
+    is_telling,
     keyed_digest,
     make_needle,
 )
@@ -207,7 +207,7 @@ class _Collector:
                 one.last_value_offset = max(one.last_value_offset, record.offset)
             if len(one.value_digests) < self._listed and digest.hex() not in one.value_digests:
                 one.value_digests.append(digest.hex())
-            if len(value) < MIN_BYTES or digest in self.needles:
+            if digest in self.needles or not is_telling(value):
                 return
             if len(self.needles) >= MAX_NEEDLES:
                 self.left_out += 1

@@ -9,7 +9,7 @@ Which span: values of a topic begin alike (`{"customer":`), and so do keys (`cus
 makes the search slow. So the span is chosen that is rarest in a sample of the data (`Sample`), and the compiled search
 compares a quick hash of the whole needle before it calls a batch one to be looked at.
 
-Needles of less than `MIN_BYTES` are refused: `{}` and `42` are everywhere and say nothing.
+What says nothing is refused (`is_telling`): `{}` and `42` are everywhere, and so are zeros, in every header and index.
 
 Memory: about 500 bytes for each of at most `MAX_NEEDLES` needles.
 """
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MIN_BYTES = 12
+MIN_TELLING_BYTES = 4
+"""So many bytes of a needle are something else than 0x00 and 0xFF."""
 WINDOW = 8
 STRIDE = 4
 SPAN = WINDOW + STRIDE - 1
@@ -50,6 +52,14 @@ _LOOKED_AT_BYTES = 64 * 1024
 def keyed_digest(secret: bytes, data: Buffer) -> bytes:
     """Return the HMAC-SHA-256 of `data`: tells equal from different, and nothing else to whoever lacks the secret."""
     return hmac.digest(secret, data, "sha256")
+
+
+def is_telling(data: bytes) -> bool:
+    """Tell whether bytes can be searched for everywhere: neither short ones, nor zeros, or small numbers of 8 bytes each.
+
+    The latter are runs of 0x00 and 0xFF, as headers of batches, indexes and snapshots have them.
+    """
+    return len(data) >= MIN_BYTES and len(data) - data.count(0) - data.count(0xFF) >= MIN_TELLING_BYTES
 
 
 def quick_hash(data: Buffer) -> int:
@@ -99,7 +109,7 @@ class Needle:
 
 
 def make_needle(kind: str, data: bytes, digest: bytes, sample: Sample | None = None) -> Needle:
-    """Return what is kept of `data`, of `MIN_BYTES` or more, whose keyed digest is known."""
+    """Return what is kept of `data`, which is telling, whose keyed digest is known."""
     anchor = 0 if sample is None else sample.rarest(data)
     return Needle(kind, len(data), anchor, bytes(data[anchor : anchor + SPAN]), digest, quick_hash(data))
 
@@ -181,9 +191,9 @@ class Needles:
         return None if found is None else found.kind
 
     def add(self, kind: str, data: bytes, sample: Sample | None = None) -> bytes:
-        """Look for `data` from now on, if it is long enough; return its digest."""
+        """Look for `data` from now on, if it is telling; return its digest."""
         digest = keyed_digest(self.secret, data)
-        if len(data) >= MIN_BYTES and digest not in self._by_digest:
+        if is_telling(data) and digest not in self._by_digest:
             anchor = 0 if sample is None else sample.rarest(data)
             self.add_needle(
                 Needle(kind, len(data), anchor, bytes(data[anchor : anchor + SPAN]), digest, quick_hash(data))

@@ -26,11 +26,9 @@ def set_own_aside(report: ScanReport, env: Env, directory: str, public_key: byte
     Returns whether there was any. Memory: one certificate at a time, of `certificate.MAX_BYTES` at most.
     """
     files = {one.file for one in report.astray if one.what == RAW}
-    own = {one for one in files if is_certificate_name(one) and _is_own(env, f"{directory}/{one}", public_key)}
-    report.elsewhere += [one for one in report.astray if one.file in own]
-    report.astray = [one for one in report.astray if one.file not in own]
-    report.in_the_way = [one for one in report.in_the_way if one.file not in own]
-    return bool(own)
+    return report.set_aside(
+        {one for one in files if is_certificate_name(one) and _is_own(env, f"{directory}/{one}", public_key)}
+    )
 
 
 def not_covered(report: ScanReport) -> list[str]:

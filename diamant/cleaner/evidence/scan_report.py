@@ -154,6 +154,13 @@ class ScanReport:
         self.in_the_way += [one for one in astray if subject.is_in_the_way(one)]
         self.unreadable_astray += [one._replace(topic=None, partition=None) for one in unreadable]
 
+    def set_aside(self, files: Collection[str]) -> bool:
+        """Have what was found in files of no partition, which are known for what they are, listed as `elsewhere`; whether any."""
+        self.elsewhere += [one for one in self.astray if one.file in files]
+        self.astray = [one for one in self.astray if one.file not in files]
+        self.in_the_way = [one for one in self.in_the_way if one.file not in files]
+        return bool(files)
+
     def of(self, partition: TopicPartition) -> list[Finding]:
         """Return what was found in a partition's directories; not to be changed."""
         return self._found_in.get(partition, [])
@@ -192,16 +199,17 @@ class ScanReport:
         ]
 
     def reasons(
-        self, partition: TopicPartition, claim_end: int, *, is_key_wanted: bool = False
+        self, partition: TopicPartition, claim_end: int, *, is_key_wanted: bool = False, may_stay: str = ""
     ) -> list[dict[str, Any]]:
         """Return why nothing can be claimed of a partition, place by place, `MAX_REASONS` at most.
 
-        `is_key_wanted`: that not even the key is there was to be claimed.
+        `is_key_wanted`: that not even the key is there was to be claimed. `may_stay`: findings that are no reason.
         """
         found = [one.to_fields() for one in self.problems(partition)]
         if partition not in self.partitions:
             found.append({"file": names.partition_dir_name(*partition), "reason": "there is no file of it"})
-        own = [(one, _REASONS[one.what]) for one in self.claimed(partition, claim_end) if one.what in _REASONS]
+        against = {what: reason for what, reason in _REASONS.items() if what != may_stay}
+        own = [(one, against[one.what]) for one in self.claimed(partition, claim_end) if one.what in against]
         listed = (self.astray if is_key_wanted else self.in_the_way)[: MAX_REASONS // 2]
         astray = [(one, _IN_THE_WAY + _SET_ASIDE * _is_set_aside(one.file)) for one in listed]
         for one, reason in [*astray, *own[:MAX_REASONS]]:

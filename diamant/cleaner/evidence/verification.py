@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from diamant.cleaner.evidence.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificate import (
     INVALID,
     REDACTION_TYPE,
@@ -298,6 +299,7 @@ def _check_claims(
     found.was_scanned = True
     if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
         found.notes.append(IN_CERTIFICATES)
+    set_names_aside(report, env, directory, needles)
     astray = report.astray
 
     def judge(claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:

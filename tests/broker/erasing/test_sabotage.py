@@ -10,7 +10,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.verbs import erasing, erasure_steps
-from diamant.cleaner import policy
+from diamant.cleaner import policy, runner
 from diamant.cleaner.evidence import certificate as certificates
 from diamant.cleaner.evidence import locate, places, record_search, scan
 from diamant.cleaner.evidence.signing_key import SigningKey
@@ -198,6 +198,13 @@ async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
 # -- the cleaner -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds in a thread ask `policy` about each record."""
+    monkeypatch.setattr(runner, "QuickRound", None)
+
+
+@pytest.mark.usefixtures("is_plain")
 async def test_a_cleaner_that_keeps_a_record_is_caught_by_the_scan(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +216,7 @@ async def test_a_cleaner_that_keeps_a_record_is_caught_by_the_scan(
     assert has_values(broker)
 
 
+@pytest.mark.usefixtures("is_plain")
 async def test_a_cleaner_that_keeps_one_record_of_thirty_is_caught_by_the_scan(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,12 @@ ANOTHER = "diamant-staging-aaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-" + RUN
 SEGMENT = "00000000000000000000.log"
 
 
+@pytest.fixture(autouse=True)
+def _without_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a broker removes there when it starts is at work while these tests put things there as if they had been before."""
+    monkeypatch.setattr(staging_sweep.StagingSweep, "run", lambda _: False)
+
+
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker whose jobs have a staging place on the same machine."""

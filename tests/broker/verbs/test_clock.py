@@ -410,11 +410,11 @@ async def test_a_job_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, caplog
 
         await broker.clock.advance(0)
         monkeypatch.setattr(broker.directory, "checkpoint_state", fail)
-        monkeypatch.setattr(broker, "_changed_since_ms", START_MS)
+        monkeypatch.setattr(broker.housekeeping, "_changed_since_ms", START_MS)
         report = await broker.clock.advance("8d")
         assert report.problems == ("checkpoints",)
         assert broker.clock.now_ms() == START_MS + 8 * DAY_MS
-        monkeypatch.setattr(broker, "_changed_since_ms", None)
+        monkeypatch.setattr(broker.housekeeping, "_changed_since_ms", None)
     assert "no space" in caplog.text
 
 

@@ -6,7 +6,17 @@ import random
 
 import pytest
 
-from diamant.cleaner.evidence.needles import KEY, MIN_BYTES, VALUE, Needle, Needles, Sample, keyed_digest, quick_hash
+from diamant.cleaner.evidence.needles import (
+    KEY,
+    MIN_BYTES,
+    VALUE,
+    Needle,
+    Needles,
+    Sample,
+    is_telling,
+    keyed_digest,
+    quick_hash,
+)
 
 SECRET = b"s" * 32
 
@@ -44,6 +54,21 @@ def test_short_strings_are_not_searched_for() -> None:
     assert needles.add(VALUE, b"{}") == keyed_digest(SECRET, b"{}")
     assert len(needles) == 0
     assert needles.find(b"{}" * 100) == []
+
+
+def test_what_any_file_of_a_log_directory_has_is_not_searched_for() -> None:
+    """Zeros, -1 and small numbers of 8 bytes: headers and indexes consist of them. Text of one letter is something else."""
+    numbers = [0, 1, 300, -1, 70_000]
+    for data in [
+        bytes(1000),
+        b"\xff" * 16,
+        *(b"".join(one.to_bytes(8, "big", signed=True) for one in (0, n)) for n in numbers),
+    ]:
+        needles = Needles(SECRET)
+        needles.add(VALUE, data)
+        assert (len(needles), needles.find(data * 3)) == (0, [])
+    for data in (b"1" + b"0" * 11, bytes(20) + b"Bern", (1_700_000_000_000).to_bytes(8, "big") + bytes(8)):
+        assert is_telling(data)
 
 
 def test_bytes_that_only_begin_alike_are_not_found() -> None:

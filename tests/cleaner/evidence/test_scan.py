@@ -75,7 +75,7 @@ LOG = "users-0/00000000000000000000.log"
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize("codec", range(5))
-@pytest.mark.parametrize("stage", ["", ".deleted", ".swap", ".cleaned"])
+@pytest.mark.parametrize("stage", ["", ".deleted", ".swap", ".cleaned", ".aside"])
 def test_a_value_is_found_in_every_codec_and_stage(tmp_path: Path, stage: str, codec: int, is_compiled: bool) -> None:
     """In segments in use, in those that wait to be deleted, and in the cleaner's own."""
     others = [record(b"customer-%d" % number, b"x" * 40, number) for number in range(20)]

@@ -1,0 +1,118 @@
+"""Keys and values whose bytes are in files of the broker's own in any case: zeros, small numbers, names of topics, ids.
+
+Nobody can remove those files, so they must not be in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.protocol.records import Record, build_batch
+from diamant.storage import names
+from tests.broker import test_redacting as redacting
+from tests.broker.erasing.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    START_MS,
+    broker_at,
+    certified_at,
+    check_claims,
+    create,
+    data_of,
+    erase,
+    fill,
+    pinned,
+    write,
+)
+
+TOPIC = "customer-events"
+"""Also a key, or a value."""
+
+
+def one_and_zero() -> bytes:
+    """Two numbers of 8 bytes."""
+    return (0).to_bytes(8, "big") + (1).to_bytes(8, "big")
+
+
+async def started_again(tmp_path: Path, key: bytes, value: Callable[[Broker], bytes]) -> Broker:
+    """A broker whose files are as an orderly stop leaves them: a value of a key in `users`, and a topic with a name."""
+    async with broker_at(tmp_path) as broker:
+        await create(broker)
+        await create(broker, TOPIC)
+        # In a snapshot this producer is a row of zeros.
+        first = build_batch([Record(0, START_MS, b"k", b"v")], producer_id=0, producer_epoch=0, base_sequence=0)
+        broker.topics.log("users", 0).append_as_leader(memoryview(first))
+        write(broker, (key, value(broker)))
+        write(broker, (b"k", b"v"), topic=TOPIC)
+        fill(broker)
+    return broker_at(tmp_path)
+
+
+@pytest.mark.parametrize("value", [b"\xff" * 14, bytes(16), one_and_zero(), TOPIC.encode()])
+async def test_a_value_that_is_there_in_any_case_can_be_erased(tmp_path: Path, value: bytes) -> None:
+    """Headers of batches, snapshots and checkpoints hold such bytes. The records themselves are found and gone."""
+    async with await started_again(tmp_path, KEY, lambda _: value) as broker:
+        assert (await erase(broker)).state == "values-gone"
+        certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
+        check_claims(data_of(broker), certificate, KEY)
+        assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)).outcome == "valid"
+
+
+@pytest.mark.parametrize("key", [b"\xff" * 12, bytes(16), TOPIC.encode()])
+async def test_a_key_that_is_there_in_any_case_can_be_erased(tmp_path: Path, key: bytes) -> None:
+    """That its name is listed is told, and said to stay; the certificate is confirmed later on."""
+    async with await started_again(tmp_path, key, lambda _: PERSON) as broker:
+        certificate = (await erase(broker, key, is_now=True)).certificate
+        assert certificate["state"] == "key-gone"
+        check_claims(data_of(broker), certificate, key)
+        listed = {one["file"] for one in certificate["elsewhere"] if "topic" not in one}
+        is_name = key == TOPIC.encode()
+        assert (names.RECOVERY_POINT_CHECKPOINT in listed) == is_name
+        assert any(text.startswith("Names of topics") for text in certificate["not_covered"]) == is_name
+        assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=key)).outcome == "valid"
+
+
+async def test_the_id_of_the_cluster_can_be_erased(tmp_path: Path) -> None:
+    """As a value: it stays in meta.properties."""
+    async with await started_again(tmp_path, KEY, lambda broker: broker.cluster_id.encode()) as broker:
+        certificate = (await erase(broker)).certificate
+        assert certificate["state"] == "values-gone"
+        assert names.META_PROPERTIES in {one["file"] for one in certificate["elsewhere"]}
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (names.LOG_START_OFFSET_CHECKPOINT, f"0\n1\n{TOPIC}/{TOPIC} 0 5\n"),
+        (names.LOG_START_OFFSET_CHECKPOINT, f"0\n1\n{TOPIC} 0 5 {TOPIC}\n"),
+        (names.META_PROPERTIES, f"version=1\n#{TOPIC}\n"),
+        ("other-checkpoint", f"0\n1\n{TOPIC} 0 5\n"),
+    ],
+)
+async def test_what_is_no_name_in_such_a_file_is_in_the_way(broker: Broker, file: str, text: str) -> None:
+    """One of another form, or with something besides, is any file. The tombstone is no reason: it is to stay for now."""
+    await create(broker)
+    write(broker, (KEY, TOPIC.encode()))
+    path = data_of(broker) / file
+    path.write_text((path.read_text() if file == names.META_PROPERTIES else "") + text)
+    certificate = (await erase(broker)).certificate
+    assert certificate["state"] == "not-certified"
+    assert {one["file"] for one in certificate["not_certified"][0]["problems"]} == {file}
+
+
+async def test_a_redacted_value_may_be_a_topics_name(tmp_path: Path) -> None:
+    """As with erasures."""
+    async with broker_at(tmp_path) as broker:
+        await redacting.create(broker)
+        await create(broker, TOPIC)
+        redacting.write(broker, TOPIC.encode(), redacting.OTHER)
+        write(broker, (b"k", b"v"), topic=TOPIC)
+    async with broker_at(tmp_path) as broker:
+        redaction = await broker.redact("orders", where=f'value == "{TOPIC}"', reason="ticket 4711")
+        assert (redaction.state, redaction.removed) == ("records-gone", 1)
+        assert any(text.startswith("Names of topics") for text in redaction.certificate["not_covered"])
