@@ -122,7 +122,9 @@ def start(
             settings = [*settings, f"diamant.clock={clock}"]
         config = make_config(file, settings, addresses, data_dir)
     except ConfigError as error:
-        _fail(str(error))
+        from diamant.broker.commands.value_hint import with_hint
+
+        _fail(with_hint(error))
     except OSError as error:
         _fail(explain_os_error(error, []))
     raise_file_limit()

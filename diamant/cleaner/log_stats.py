@@ -34,6 +34,7 @@ from diamant.cleaner.index_reader import (
 )
 from diamant.cleaner.key_census import DEFAULT_MAX_BYTES, KeyCensus
 from diamant.cleaner.log_reader import Advance, Batch, OpenLogDirectory, PartitionFiles, Problem, SegmentFile
+from diamant.cleaner.top_keys import MAX_KEY_BYTES, TopKey, TopKeys
 from diamant.cleaner.transaction_outcomes import DecidedBatches, Outcome
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.metadata_records import TOPIC_RESOURCE
@@ -101,18 +102,30 @@ class TopicStats:
     """Over all its partitions that are in the directory."""
     shared_keys: int
     """Keys that are live on more than one partition: compaction never brings those together."""
+    top_keys: tuple[TopKey, ...] = ()
+    """Those with the most bytes in all their records, as many as were asked for."""
+    top_keys_missed_bytes: int = 0
+    """How many bytes more each of them may have; 0 unless there are very many keys."""
 
 
 def read_stats(
-    env: Env, directory: OpenLogDirectory, *, max_bytes: int = DEFAULT_MAX_BYTES, advance: Advance | None = None
+    env: Env,
+    directory: OpenLogDirectory,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    advance: Advance | None = None,
+    top: int = 0,
 ) -> Iterator[TopicStats]:
-    """Count topic by topic, in the order of their names."""
+    """Count topic by topic, in the order of their names; `top` is how many keys with the most bytes are wanted of each."""
     policies = _cleanup_policies(env, directory)
     for topic, group in groupby(directory.partitions, key=lambda partition: partition.topic):
         partitions = tuple(group)
+        top_keys = TopKeys(top) if top else None
         with KeyCensus(len(partitions), max_bytes=max_bytes) as census:
             counts = [
-                _count_partition(env, partition, source, census, advance, was_orderly=directory.was_orderly)
+                _count_partition(
+                    env, partition, _Keys(source, census, top_keys), advance, was_orderly=directory.was_orderly
+                )
                 for source, partition in enumerate(partitions)
             ]
             keys = census.finish()
@@ -133,6 +146,8 @@ def read_stats(
             ),
             keys.keys,
             keys.shared_keys,
+            () if top_keys is None else top_keys.top(),
+            0 if top_keys is None else top_keys.missed_bytes,
         )
 
 
@@ -181,20 +196,26 @@ class _Count:
 
 
 def _count_partition(
-    env: Env, partition: PartitionFiles, source: int, census: KeyCensus, advance: Advance | None, *, was_orderly: bool
+    env: Env, partition: PartitionFiles, keys: _Keys, advance: Advance | None, *, was_orderly: bool
 ) -> _Count:
     count = _Count()
     for name in partition.leftovers:
-        if not name.endswith(names.DELETED_SUFFIX):
+        if not name.endswith((names.DELETED_SUFFIX, names.ASIDE_SUFFIX)):
             count.report(
                 Problem(f"{partition.directory}/{name}", None, "left by a cleaning that was cut short; not read")
             )
     log_start_offset = partition.log_start_offset
     count.log_end_offset = max([log_start_offset, *(segment.base_offset for segment in partition.segments)])
-    keys = _Keys(source, census)
+    count_end = 0
     batches = DecidedBatches(env, partition, count.report, advance)
+    current = None
     for segment, batch, outcome in batches:
         header = batch.header
+        if segment is not current:
+            current = segment
+            if segment.base_offset < count_end:
+                count.report(Problem(segment.path, None, _overlap(count_end)))
+        count_end = max(count_end, header.next_offset)
         count.batches += 1
         count.log_end_offset = max(count.log_end_offset, header.next_offset)
         if header.is_control:
@@ -211,10 +232,18 @@ def _count_partition(
     return count
 
 
+def _overlap(end: int) -> str:
+    return (
+        f"an earlier segment goes on up to offset {end}, so records are counted twice. One of them is from before a cleaning, "
+        "as in a copy that was made while a broker ran; a start of Diamant sets it aside"
+    )
+
+
 class _Keys:
     """Gathers the hashes of a partition's keys for the census."""
 
-    def __init__(self, source: int, census: KeyCensus) -> None:
+    def __init__(self, source: int, census: KeyCensus, top: TopKeys | None = None) -> None:
+        self.top = top
         self._source = source
         self._census = census
         self.hashes: list[bytes] = []
@@ -243,9 +272,14 @@ def _count_records(
     hashes = []
     tombstones = bytearray()
     hash_key = keys.hash
+    top = keys.top
+    sizes = []
     try:
         for offset, _, key, value, _, _ in batch.records():
             records += 1
+            if top is not None and key is not None and offset >= log_start_offset:
+                key_hash = hash_key(key) if len(key) > MAX_KEY_BYTES else b""
+                sizes.append((key, key_hash, len(key) + (0 if value is None else len(value))))
             if offset < log_start_offset:
                 below_log_start += 1
             elif outcome:
@@ -266,6 +300,8 @@ def _count_records(
         count.undecided += records - below_log_start
     count.keyless += keyless
     keys.add(hashes, tombstones)
+    if top is not None:
+        top.add(sizes)
 
 
 def _check_indexes(

@@ -145,7 +145,9 @@ class Shell:
             timeout=60,
             check=False,
         )
-        printed = done.stdout.replace(self.broker.bootstrap_servers, KAFKA_ADDRESS)
+        # A reader's broker is where the commands look by default, so no hint names it.
+        printed = done.stdout.replace(f" -b {self.broker.bootstrap_servers}", "")
+        printed = printed.replace(self.broker.bootstrap_servers, KAFKA_ADDRESS)
         return printed.replace(self.http_address, HTTP_ADDRESS).replace(f"{self.directory}/", "")
 
     def wait_until_shown(self, step: Step) -> str:

@@ -47,7 +47,7 @@ class Stage:
         if self.log.config.is_compacted:
             await (await self.service()).settled()
         else:
-            await self.broker._retain()
+            await self.broker.housekeeping.retain()
 
     async def put(self, *words: str) -> int:
         """Produce one batch of "key=value" at the clock's time; its base offset."""

@@ -91,6 +91,17 @@ def test_an_explanation_at_80_columns() -> None:
     assert len(after) - len(after.lstrip()) == start.index("active")
 
 
+def test_commands_name_the_broker_that_was_asked() -> None:
+    """Where it is not the one that commands ask by themselves: what is told can be copied as it is."""
+    at = console()
+    change = {"text": "compact it now", "command": "compact t", "configs": {}}
+    found = explanation(record(0), record(1, change=None), change=change)
+    explain.name_broker(found, "127.0.0.1:19092")
+    explain.show_explanation(at, found, False, None)
+    assert "diamant compact t --partition 0 -b 127.0.0.1:19092" in " ".join(text(at).split())
+    assert change["command"] == "compact t -b 127.0.0.1:19092"
+
+
 def test_what_is_the_same_of_several_records_is_told_once() -> None:
     """Records in a row that differ in nothing but what they are share what is told of them."""
     at = console()

@@ -143,8 +143,9 @@ def test_dump_shows_damage_and_exits_with_1(data: Path, tmp_path: Path) -> None:
 # -- stats -------------------------------------------------------------------------------------------------------------
 
 
-def test_stats_as_a_table(data: Path) -> None:
+def test_stats_as_a_table(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row for each partition; columns without anything in them are left out; shared keys are told."""
+    monkeypatch.setenv("COLUMNS", "200")
     result = run("stats", data)
     assert result.exit_code == 0, result.output
     rows = [line.split() for line in result.stdout.splitlines() if line.strip().startswith(("t-", "partition"))]
@@ -321,6 +322,22 @@ def test_find_in_damaged_files_exits_with_1(tmp_path: Path) -> None:
 
 
 # -- all of them -------------------------------------------------------------------------------------------------------
+
+
+def test_the_keys_with_the_most_bytes(data: Path) -> None:
+    """As many as are wanted, as text and in JSON; none without the wish."""
+    found = run("stats", data, "--top", "2")
+    assert "t: keys with the most bytes" in found.stdout
+    assert '"user-2"' in found.stdout
+    [topic] = json.loads(run("stats", data, "--top", "2", "--json").stdout)["topics"]
+    assert [(one["key"], one["records"], one["bytes"]) for one in topic["top_keys"]] == [
+        ("user-2", 3, 29),
+        ("user-1", 2, 17),
+    ]
+    assert topic["top_keys_missed_bytes"] == 0
+    [topic] = json.loads(run("stats", data, "--json").stdout)["topics"]
+    assert topic["top_keys"] == []
+
 
 COMMANDS = (("dump",), ("stats",), ("find", "--key", "k"))
 

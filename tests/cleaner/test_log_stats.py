@@ -243,6 +243,33 @@ def test_a_bad_index_is_a_problem(suffix: str, data: bytes, reason: str) -> None
     assert problem.path.endswith(suffix)
 
 
+def test_segments_of_different_moments_are_a_problem() -> None:
+    """An old segment beside the one that it was cleaned into, as in a copy of a running broker: its records count twice."""
+    env = MemoryEnv()
+    env.make_dirs("/data/t-0")
+    first, second = make_batch("a=1", "b=1"), make_batch("c=1", base_offset=2)
+    write_file(env, "/data/t-0/00000000000000000000.log", first + second)
+    write_file(env, "/data/t-0/00000000000000000002.log", second)
+    write_file(env, "/data/t-0/00000000000000000003.log", make_batch("d=1", base_offset=3))
+    found = partition_stats(env, "/data")
+    assert [(one.path, one.reason) for one in found.problems if "counted twice" in one.reason] == [
+        ("/data/t-0/00000000000000000002.log", found.problems[0].reason)
+    ]
+
+
+def test_what_a_start_has_set_aside_is_told_and_not_counted() -> None:
+    """It is no problem: a start said so already."""
+    env = MemoryEnv()
+    env.make_dirs("/data/t-0")
+    write_file(env, "/data/t-0/00000000000000000000.log", make_batch("a=1"))
+    write_file(env, "/data/t-0/00000000000000000001.log.aside", make_batch("b=1", base_offset=1))
+    with open_log_directory(env, "/data") as directory:
+        assert directory.set_aside == ("/data/t-0/00000000000000000001.log.aside",)
+        [topic] = read_stats(env, directory)
+    assert topic.partitions[0].records == 1
+    assert not any("aside" in one.path for one in topic.partitions[0].problems)
+
+
 def test_problems_are_kept_up_to_a_limit() -> None:
     """Of more there is only the number."""
     history = History()

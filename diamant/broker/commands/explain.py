@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diamant.admin import DEFAULT_BOOTSTRAP
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 from diamant.broker.commands.reading import counted, time_text
 from diamant.broker.verbs.duration import duration_text
@@ -75,20 +76,37 @@ def explain(
     found = asked.admin.explain(
         topic, partition=partition, key=wanted, offset=offset, timeout_s=asked.timeout_s, **options
     )
+    if not asked.as_json and asked.bootstrap != DEFAULT_BOOTSTRAP:
+        name_broker(found, asked.bootstrap)
     asked.show(found, lambda console: show_explanation(console, found, tombstones, None if is_all else MAX_ROWS))
     is_of_records = wanted is not None or offset is not None or tombstones
     is_empty = not any(one["records"] for one in found["partitions"])
     sys.exit(EXIT_NOT_SO if is_of_records and is_empty else EXIT_DONE)
 
 
-def show_explanation(console: Console, found: Mapping[str, Any], is_tombstones: bool, limit: int | None) -> None:
+def name_broker(found: Mapping[str, Any], bootstrap: str) -> None:
+    """Have the commands of an explanation say which broker they are for, so that they can be copied as they are."""
+    for one in found["partitions"]:
+        for change in (one["change"], *(record["change"] for record in one["records"])):
+            if change is not None and change["command"] is not None:
+                change["command"] += f" -b {bootstrap}"
+
+
+def show_explanation(
+    console: Console,
+    found: Mapping[str, Any],
+    is_tombstones: bool,
+    limit: int | None,
+    *,
+    clock: str = "the broker's clock",
+) -> None:
     """Print an explanation: for each partition that has something to tell a heading, and what keeps it or its records."""
     from rich.markup import escape
 
     is_of_records = found["key"] is not None or found["offset"] is not None or is_tombstones
     count = sum(len(one["records"]) + one["records_left_out"] for one in found["partitions"])
     now_ms = found["now_ms"]
-    console.print(f"[bold]{escape(found['topic'])}[/] at {_time(now_ms)} by the broker's clock")
+    console.print(f"[bold]{escape(found['topic'])}[/] at {_time(now_ms)} by {clock}")
     if is_of_records:
         what = "tombstone" if is_tombstones else "record"
         which = "that is the latest of its key" if is_tombstones else "of the key on the disk"

@@ -11,6 +11,7 @@ _HERE = "diamant.broker.commands"
 COMMANDS = {
     "clean": LazyCommand(f"{_HERE}.log_clean:clean", "Compact a partition, as the cleaner of a broker would."),
     "dump": LazyCommand(f"{_HERE}.log_dump:dump", "Print the batches and records of a partition or segment."),
+    "explain": LazyCommand(f"{_HERE}.log_explain:explain", "Say why records are still there, and until when."),
     "find": LazyCommand(f"{_HERE}.log_find:find", "Find every place where a key is stored."),
     "stats": LazyCommand(f"{_HERE}.log_stats:stats", "Say what a log consists of and how much of it is superseded."),
     "whatif": LazyCommand(f"{_HERE}.log_whatif:whatif", "Say what a cleaning would remove under other settings."),

@@ -22,6 +22,7 @@ from diamant.broker.broker_configs import BROKER_CONFIGS
 from diamant.broker.commands.reading import counted
 from diamant.broker.commands.spark_options import conf_option, master_option, parse_conf, staging_option
 from diamant.broker.commands.topic_settings import CLEANUP_POLICY, names_set, read_topic_configs, with_topic_configs
+from diamant.broker.commands.value_hint import with_hint
 from diamant.broker.config import BrokerConfig
 from diamant.broker.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.broker.topic_config import TOPIC_CONFIGS, log_config
@@ -130,7 +131,7 @@ def clean(
     try:
         parse_settings(settings, mode)
     except ConfigError as error:
-        _fail(str(error), USAGE)
+        _fail(with_hint(error), USAGE)
     try:
         topic, _ = names.parse_partition_dir(os.path.basename(directory))
         lock = env.lock(f"{parent(directory)}/{names.LOCK}")

@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from diamant.broker.commands.reading import (
+    bytes_json,
+    bytes_text,
     counted,
     one_line_errors,
     problem_fields,
@@ -18,13 +20,13 @@ from diamant.broker.commands.reading import (
     show_problem,
     time_text,
 )
+from diamant.broker.commands.wide_table import Column, print_table
 from diamant.cleaner.log_reader import OpenLogDirectory, Problem, open_log_directory
 from diamant.cleaner.log_stats import PartitionStats, TopicStats, read_stats
+from diamant.cleaner.top_keys import TopKey
 from diamant.storage.env import RealEnv
 
 MIB = 1024 * 1024
-_WIDTH = 1000
-"""Lines longer than a narrow terminal are better wrapped by it than cut by us."""
 
 
 @click.command()
@@ -39,8 +41,15 @@ _WIDTH = 1000
     metavar="MIB",
     help="Memory for keys; what does not fit goes to temporary files.",
 )
+@click.option(
+    "--top",
+    type=click.IntRange(0, 1000),
+    default=0,
+    metavar="N",
+    help="List the N keys of each topic with the most bytes.",
+)
 @click.option("--all", "is_all", is_flag=True, help="List the empty partitions of internal topics as well.")
-def stats(directory: str, *, as_json: bool, memory_mib: int, is_all: bool) -> None:
+def stats(directory: str, *, as_json: bool, memory_mib: int, top: int, is_all: bool) -> None:
     """Count what is in DIRECTORY, a log directory or the directory of one partition.
 
     Live records are the latest of their key. Dirty is the share of the bytes that the cleaner could clean and has not looked
@@ -51,7 +60,7 @@ def stats(directory: str, *, as_json: bool, memory_mib: int, is_all: bool) -> No
     env = RealEnv()
     with one_line_errors(), open_log_directory(env, directory) as opened:
         with progress_bar(sum(partition.size for partition in opened.partitions)) as bar:
-            topics = list(read_stats(env, opened, max_bytes=memory_mib * MIB, advance=bar.advance))
+            topics = list(read_stats(env, opened, max_bytes=memory_mib * MIB, advance=bar.advance, top=top))
         problems = list(opened.problems)
         problems += [problem for topic in topics for one in topic.partitions for problem in one.problems]
         if as_json:
@@ -73,6 +82,8 @@ def _document(opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> dict[st
                 "cleanup_policy": topic.cleanup_policy,
                 "distinct_keys": topic.distinct_keys,
                 "shared_keys": topic.shared_keys,
+                "top_keys": [_key_fields(one) for one in topic.top_keys],
+                "top_keys_missed_bytes": topic.top_keys_missed_bytes,
                 "partitions": [_partition_fields(partition) for partition in topic.partitions],
             }
             for topic in topics
@@ -80,6 +91,10 @@ def _document(opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> dict[st
         "set_aside": list(opened.set_aside),
         "problems": [problem_fields(problem) for problem in opened.problems],
     }
+
+
+def _key_fields(one: TopKey) -> dict[str, Any]:
+    return {"key": bytes_json(one.key), "is_cut": one.is_cut, "records": one.records, "bytes": one.bytes}
 
 
 def _partition_fields(partition: PartitionStats) -> dict[str, Any]:
@@ -115,11 +130,6 @@ _RARE_COUNTS = {
 def _print_tables(
     opened: OpenLogDirectory, topics: Sequence[TopicStats], problems: Sequence[Problem], *, is_all: bool
 ) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from diamant.broker.topics import INTERNAL_TOPICS
 
     partitions = [partition for topic in topics for partition in topic.partitions]
@@ -130,12 +140,9 @@ def _print_tables(
         partitions, folded = shown, len(partitions) - len(shown)
     rare = {head: name for head, name in _RARE_COUNTS.items() if any(getattr(one, name) for one in partitions)}
     counts = {**_COUNTS, **rare}
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("partition", no_wrap=True)
-    for name in ("segments", "size", *counts, "dirty", "clean to", "last cleaned"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for one in partitions:
-        cells = [
+    heads = ("segments", "size", *counts, "dirty", "clean to", "last cleaned")
+    rows = [
+        [
             f"{one.topic}-{one.partition}",
             f"{one.segments:,}",
             size_text(one.bytes),
@@ -144,8 +151,9 @@ def _print_tables(
             "-" if one.first_dirty_offset is None else f"{one.first_dirty_offset:,}",
             time_text(one.last_cleaned_ms)[: len("2026-01-31T12:00:00")],
         ]
-        table.add_row(*map(Text, cells))
-    Console(width=_WIDTH).print(table)
+        for one in partitions
+    ]
+    print_table([Column("partition", is_text=True), *map(Column, heads)], rows)
     if folded:
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all lists them)")
     if missing_indexes:
@@ -159,10 +167,24 @@ def _print_tables(
                 f"{topic.topic}: {topic.shared_keys:,} of {topic.distinct_keys:,} keys are live on several partitions; "
                 "compaction works within a partition and keeps them all"
             )
+    for topic in topics:
+        if topic.top_keys:
+            _print_top_keys(topic)
     if opened.set_aside:
         click.echo(f"not counted, since set aside: {', '.join(opened.set_aside)}")
     for problem in problems:
         show_problem(problem)
+
+
+def _print_top_keys(topic: TopicStats) -> None:
+    click.echo(f"\n{topic.topic}: keys with the most bytes, in all their records, before compression")
+    rows = [
+        [bytes_text(one.key) + ("..." if one.is_cut else ""), f"{one.records:,}", size_text(one.bytes)]
+        for one in topic.top_keys
+    ]
+    print_table([Column("key", is_text=True), Column("records"), Column("size")], rows)
+    if topic.top_keys_missed_bytes:
+        click.echo(f"there are very many keys: each may have up to {size_text(topic.top_keys_missed_bytes)} more")
 
 
 def size_text(size: int) -> str:

@@ -25,7 +25,9 @@ from diamant.broker.commands.reading import (
     time_text,
 )
 from diamant.broker.commands.topic_settings import TopicConfigs, read_topic_configs, with_topic_configs
+from diamant.broker.commands.value_hint import with_hint
 from diamant.broker.commands.whatif_totals import print_totals, totals
+from diamant.broker.commands.wide_table import Column, print_table
 from diamant.broker.config_key import ConfigError
 from diamant.cleaner.forecast import (
     CLEAN,
@@ -124,7 +126,7 @@ def whatif(
         combinations = combine(settings)
         parse_settings([f"{name}={value}" for name, value in combinations[0].items()], mode)
     except ConfigError as error:
-        _fail(str(error), USAGE)
+        _fail(with_hint(error), USAGE)
     request = _Request(
         combinations, mode, SystemClock().now_ms() if now_ms is None else now_ms, until_ms, memory_mib * MIB
     )
@@ -147,7 +149,7 @@ def whatif(
                     )
                     found.append((partition, forecasts))
                 except ConfigError as error:
-                    _fail(str(error), USAGE)
+                    _fail(with_hint(error), USAGE)
                 except StorageError as error:
                     problems.append(Problem(partition.directory, None, str(error)))
         if as_json:
@@ -329,21 +331,13 @@ def _print_tables(
 
 
 def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], request: _Request) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     before = forecasts[0].before
     click.echo(f"{partition.name} at {time_text(request.now_ms)}: {_contents_text(before)}")
     names = list(forecasts[0].settings)
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in (*names, "closes", "overdue", "cleaned", "rounds", "last change"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("segments", "size", "records", "superseded", "tombstones", "these expire", "waits for"):
-        table.add_column(name, justify="left" if name == "waits for" else "right", no_wrap=True)
-    for one in forecasts:
-        cells = [
+    heads = (*names, "closes", "overdue", "cleaned", "rounds", "last change")
+    left = ("segments", "size", "records", "superseded", "tombstones", "these expire")
+    rows = [
+        [
             *one.settings.values(),
             after_text(one.rolls_ms, request.now_ms),
             after_text(one.overdue_ms, request.now_ms),
@@ -358,8 +352,9 @@ def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], r
             after_text(one.tombstones_expire_ms, request.now_ms),
             "FAILED" if one.failure else ", ".join(one.waits_for) or "-",
         ]
-        table.add_row(*map(Text, cells))
-    Console(width=_WIDTH).print(table)
+        for one in forecasts
+    ]
+    print_table([*map(Column, (*heads, *left)), Column("waits for", is_text=True)], rows, repeated=len(names))
     if len(forecasts) == 1:
         for event in forecasts[0].events:
             click.echo(f"  {after_text(event.at_ms, request.now_ms)}: {_event_text(event)}")

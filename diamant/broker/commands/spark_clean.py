@@ -16,6 +16,7 @@ from diamant.broker.commands.reading import counted, one_line_errors
 from diamant.broker.commands.spark_options import conf_option, master_option, staging_option
 from diamant.broker.commands.spark_running import running
 from diamant.broker.commands.topic_settings import CLEANUP_POLICY, names_set, read_topic_configs, with_topic_configs
+from diamant.broker.commands.value_hint import with_hint
 from diamant.broker.config_key import ConfigError
 from diamant.cleaner.modes import MODES, PROMPT
 from diamant.cleaner.spark.directory_clean import PartitionSettings, total_removed
@@ -78,7 +79,7 @@ def clean(
     try:
         parse_settings(overrides, mode)
     except ConfigError as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(with_hint(error)) from None
     outcomes: list[PartitionOutcome] = []
     with one_line_errors(), _locked(env, directory):
         known = _Settings(env, directory, topics, overrides, mode)

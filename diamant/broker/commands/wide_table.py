@@ -1,0 +1,61 @@
+"""Tables that may be wider than a terminal: what does not fit beside the first columns comes below, in tables of its own.
+
+Without a terminal, or $COLUMNS, lines are as long as they need to be: they are read by other programs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+UNBOUNDED = 1000
+
+
+class Column(NamedTuple):
+    """A heading and how what is below it stands."""
+
+    name: str
+    is_text: bool = False
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, repeated: int = 1) -> None:
+    """Print rows of as many cells as there are columns; each further table has the first `repeated` columns again.
+
+    A table whose first columns leave no room for another one is wrapped by the terminal.
+    """
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    is_bounded = sys.stdout.isatty() or "COLUMNS" in os.environ
+    limit = Console().width if is_bounded else UNBOUNDED
+    console = Console(width=UNBOUNDED)
+
+    def fits(chosen: Sequence[int]) -> bool:
+        return Measurement.get(console, console.options, _table(columns, rows, chosen)).maximum <= limit
+
+    first = list(range(repeated))
+    chosen = list(first)
+    for index in range(repeated, len(columns)):
+        if len(chosen) > repeated and not fits([*chosen, index]):
+            console.print(_table(columns, rows, chosen))
+            chosen = list(first)
+        chosen.append(index)
+    console.print(_table(columns, rows, chosen))
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]], chosen: Sequence[int]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for index in chosen:
+        table.add_column(columns[index].name, justify="left" if columns[index].is_text else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(row[index]) for index in chosen))
+    return table

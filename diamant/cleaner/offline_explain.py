@@ -1,0 +1,112 @@
+"""Why records are still in a partition, told from its files alone: what a broker would say that was started on them now.
+
+The log is opened on an overlay, as a start opens it: whatever that mends or sets aside, the files stay as they are. The rules are
+the broker's (`explain`). What only a running broker knows is not there: erasures under way, timeouts of open transactions,
+rounds that failed. Memory and disk as `key_scan` and a start of the partition; one file is open at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from diamant.cleaner.cleaner_view import CleanerView
+from diamant.cleaner.cleaning_round import look_at_first_timestamps
+from diamant.cleaner.explain import Explainer
+from diamant.cleaner.explanation import PartitionExplanation
+from diamant.cleaner.key_scan import KeyScan, OpenSegment, OpenTransaction, Outcomes, scan_key
+from diamant.cleaner.log_reader import PartitionFiles
+from diamant.cleaner.log_state import LogState
+from diamant.storage import checkpoints, names
+from diamant.storage.clock import SettableClock
+from diamant.storage.env import Env, parent
+from diamant.storage.leader_batch import Validation
+from diamant.storage.loader import load_log
+from diamant.storage.log import Log
+from diamant.storage.log_config import LogConfig
+from diamant.storage.overlay_env import OverlayEnv
+from diamant.storage.uuid_text import ZERO_ID
+
+
+def explain_partition(
+    env: Env,
+    partition: PartitionFiles,
+    config: LogConfig,
+    view: CleanerView,
+    now_ms: int,
+    scratch: str,
+    *,
+    producer_expiration_ms: int,
+    key: bytes | None = None,
+    offset: int | None = None,
+    advance: Callable[[int], object] = lambda _count: None,
+) -> tuple[PartitionExplanation, list[str]]:
+    """Explain a partition as a whole, all records of `key`, or the record at `offset` and those of its key; blocks.
+
+    Returns what a start would say of its files as well. `scratch` is an empty directory for what opening the log writes.
+    CorruptLog and other StorageErrors for what a start would refuse.
+    """
+    overlay = OverlayEnv(env, env, scratch, SettableClock(now_ms))
+    overlay.add_directory(partition.directory)
+    log_directory = parent(partition.directory)
+    recovery_points_path = f"{log_directory}/{names.RECOVERY_POINT_CHECKPOINT}"
+    recovery_points = checkpoints.read_offset_checkpoint(env, recovery_points_path)
+    unlisted = 0 if env.exists(recovery_points_path) else None
+    said: list[str] = []
+    log = load_log(
+        overlay,
+        partition.directory,
+        partition.topic,
+        partition.partition,
+        checkpoints.read_partition_metadata(overlay, partition.directory) or ZERO_ID,
+        config,
+        Validation(),
+        recovery_point=recovery_points.get((partition.topic, partition.partition), unlisted),
+        log_start_offset=partition.log_start_offset,
+        is_clean=env.exists(f"{log_directory}/{names.CLEAN_SHUTDOWN}"),
+        producer_expiration_ms=producer_expiration_ms,
+        messages=said,
+    )
+    try:
+        look_at_first_timestamps(log.segments)
+        opened = [one for one in log.producers.active_producers if one.current_txn_first_offset >= 0]
+        explainer = Explainer(
+            LogState.of(log, now_ms, view.checkpoint),
+            view,
+            now_ms,
+            {
+                one.producer_id: (one.timestamp, -1)
+                for one in sorted(opened, key=lambda one: one.current_txn_first_offset)
+            },
+        )
+        outcomes = Outcomes(
+            tuple(
+                sorted(
+                    {one for segment in log.segments for one in segment.txn_index.all()},
+                    key=lambda one: one.last_offset,
+                )
+            ),
+            tuple(OpenTransaction(one.producer_id, one.current_txn_first_offset) for one in opened),
+        )
+
+        def scan(key: bytes | None, at_offset: int | None) -> KeyScan:
+            return scan_key(_files(log), key, outcomes, log.log_start_offset, at_offset=at_offset, advance=advance)
+
+        found = None
+        if offset is not None:
+            found = scan(None, offset)
+            key = found.records[0].key if found.records and not found.records[0].is_control else None
+        if key is not None:
+            found = scan(key, None)
+        return explainer.partition(found), said
+    finally:
+        log.close()
+
+
+def _files(log: Log) -> Iterator[OpenSegment]:
+    for segment in log.segments:
+        if segment.size:
+            opened = OpenSegment.of(log.env, segment.path, segment.base_offset, segment.size)
+            try:
+                yield opened
+            finally:
+                opened.file.close()
