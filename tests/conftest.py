@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import settings
 
-from tests import effort
+from tests import effort, files_in_memory
 
 ONE_IN = 8
 """Of the rows of a test's parameters a quick run tries one in so many, and at least two."""
@@ -51,8 +52,9 @@ def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Ite
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage again, but not among the thousands of tests: they stay until the end."""
+    """Look for garbage again, but not among the thousands of tests, which stay until the end, and not after every 700 objects."""
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
     gc.enable()
 
 
@@ -60,6 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Leaving out what is slow, do less of what goes on for long, and do not wait for the disk."""
     # Until the tests are collected there is none, and looking for it takes a third of the time.
     gc.disable()
+    if hasattr(config, "workerinput"):
+        # A worker has told all it knows by the end; to take its half a million objects apart would take seconds.
+        atexit.register(os._exit, 0)
     is_quick = config.option.markexpr == "not slow"
     effort.set_quick(is_quick)
     if is_quick:
@@ -67,3 +72,4 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("quick")
         # No test can see whether its own process's bytes reached the platters; those about that lose power in memory.
         os.fsync = os.fdatasync = lambda fd: None
+        files_in_memory.use()
