@@ -6,8 +6,9 @@ place, wherever the needle is. A window that is one of a needle's is followed by
 found is what was looked for, but for a collision of SHA-256.
 
 Which span: values of a topic begin alike (`{"customer":`), and so do keys (`customer-000042`); a window that every record has
-makes the search slow. So the span is chosen that is rarest in a sample of the data (`Sample`), and the compiled search
-compares a quick hash of the whole needle before it calls a batch one to be looked at.
+makes the search slow, and one of zeros stands wherever a file has room for more. So the span is chosen that is rarest in a
+sample of the data (`Sample`), and the compiled search compares a quick hash of the whole needle before it calls a batch one to
+be looked at.
 
 What says nothing is refused (`is_telling`): `{}` and `42` are everywhere, and so are zeros, in every header and index.
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -46,6 +48,10 @@ MIN_BITS = 16
 MAX_BITS = 24
 
 _SAMPLE_BITS = 20
+_SILENT = np.frombuffer(b"".join(map(bytes, product((0x00, 0xFF), repeat=WINDOW))), "<u8")
+"""The windows of nothing but 0x00 and 0xFF."""
+_EVERYWHERE = 1 << 30
+"""More often than any window is in a sample."""
 _LOOKED_AT_BYTES = 64 * 1024
 
 
@@ -110,7 +116,7 @@ class Needle:
 
 def make_needle(kind: str, data: bytes, digest: bytes, sample: Sample | None = None) -> Needle:
     """Return what is kept of `data`, which is telling, whose keyed digest is known."""
-    anchor = 0 if sample is None else sample.rarest(data)
+    anchor = (sample or Sample()).rarest(data)
     return Needle(kind, len(data), anchor, bytes(data[anchor : anchor + SPAN]), digest, quick_hash(data))
 
 
@@ -138,10 +144,11 @@ class Windows(NamedTuple):
 
 
 class Sample:
-    """How often windows occur in some of the data. Memory: 4 MiB."""
+    """How often windows occur in some of the data; those that say nothing count as the most frequent ones. Memory: 4 MiB."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(1 << _SAMPLE_BITS, np.uint32)
+        self._counts[_hashes(_SILENT)] = _EVERYWHERE
         self.size = 0
         """Bytes that were added."""
 
@@ -150,16 +157,20 @@ class Sample:
         self.size += len(data)
         for start in range(WINDOW):
             words = np.frombuffer(data, "<u8", count=max(0, (len(data) - start) // 8), offset=min(start, len(data)))
-            hashes = (words * np.uint64(MULTIPLIER)) >> np.uint64(64 - _SAMPLE_BITS)
-            np.add.at(self._counts, hashes.astype(np.int64), 1)
+            np.add.at(self._counts, _hashes(words), 1)
 
     def rarest(self, data: Buffer) -> int:
         """Return where in `data`, or in its first `_LOOKED_AT_BYTES`, the span begins that is found least often."""
         octets = np.frombuffer(data, np.uint8, count=min(len(data), _LOOKED_AT_BYTES))
         windows = np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(octets, WINDOW)).view("<u8")[:, 0]
-        found = self._counts[((windows * np.uint64(MULTIPLIER)) >> np.uint64(64 - _SAMPLE_BITS)).astype(np.int64)]
+        found = self._counts[_hashes(windows)]
         spans = np.lib.stride_tricks.sliding_window_view(found.astype(np.uint64), STRIDE)
         return int(spans.sum(axis=1).argmin())
+
+
+def _hashes(windows: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return where in the counts of a sample windows lead."""
+    return ((windows * np.uint64(MULTIPLIER)) >> np.uint64(64 - _SAMPLE_BITS)).astype(np.int64)
 
 
 def _word(data: Buffer, at: int) -> int:
@@ -194,10 +205,7 @@ class Needles:
         """Look for `data` from now on, if it is telling; return its digest."""
         digest = keyed_digest(self.secret, data)
         if is_telling(data) and digest not in self._by_digest:
-            anchor = 0 if sample is None else sample.rarest(data)
-            self.add_needle(
-                Needle(kind, len(data), anchor, bytes(data[anchor : anchor + SPAN]), digest, quick_hash(data))
-            )
+            self.add_needle(make_needle(kind, data, digest, sample))
         return digest
 
     def add_needle(self, needle: Needle) -> None:

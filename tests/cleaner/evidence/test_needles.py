@@ -100,6 +100,35 @@ def test_the_rarest_span_is_chosen() -> None:
     assert next(iter(needles)).span not in b'{"schema": "v1", "type": "customer", "number": 000000}'
 
 
+@pytest.mark.parametrize("has_sample", [False, True])
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytes(12) + b"1234",
+        b"1234" + bytes(12),
+        bytes(300) + b"Bern",
+        b"\xff" * 20 + b"Bern" + bytes(20),
+        b"\0\0\0z" * 4,
+    ],
+)
+def test_zeros_are_passed_over_quickly(data: bytes, has_sample: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if most of what is looked for is zeros: indexes of Kafka have megabytes of them, and digests are dear."""
+    sample = None
+    if has_sample:
+        sample = Sample()
+        sample.add(b"of other values " * 100)
+    needles = Needles(SECRET)
+    digest = needles.add(VALUE, data, sample)
+    zeros = bytes(100_000)
+    assert [hit.needle.digest for hit in needles.find(zeros + data + zeros)] == [digest]
+
+    def fail(*_arguments: object) -> bytes:
+        raise AssertionError("nothing here is to be looked at closely")
+
+    monkeypatch.setattr("diamant.cleaner.evidence.needles.keyed_digest", fail)
+    assert needles.find(zeros) == needles.find(b"\xff" * 100_000) == []
+
+
 def test_the_quick_hash_tells_the_zeros_that_fill_up_a_word() -> None:
     """Sizes count: bytes with zeros behind them are other bytes."""
     assert len({quick_hash(b"abc" + b"\0" * count) for count in range(20)}) == 20
