@@ -53,11 +53,13 @@ def test_what_cannot_be_read_and_what_is_old_is_listed_by_its_name(
     (one,) = json.loads(run(broker, "--json").output)["certificates"]
     assert (one["id"], one["topics"], one["issued_ms"]) == (found["id"], None, None)
     monkeypatch.undo()
-    Path(found["certificate_path"]).write_text("{")
-    result = run(broker)
-    assert result.exit_code == 0, result.output
-    assert result.output.splitlines()[0].split()[:2] == [found["id"], "erasure"]
-    assert "ticket" not in result.output
+    endless = json.dumps({**found["certificate"], "clock": {"issued_ms": float("inf")}})
+    for text in ("{", endless, endless.replace("Infinity", "1e999"), '{"type": 1}', "[" * 100_000):
+        Path(found["certificate_path"]).write_text(text)
+        result = run(broker)
+        assert result.exit_code == 0, result.output
+        assert result.output.splitlines()[0].split()[:2] == [found["id"], "erasure"]
+        assert "ticket" not in result.output
 
 
 def test_one_is_fetched_and_written(broker: Broker, tmp_path: Path) -> None:

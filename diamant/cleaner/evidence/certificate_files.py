@@ -102,7 +102,7 @@ def _described(env: Env, path: str, _written_ms: int, size: int) -> Mapping[str,
         request = fields["request"]
         topics = [str(one) for one in request["topics"]]
         return {"issued_ms": int(fields["clock"]["issued_ms"]), "topics": topics, "reference": request.get("reference")}
-    except (CertificateError, ValueError, TypeError, KeyError, RecursionError):
+    except (CertificateError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return _UNDESCRIBED
 
 
