@@ -205,6 +205,17 @@ def test_a_secret_that_is_none_is_called_what_it_is(broker: Broker, issued: Issu
     assert (result.exit_code, "chmod 600 it" in result.output) == (1, True), result.output
 
 
+def test_a_certificate_of_a_stranger_is_only_shown(issued: Issued) -> None:
+    """Whatever stands in it is neither markup nor an order to the terminal."""
+    path = Path(issued.certificate)
+    fields = {**json.loads(path.read_text()), "state": "[/red]\x1b[2J\u202e"}
+    del fields["signature"]
+    path.write_text(json.dumps(sign(fields, SigningKey.load(str(path.with_name("stranger.key"))))))
+    result = run(issued, "--offline")
+    assert (result.exit_code, type(result.exception)) == (3, SystemExit), result.output
+    assert "The certificate says [/red]\\x1b[2J\\u202e; signed by" in result.output
+
+
 def test_the_first_line_says_what_it_comes_to(broker: Broker, issued: Issued) -> None:
     """Trusted is the signature; what is against the rest is said, not that a trusted thing is not valid."""
     batch = build_batch([Record(0, 1000, None, b'{"email": "ada@example.com"}')])

@@ -58,6 +58,11 @@ def counted(count: int, what: str, plural: str | None = None) -> str:
     return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
 
 
+def visible(text: str) -> str:
+    """Return somebody else's text for a terminal that shows it and does nothing else: with escapes for all that is no letter."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
 def bytes_text(data: bytes | None) -> str:
     """Return bytes for people: `null`, text in quotes if all of it can be printed, else hexadecimal."""
     if data is None:

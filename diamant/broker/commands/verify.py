@@ -13,6 +13,7 @@ import click
 
 from diamant.admin import AdminError
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, EXIT_USAGE, Asked, asking, fail
+from diamant.broker.commands.reading import visible
 from diamant.broker.verbs.errors import BadArgument
 from diamant.broker.verbs.record_key import key_from_options, parse_key
 
@@ -174,18 +175,28 @@ def _parsed(text: str) -> Where:
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
     from rich.table import Table
+    from rich.text import Text
+
+    def plain(text: object, style: str = "") -> Text:
+        # A certificate may be anybody's: nothing in it is markup, or tells the terminal what to do.
+        return Text(visible(str(text)), style)
 
     colour = {"valid": "green", "not-confirmed": "yellow"}.get(found["outcome"], "red")
-    console.print(f"[{colour}]{_headline(found)}")
-    console.print(f"The certificate says {found['state']}; signed by {found['signer']}")
+    console.print(plain(_headline(found), colour))
+    console.print(plain(f"The certificate says {found['state']}; signed by {found['signer']}"))
     if found["claims"]:
         table = Table("partition", "below offset", "claim", "written since", box=None)
         for claim in found["claims"]:
-            name = f"{claim['topic']}-{claim['partition']}"
-            table.add_row(name, str(claim["below_offset"]), _verdict(claim), str(claim["written_since"]))
+            cells = (
+                f"{claim['topic']}-{claim['partition']}",
+                claim["below_offset"],
+                _verdict(claim),
+                claim["written_since"],
+            )
+            table.add_row(*map(plain, cells))
         console.print(table)
     for note in found["notes"]:
-        console.print(f"- {note}")
+        console.print(plain(f"- {note}"))
 
 
 def _headline(found: Mapping[str, Any]) -> str:
