@@ -25,7 +25,7 @@ from diamant.storage.producer_state import ProducerStateManager
 from diamant.storage.recovery import TornEnd, check_synced, load_producers, rebuild_producers, recover_segment
 from diamant.storage.segment import Segment, scan_headers
 from diamant.storage.stale_segments import Stale, find_stale
-from diamant.storage.torn_end import free_aside, keep_aside
+from diamant.storage.torn_end import aside_paths, keep_aside
 
 MAX_OFFSET = 2**63 - 1
 
@@ -288,10 +288,14 @@ def _find_stale(segments: list[Segment], config: LogConfig) -> list[Stale]:
 
 
 def _set_aside(env: Env, path: str, stale: list[Stale], said: list[str]) -> None:
-    """Rename the `.log` files of segments that were cleaned into another one; their indexes go."""
-    for segment, cleaned_into in stale:
-        kept = free_aside(env, path, segment.base_offset) if segment.size else None
-        if kept is not None:
+    """Rename the `.log` files of segments that were cleaned into another one; their indexes go.
+
+    The last one first, and each durably before the next: what a crash leaves is then found to be stale again, since the segment
+    that it was cleaned into still has as many batches behind the first of them.
+    """
+    for segment, cleaned_into in reversed(stale):
+        if segment.size:
+            kept = next(name for name in aside_paths(path, segment.base_offset) if not env.exists(name))
             segment.close()
             env.rename(segment.path, kept)
             said.append(
@@ -299,7 +303,6 @@ def _set_aside(env: Env, path: str, stale: list[Stale], said: list[str]) -> None
                 "was made while a broker ran"
             )
         _remove_segment(env, segment, path)
-    if stale:
         env.sync_dir(path)
 
 
@@ -324,7 +327,8 @@ def _open_segments(env: Env, path: str, config: LogConfig, said: list[str]) -> t
             stem = name.rsplit(".", 1)[0]
             if stem + names.LOG_SUFFIX not in entries:
                 env.remove(f"{path}/{name}")
-                if name.endswith(names.INDEX_SUFFIX):
+                is_aside = stem + names.LOG_SUFFIX + names.ASIDE_SUFFIX in entries
+                if name.endswith(names.INDEX_SUFFIX) and not is_aside:
                     said.append(
                         f"{path}/{name}: removed, as there is no {stem}{names.LOG_SUFFIX}; if that was to be here, its "
                         "records are missing"

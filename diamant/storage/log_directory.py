@@ -155,12 +155,30 @@ class LogDirectory:
             # The next start follows no orderly stop, and finds a file of recovery points: neither is a leave to cut here.
             if self._has_lost_recovery_points or isinstance(failure.error, SyncedDamage):
                 self._kept.recovery_points[failure.topic, failure.partition] = checkpoints.CUT_NOTHING
-        if self._has_lost_recovery_points and not to_load:
-            # From now on a partition without a line is one that was made after the last checkpoint.
-            checkpoints.write_offset_checkpoint(self.env, f"{self.path}/{names.RECOVERY_POINT_CHECKPOINT}", {})
+        self._keep_findings(found.recovery_points)
         for (topic, partition), source in expected.items():
             if (topic, partition) not in self.logs and (topic, partition) not in self.unopened:
                 self.create_log(topic, partition, source.topic_id, source.config)
+
+    def _keep_findings(self, found: dict[TopicPartition, int]) -> None:
+        """Write down what a start that follows a crash of this broker must know before anything is appended.
+
+        What was refused stays so. Of a log that has lost its end, what is appended now is not as if it had been synced. And if no
+        file was found, a partition without a line is from now on one that was made after the last checkpoint.
+        """
+        points = self.checkpoint_state().recovery_points
+        is_news = any(
+            key in points and (points[key] < offset or points[key] == checkpoints.CUT_NOTHING != offset)
+            for key, offset in found.items()
+        )
+        if not is_news and not self._has_lost_recovery_points:
+            return
+        try:
+            checkpoints.write_offset_checkpoint(self.env, f"{self.path}/{names.RECOVERY_POINT_CHECKPOINT}", points)
+        except OSError as error:
+            self.messages.append(f"what this start has found cannot be noted before the next checkpoints: {error}")
+        else:
+            self._written = self._written._replace(recovery_points=points)
 
     def _is_known(self, topic_partition: TopicPartition, expected: dict[TopicPartition, PartitionSource]) -> bool:
         topic, partition = topic_partition
@@ -188,8 +206,9 @@ class LogDirectory:
         found: CheckpointState,
     ) -> Log | Exception:
         topic, partition = topic_partition
+        recovery_point = self._recovery_point(found.recovery_points.get(topic_partition))
         try:
-            return load_log(
+            log = load_log(
                 self.env,
                 f"{self.path}/{topic}-{partition}",
                 topic,
@@ -197,12 +216,15 @@ class LogDirectory:
                 source.topic_id,
                 source.config,
                 self.validation,
-                recovery_point=self._recovery_point(found.recovery_points.get(topic_partition)),
+                recovery_point=recovery_point,
                 log_start_offset=found.log_starts.get(topic_partition, 0),
                 is_clean=self.was_clean,
                 producer_expiration_ms=self._producer_expiration_ms,
                 messages=self.messages,
             )
+            if recovery_point is None or recovery_point == checkpoints.CUT_NOTHING:
+                log.flush()  # all of it was found to be whole: no later start is to cut off any of that
+            return log
         except Exception as error:  # whatever it is, the other partitions come up
             return error
 

@@ -468,6 +468,7 @@ class Segment:
         self.txn_index.reset()
         self.max_timestamp, self.offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
         self.bytes_since_index_entry = 0
+        self.is_index_damaged = self._is_misfit_told = False
 
     def rebuild_entry(self, header: BatchHeader, position: int, last_indexed: int, interval_bytes: int) -> int:
         """Index one recovered batch at `position`; the position of the last indexed batch after it (LogSegment.recover).

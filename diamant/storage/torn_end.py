@@ -9,6 +9,8 @@ Only batches of the present format (magic 2) are recognized behind a damage.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import count
 
 from diamant.protocol.batch import CURRENT_MAGIC, HEADER_SIZE, LOG_OVERHEAD, MAGIC, MIN_BATCH_LENGTH, crc_is_valid
 from diamant.storage import names
@@ -70,13 +72,15 @@ def _is_whole(file: File, position: int, end: int) -> bool:
 def keep_aside(env: Env, segment: Segment, position: int, next_offset: int) -> str | None:
     """Copy what follows `position` to a file beside the segment, synced, and return its path; None if all of it is zero.
 
-    Nobody reads such a file, and no start removes it: whoever has looked at it may. Memory: `WINDOW_BYTES`.
+    Nobody reads such a file, and no start removes it: whoever has looked at it may. What an earlier start has kept of the same
+    bytes is written anew, so that starts which come to no end, as on a full disk, leave one file. Memory: `WINDOW_BYTES`.
     """
     source = segment.file
     pieces = range(position, segment.size, WINDOW_BYTES)
     if not any(any(source.pread(min(WINDOW_BYTES, segment.size - start), start)) for start in pieces):
         return None
-    path = free_aside(env, segment.directory, next_offset)
+    paths = aside_paths(segment.directory, next_offset)
+    path = next(path for path in paths if not env.exists(path) or _is_begun(env, path, segment, position))
     kept = env.open(path, create=True)
     try:
         kept.truncate(0)
@@ -89,10 +93,20 @@ def keep_aside(env: Env, segment: Segment, position: int, next_offset: int) -> s
     return path
 
 
-def free_aside(env: Env, directory: str, offset: int) -> str:
-    """Return a path for what is set aside from `offset` on, which no file has yet: its name may have a higher offset."""
-    path = names.log_file(directory, offset) + names.ASIDE_SUFFIX
-    while env.exists(path):
-        offset += 1
-        path = names.log_file(directory, offset) + names.ASIDE_SUFFIX
-    return path
+def _is_begun(env: Env, path: str, segment: Segment, position: int) -> bool:
+    """Whether a file has what follows `position`, or as much of it as came to be written."""
+    kept = env.open(path, read_only=True)
+    try:
+        size = kept.size()
+        return size <= segment.size - position and all(
+            kept.pread(length, start) == segment.file.pread(length, position + start)
+            for start in range(0, size, WINDOW_BYTES)
+            for length in (min(WINDOW_BYTES, size - start),)
+        )
+    finally:
+        kept.close()
+
+
+def aside_paths(directory: str, offset: int) -> Iterator[str]:
+    """Yield names for what is set aside from `offset` on; further ones, for when those are taken, have higher offsets."""
+    return (names.log_file(directory, higher) + names.ASIDE_SUFFIX for higher in count(offset))

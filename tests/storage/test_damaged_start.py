@@ -173,8 +173,12 @@ def test_an_orderly_start_never_shortens_a_log(log: Log, seed: int) -> None:
     assert after == before
 
 
-def test_a_refused_log_is_refused_until_somebody_decides() -> None:
-    """In a whole directory: the others are served, a refused log keeps its recovery point, and does what the error says."""
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_refused_log_is_refused_until_somebody_decides(is_killed: bool) -> None:
+    """In a whole directory: the others are served, a refused log keeps its recovery point, and does what the error says.
+
+    Also if the broker that refused it was killed before it wrote any checkpoints.
+    """
     env = MemoryEnv()
     expected = {("bad", 0): source(1, index_interval_bytes=0), ("good", 0): source(2)}
     fill(env, expected)
@@ -188,7 +192,7 @@ def test_a_refused_log_is_refused_until_somebody_decides() -> None:
         (failure,) = directory.failures
         assert f"{path} at {position}" in str(failure.error)
         assert read_all(directory.logs["good", 0]) == [b"%d" % number for number in range(COUNT)]
-        directory.close()
+        directory.close(is_clean=not is_killed)
         assert len(env.read_bytes(path)) == len(whole)
     assert isinstance(failure.error, SyncedDamage)
     checkpoint = f"/data/{names.RECOVERY_POINT_CHECKPOINT}"

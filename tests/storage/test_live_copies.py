@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import shutil
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from diamant.storage import checkpoints, names
 from diamant.storage.env import RealEnv
 from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
-from diamant.storage.memory_env import MemoryEnv, Operation
+from diamant.storage.memory_env import Loss, MemoryEnv, Operation, PowerOff
 from diamant.storage.recovery import SyncedDamage
 from diamant.storage.torn_end import WINDOW_BYTES
 from tests.storage import test_loader
@@ -106,7 +107,7 @@ def test_what_is_kept_is_never_overwritten(log: Log) -> None:
     ],
 )
 def test_a_start_that_ends_while_it_sets_aside(operation: Operation, path: str) -> None:
-    """The disk is full, or the broker is killed there: nothing is cut before it is kept, and the next start does all of it."""
+    """The disk is full, or the broker is killed there: nothing is cut before it is kept, once; the next start does the rest."""
     env = MemoryEnv()
     log = make_log(env, Path("/c"), index_interval_bytes=300)  # type: ignore[arg-type]
     for number in range(END):
@@ -130,7 +131,7 @@ def test_a_start_that_ends_while_it_sets_aside(operation: Operation, path: str) 
     loaded, _ = test_loader.load(log, recovery_point=END)
     assert read_all(loaded) == [b"%d" % number for number in range(END - 3)]
     assert env.read_bytes(log.active.path) == before[:position]
-    assert before[position:] in kept()
+    assert kept() == [before[position:]]
 
 
 @pytest.mark.parametrize("byte", [CRC, LENGTH, LENGTH + 3], ids=["CRC", "length", "short length"])
@@ -182,6 +183,59 @@ def test_a_lost_file_of_recovery_points_is_no_leave_to_cut(loss: str) -> None:
     directory = start(env, expected)
     assert directory.failures == []
     assert len(read_all(directory.logs["bad", 0])) == next_offset == COUNT // 2
+
+
+def test_a_log_that_was_checked_without_a_recovery_point() -> None:
+    """What was found to be whole is synced, and counts as that from then on: a later damage there is no leave to cut either."""
+    env = MemoryEnv()
+    expected = {("t", 0): source(1, segment_bytes=1000)}
+    fill(env, expected)
+    env.remove(f"/data/{names.RECOVERY_POINT_CHECKPOINT}", missing_ok=True)
+    env.sync_dir("/")
+    start(env, expected).close(is_clean=False)
+    env.crash()
+    path = f"/data/t-0/{0:020d}.log"
+    data = bytearray(env.read_bytes(path))
+    data[CRC] ^= 1
+    env.write_atomically(path, bytes(data))
+    directory = start(env, expected)
+    assert directory.failures == []
+    assert directory.logs["t", 0].log_end_offset == COUNT
+    assert env.read_bytes(path) == bytes(data)
+
+
+def test_a_log_that_lost_its_end_and_then_the_power() -> None:
+    """What was appended since, and was not synced, may be torn anywhere: the recovery point is not that of before any more."""
+    env = MemoryEnv()
+    expected = {("t", 0): source(1)}
+    fill(env, expected)
+    start(env, expected).close()
+    env.remove(f"/data/{names.CLEAN_SHUTDOWN}")
+    path = f"/data/t-0/{0:020d}.log"
+    env.write_atomically(path, env.read_bytes(path)[:-30])
+    directory = start(env, expected)
+    for number in range(3):
+        directory.logs["t", 0].append_as_leader(batch(b"%d" % number))
+    directory.close(is_clean=False)
+    data = bytearray(env.read_bytes(path))
+    data[[at for at, _ in iter_headers(data)][-2] + CRC] ^= 1
+    env.write_atomically(path, bytes(data))
+    directory = start(env, expected)
+    assert directory.failures == []
+    assert directory.logs["t", 0].log_end_offset == COUNT
+
+
+def test_what_a_start_has_found_on_a_full_disk() -> None:
+    """It cannot be noted at once; the broker starts all the same, so that something can be deleted."""
+    env = MemoryEnv()
+    expected = {("t", 0): source(1)}
+    fill(env, expected)
+    env.remove(f"/data/{names.RECOVERY_POINT_CHECKPOINT}", missing_ok=True)
+    env.fail("create", f"/data/{names.RECOVERY_POINT_CHECKPOINT}*", errno.ENOSPC)
+    directory = start(env, expected)
+    assert directory.failures == []
+    (message,) = directory.messages
+    assert "No space left" in message
 
 
 # -- segments from before a round of the cleaner, beside what they were cleaned into -----------------------------------
@@ -237,6 +291,45 @@ def test_segments_that_were_cleaned_into_another(
     assert not list(Path(compacted.path).glob(f"{taken[0]:020d}.*index"))
 
 
+@pytest.mark.parametrize("loss", [Loss(1, 1), Loss(0.5, 1), Loss(0, 0)])
+def test_a_loss_of_power_while_old_segments_are_set_aside(loss: Loss) -> None:
+    """Whichever of them have gone, those that stay are found again, though few batches of the cleaned segment lie behind them."""
+    env = MemoryEnv()
+    config = {"cleanup_policy": frozenset({"compact"}), "index_interval_bytes": 300, "segment_bytes": 5500}
+    log = make_log(env, Path("/c"), **config)  # type: ignore[arg-type]
+    for number in range(110):
+        if number and number % 20 == 0:
+            log.roll()
+        log.append_as_leader(batch(b"%d" % number, key=b"%d" % (number if number in (5, 25, 45) else number % 3)))
+    log.close()
+    old = {name: env.read_bytes(f"{log.path}/{name}") for name in env.list_dir(log.path)}
+    clean_partition(env, log.path, log.config, CleanerSettings(), producer_expiration_ms=1, is_forced=True)
+    expected = read_all(test_loader.load(make_like(log, env.copy()), recovery_point=100)[0])
+    for name in old:
+        if name.startswith((f"{20:020d}", f"{40:020d}")):
+            env.write_atomically(f"{log.path}/{name}", old[name])
+    for directory in ("/", "/c", log.path):
+        env.sync_dir(directory)
+    for changes in count():
+        machine = env.copy()
+        machine.power_off_after(changes=changes)
+        is_over = False
+        with suppress(PowerOff):
+            test_loader.load(make_like(log, machine), recovery_point=100)
+            is_over = True
+        machine.crash(loss)
+        loaded, messages = test_loader.load(make_like(log, machine), recovery_point=100)
+        assert [segment.base_offset for segment in loaded.segments] == [0, 60, 100]
+        assert read_all(loaded) == expected
+        assert not any("records are missing" in one for one in messages)
+        kept = {
+            name: machine.read_bytes(f"{log.path}/{name}") for name in machine.list_dir(log.path) if "aside" in name
+        }
+        assert kept == {f"{base:020d}.log.aside": old[f"{base:020d}.log"] for base in (20, 40)}
+        if is_over:
+            return
+
+
 @pytest.mark.parametrize("is_last", [False, True])
 def test_an_old_segment_whose_last_records_are_not_in_the_cleaned_one(compacted: Log, is_last: bool) -> None:
     """It was cleaned as a whole and goes; but not if the log would end earlier without it."""
@@ -258,16 +351,16 @@ def load_values(log: Log, offset: int) -> list[bytes | None]:
     """What a reader gets from an offset on; the files stay as they are."""
     copy = Path(log.path).parent / "read" / "t-0"
     shutil.copytree(log.path, copy)
-    there = test_loader.load(make_like(log, copy), recovery_point=100)[0]
+    there = test_loader.load(make_like(log, RealEnv(log.env.clock), str(copy)), recovery_point=100)[0]
     found = read_all(there, offset)
     shutil.rmtree(copy)
     return found
 
 
-def make_like(log: Log, path: Path) -> Log:
-    """The same log at another place, for `load`."""
+def make_like(log: Log, env: RealEnv | MemoryEnv, path: str | None = None) -> Log:
+    """The same log on another machine or at another place, for `load`."""
     other = object.__new__(type(log))
-    other.env, other.path, other.config = RealEnv(log.env.clock), str(path), log.config
+    other.env, other.path, other.config = env, path or log.path, log.config
     return other
 
 
@@ -282,6 +375,7 @@ def test_an_index_of_another_moment_than_its_segment(compacted: Log, tmp_path: P
     loaded, messages = load(compacted, 100)
     assert any(name.removesuffix(".index") in one and "made anew" in one for one in messages)
     assert len(read_all(loaded)) == 25
+    assert not any(segment.is_index_damaged for segment in loaded.segments)
     loaded.close()
     assert (Path(compacted.path) / name).read_bytes() == expected
 
