@@ -2,7 +2,7 @@
 
 It is opened as after an orderly shutdown (apart from segments of another moment, if there is no mark of one) or, with `is_clean`
 False, as after a crash: then what lies above the recovery point of the log directory's checkpoint is scanned, a torn tail is cut
-off and indexes are built anew, before the cleaner looks at it.
+off and indexes are built anew, before the cleaner looks at it. Without that checkpoint no whole batch is cut off.
 The directory must not be in use: the caller holds the lock of its log directory. The clock of the `Env` is the time of
 everything: expired producers, lags, horizons, retention.
 """
@@ -188,7 +188,6 @@ def clean_partition(
     log_directory = parent(directory)
     log_starts = _read_offsets(env, log_directory, names.LOG_START_OFFSET_CHECKPOINT)
     bytes_before, messages = _log_bytes(env, directory), list[str]()
-    recovery_points = {} if is_clean else _read_offsets(env, log_directory, names.RECOVERY_POINT_CHECKPOINT)
     log = load_log(
         env,
         directory,
@@ -197,7 +196,7 @@ def clean_partition(
         checkpoints.read_partition_metadata(env, directory) or ZERO_ID,
         config,
         Validation(),
-        recovery_point=recovery_points.get(key, 0),
+        recovery_point=0 if is_clean else _recovery_point(env, log_directory, key),
         log_start_offset=log_starts.get(key, 0),
         is_clean=is_clean,
         producer_expiration_ms=producer_expiration_ms,
@@ -335,6 +334,12 @@ def swap_into(log: Log, plan: CleanPlan) -> OnOutput:
 
 def _read_offsets(env: Env, log_directory: str, name: str) -> dict[TopicPartition, int]:
     return checkpoints.read_offset_checkpoint(env, f"{log_directory}/{name}")
+
+
+def _recovery_point(env: Env, log_directory: str, key: TopicPartition) -> int | None:
+    """Return where recovery begins; None if nobody knows, as in a copy of one partition."""
+    found = _read_offsets(env, log_directory, names.RECOVERY_POINT_CHECKPOINT)
+    return found.get(key, 0) if env.exists(f"{log_directory}/{names.RECOVERY_POINT_CHECKPOINT}") else None
 
 
 def _write_offset(env: Env, log_directory: str, name: str, key: TopicPartition, offset: int) -> None:

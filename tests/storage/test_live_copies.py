@@ -421,3 +421,20 @@ def test_a_clean_of_a_copy_merges_no_segments_of_different_moments(compacted: Lo
 def headers(log: Log) -> list[BatchHeader]:
     """Those of all batches, in the order of the files."""
     return [header for one in log.segments for _, header in iter_headers(Path(one.path).read_bytes())]
+
+
+def test_a_clean_of_a_partition_whose_recovery_point_nobody_knows(compacted: Log) -> None:
+    """`diamant log clean --unclean` of a copy of one partition cuts off no whole batches either, nor does it before it fails."""
+    path = compacted.segments[1].path
+    flip(path, positions(path)[3] + CRC)
+    before = contents(compacted)
+    with pytest.raises(SyncedDamage):
+        clean_partition(
+            RealEnv(compacted.env.clock),
+            compacted.path,
+            compacted.config,
+            CleanerSettings(),
+            producer_expiration_ms=1,
+            is_clean=False,
+        )
+    assert contents(compacted) == before
