@@ -26,7 +26,7 @@ import pytest
 from tests.compat.clients.steps import STEPS
 
 CLIENTS = Path(__file__).parent / "clients"
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 
 
 class Missing(Exception):

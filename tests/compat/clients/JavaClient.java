@@ -48,7 +48,8 @@ public class JavaClient {
         List.of("produce", "consume", "classic", "cooperative", "static", "consumer", "transactions", "admin");
     static final int PARTITIONS = 4;
     static final int RECORDS = 40;
-    static final Duration TIMEOUT = Duration.ofSeconds(30);
+    static final Duration TIMEOUT = Duration.ofSeconds(90);
+    static final int SESSION_TIMEOUT_MS = 60_000;
     static final Duration POLL = Duration.ofMillis(50);
     static String bootstrap;
 
@@ -115,7 +116,7 @@ public class JavaClient {
             Map<String, Object> all = new HashMap<>(Map.of(
                 "bootstrap.servers", bootstrap, "group.id", group, "auto.offset.reset", "earliest", "enable.auto.commit", false));
             if (!"consumer".equals(config.get("group.protocol"))) {
-                all.putAll(Map.of("heartbeat.interval.ms", 200, "session.timeout.ms", 6000));
+                all.putAll(Map.of("heartbeat.interval.ms", 200, "session.timeout.ms", SESSION_TIMEOUT_MS));
             }
             all.putAll(config);
             consumer = new KafkaConsumer<>(all, new StringDeserializer(), new StringDeserializer());

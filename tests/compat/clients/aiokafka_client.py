@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListen
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import IllegalStateError, KafkaError, ProducerFenced
 
 POLL_MS = 50
 
@@ -55,7 +55,7 @@ class Member:
 
     def __init__(self, bootstrap: str, topic: str, group: str, **config: Any) -> None:
         self.read: list[tuple[bytes, bytes]] = []
-        self.progress = 0
+        self._positions: dict[TopicPartition, int] = {}
         self.listener = Partitions()
         self.topic = topic
         self.consumer = AIOKafkaConsumer(
@@ -64,7 +64,7 @@ class Member:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             heartbeat_interval_ms=200,
-            session_timeout_ms=6000,
+            session_timeout_ms=steps.SESSION_TIMEOUT_MS,
             **config,
         )
 
@@ -77,11 +77,20 @@ class Member:
     def partitions(self) -> set[int]:
         return {partition.partition for partition in self.consumer.assignment()}
 
+    @property
+    def progress(self) -> int:
+        """How many records lie before its positions; none if it has other partitions now than when it was polled."""
+        return sum(self._positions.values()) if self._positions.keys() == self.consumer.assignment() else 0
+
     async def poll(self) -> None:
         for messages in (await self.consumer.getmany(timeout_ms=POLL_MS)).values():
             self.read += [(message.key, message.value) for message in messages]
-        positions = {partition: await self.consumer.position(partition) for partition in self.consumer.assignment()}
-        self.progress = sum(positions.values())
+        try:
+            self._positions = {
+                partition: await self.consumer.position(partition) for partition in self.consumer.assignment()
+            }
+        except IllegalStateError:
+            self._positions = {}  # A rebalance came while it waited for the position in what it had.
 
 
 async def wait_until(is_reached: Callable[[], bool], members: list[Member], what: str) -> None:

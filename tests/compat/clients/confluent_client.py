@@ -74,7 +74,11 @@ class Member:
         self.read: list[tuple[bytes, bytes]] = []
         self.errors: list[KafkaError] = []
         self.is_cooperative = config.get("partition.assignment.strategy") == "cooperative-sticky"
-        defaults = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "session.timeout.ms": 6000}
+        defaults = {
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": steps.SESSION_TIMEOUT_MS,
+        }
         if config.get("group.protocol") == "consumer":
             del defaults["session.timeout.ms"]
         else:

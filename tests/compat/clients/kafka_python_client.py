@@ -55,7 +55,7 @@ class Member(ConsumerRebalanceListener):
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             heartbeat_interval_ms=200,
-            session_timeout_ms=6000,
+            session_timeout_ms=steps.SESSION_TIMEOUT_MS,
             **config,
         )
         self._consumer.subscribe([topic], listener=self)

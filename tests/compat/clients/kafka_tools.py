@@ -12,6 +12,8 @@ import subprocess
 
 import steps
 
+SILENCE_MS = str(1000 * steps.TIMEOUT_S)
+"""After so long without a record a console consumer gives up."""
 TOOLS = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
@@ -66,7 +68,7 @@ def send(bootstrap: str, topic: str, *options: str) -> None:
 def read(bootstrap: str, topic: str, count: int, *options: str) -> list[str]:
     printed = tool(
         "kafka-console-consumer",
-        *("--bootstrap-server", bootstrap, "--topic", topic, "--max-messages", str(count), "--timeout-ms", "30000"),
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--max-messages", str(count), "--timeout-ms", SILENCE_MS),
         *("--formatter-property", "print.key=true", "--formatter-property", "key.separator=:", *options),
     )
     return sorted(line for line in printed.splitlines() if line.startswith("key-"))
@@ -162,7 +164,7 @@ def transactions(bootstrap: str) -> None:
     committed = tool(
         "kafka-console-consumer",
         *("--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning", "--max-messages", "500"),
-        *("--isolation-level", "read_committed", "--timeout-ms", "30000"),
+        *("--isolation-level", "read_committed", "--timeout-ms", SILENCE_MS),
     )
     assert "Processed a total of 500 messages" in committed
 

@@ -8,7 +8,8 @@ const { version } = require('kafkajs/package.json')
 const STEPS = ['produce', 'consume', 'classic', 'cooperative', 'static', 'consumer', 'transactions', 'admin']
 const PARTITIONS = 4
 const RECORDS = 40
-const TIMEOUT_MS = 30000
+const TIMEOUT_MS = 90000
+const SESSION_TIMEOUT_MS = 60000
 const LOOK_MS = 10
 
 class Unsupported extends Error {}
@@ -58,7 +59,7 @@ class Member {
     this.read = []
     this.next = new Map()
     this.partitions = new Set()
-    this.consumer = kafka.consumer({ groupId, sessionTimeout: 6000, heartbeatInterval: 200, maxWaitTimeInMs: 100, ...options })
+    this.consumer = kafka.consumer({ groupId, sessionTimeout: SESSION_TIMEOUT_MS, heartbeatInterval: 200, maxWaitTimeInMs: 100, ...options })
     this.consumer.on(this.consumer.events.GROUP_JOIN, ({ payload }) => {
       this.partitions = new Set(payload.memberAssignment[topic] || [])
       this.next.clear()

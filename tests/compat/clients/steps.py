@@ -25,7 +25,10 @@ from concurrent.futures import ThreadPoolExecutor
 STEPS = ("produce", "consume", "classic", "cooperative", "static", "consumer", "transactions", "admin")
 PARTITIONS = 4
 RECORDS = 40
-TIMEOUT_S = 30
+TIMEOUT_S = 90
+"""Far more than anything takes: a busy machine is no fault of the broker."""
+SESSION_TIMEOUT_MS = 60_000
+"""Nobody waits for a member to be given up, so none may be because its machine was busy."""
 
 
 class Unsupported(Exception):
@@ -43,7 +46,7 @@ def payloads(count: int = RECORDS) -> list[tuple[bytes, bytes]]:
 
 
 def wait_until(is_reached: Callable[[], bool], act: Callable[[], object], what: str) -> None:
-    """Call `act` until the condition holds. `act` is what takes the time: a poll. Raises TimeoutError after 30 s."""
+    """Call `act` until the condition holds. `act` is what takes the time: a poll. Raises TimeoutError after TIMEOUT_S."""
     deadline = time.monotonic() + TIMEOUT_S
     while not is_reached():
         if time.monotonic() > deadline:

@@ -20,9 +20,11 @@ import (
 const (
 	partitions = 4
 	records    = 40
-	timeout    = 30 * time.Second
-	look       = 10 * time.Millisecond
-	version    = "1.22.2"
+	timeout    = 90 * time.Second
+	// Of an administrator's work, with all that it waits for.
+	workTimeout = 5 * timeout
+	look        = 10 * time.Millisecond
+	version     = "1.22.2"
 )
 
 var bootstrap string
@@ -49,7 +51,7 @@ func client(options ...kgo.Opt) *kgo.Client {
 }
 
 func withAdmin(work func(ctx context.Context, admin *kadm.Client)) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), workTimeout)
 	defer cancel()
 	admin := kadm.NewClient(client())
 	defer admin.Close()
@@ -110,7 +112,7 @@ func join(topic, group string, options ...kgo.Opt) *member {
 	all := []kgo.Opt{
 		kgo.ConsumeTopics(topic), kgo.ConsumerGroup(group), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.HeartbeatInterval(200 * time.Millisecond), kgo.SessionTimeout(6 * time.Second), kgo.FetchMaxWait(200 * time.Millisecond),
+		kgo.HeartbeatInterval(200 * time.Millisecond), kgo.SessionTimeout(60 * time.Second), kgo.FetchMaxWait(200 * time.Millisecond),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, given map[string][]int32) {
 			m.lock.Lock()
 			defer m.lock.Unlock()
@@ -242,11 +244,14 @@ func shareAndGoOn(options ...kgo.Opt) {
 	for _, each := range []*member{first, second} {
 		must(each.client.CommitUncommittedOffsets(context.Background()))
 	}
-	both := map[string]bool{}
-	for _, value := range append(first.values(), second.values()...) {
-		both[value] = true
-	}
-	check(len(both) == records, "read %d different records", len(both))
+	// A record counts as polled before the member has looked at it.
+	waitUntil(func() bool {
+		both := map[string]bool{}
+		for _, value := range append(first.values(), second.values()...) {
+			both[value] = true
+		}
+		return len(both) == records
+	}, "all different records were read")
 	first.end()
 	second.end()
 	send(topic, []string{"late"})

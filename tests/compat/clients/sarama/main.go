@@ -18,7 +18,7 @@ import (
 const (
 	partitions = 4
 	records    = 40
-	timeout    = 30 * time.Second
+	timeout    = 90 * time.Second
 	look       = 10 * time.Millisecond
 	version    = "1.61.1"
 )
@@ -55,7 +55,7 @@ func config() *sarama.Config {
 	made.Consumer.Offsets.Initial = sarama.OffsetOldest
 	made.Consumer.Offsets.AutoCommit.Enable = false
 	made.Consumer.MaxWaitTime = 100 * time.Millisecond
-	made.Consumer.Group.Session.Timeout = 6 * time.Second
+	made.Consumer.Group.Session.Timeout = 60 * time.Second
 	made.Consumer.Group.Heartbeat.Interval = 200 * time.Millisecond
 	return made
 }
@@ -223,13 +223,23 @@ func (m *member) values() []string {
 	return values
 }
 
-func (m *member) end(isCommitting bool) {
-	m.lock.Lock()
-	m.isCommitting = isCommitting
-	m.lock.Unlock()
+func (m *member) end() {
 	m.cancel()
 	<-m.done
 	must(m.group.Close())
+}
+
+// endCommitted has the members commit what they have read, and leave one after the other. All are told to before the first leaves:
+// that ends the sessions of the others, too.
+func endCommitted(members ...*member) {
+	for _, m := range members {
+		m.lock.Lock()
+		m.isCommitting = true
+		m.lock.Unlock()
+	}
+	for _, m := range members {
+		m.end()
+	}
 }
 
 func waitForASplit(first, second *member) {
@@ -298,13 +308,12 @@ func classic() {
 		both[value] = true
 	}
 	check(len(both) == records, "read %d different records", len(both))
-	first.end(true)
-	second.end(true)
+	endCommitted(first, second)
 	send(topic, []string{"late"}, config())
 	third := join(topic, group, settings)
 	waitUntil(func() bool { return len(third.values()) > 0 }, "a third member reads what came later")
 	waitUntil(func() bool { return third.progress() > 0 }, "it has a position")
-	third.end(true)
+	endCommitted(third)
 	admin := adminClient()
 	defer admin.Close()
 	offsets, err := admin.ListConsumerGroupOffsets(group, nil)
@@ -325,8 +334,8 @@ func cooperative() {
 	second := join(topic, group, settings)
 	waitForASplit(first, second)
 	check(first.ended == 2 && first.setups == 1, "the first member keeps two throughout, %d claims ended", first.ended)
-	first.end(false)
-	second.end(false)
+	first.end()
+	second.end()
 }
 
 func static() {
@@ -340,14 +349,14 @@ func static() {
 	gone := join(topic, group, named("back"))
 	waitForASplit(other, gone)
 	before, setups := gone.partitions(), other.setups
-	gone.end(false) // a static member does not leave its group when it is closed
+	gone.end() // a static member does not leave its group when it is closed
 	back := join(topic, group, named("back"))
 	// Claims start one by one, each in its own goroutine: one of them is not yet the assignment.
 	waitUntil(func() bool { return len(back.partitions()) == len(before) }, "the static member is back")
 	check(reflect.DeepEqual(back.partitions(), before), "with its partitions")
 	check(other.setups == setups, "the other member sees no rebalance")
-	back.end(false)
-	other.end(false)
+	back.end()
+	other.end()
 }
 
 func transactions() {
@@ -443,7 +452,7 @@ func admin() {
 	listed, err := admin.ListConsumerGroups()
 	must(err)
 	check(listed[group] != "", "the group is listed")
-	reader.end(true)
+	endCommitted(reader)
 	must(admin.DeleteConsumerGroup(group))
 	must(admin.DeleteTopic(topic))
 	waitUntil(func() bool {
