@@ -64,11 +64,10 @@ def _is_in_names_only(env: Env, directory: str, file: str, needles: Needles) -> 
         if file in CHECKPOINTS:
             # The rest is numbers, or it could not be read.
             return all(_TOPIC.fullmatch(topic) for topic, _ in read_offset_checkpoint(env, path))
-        rest = env.read_bytes(path)
+        text = env.read_bytes(path).decode("latin-1")
     except (OSError, StorageError):
         return False
-    properties = parse_properties(rest.decode("latin-1"))
-    for name in ("cluster.id", "directory.id"):
-        if value := properties.get(name):
-            rest = rest.replace(value.encode("latin-1", "replace"), b"\n")
-    return not needles.find(rest)
+    # The last line with a name is the one that counts.
+    properties = parse_properties(text)
+    ids = {f"{name}={properties.get(name)}" for name in ("cluster.id", "directory.id")}
+    return not needles.find("\n".join(line for line in text.split("\n") if line not in ids).encode("latin-1"))

@@ -91,6 +91,8 @@ async def test_the_id_of_the_cluster_can_be_erased(tmp_path: Path) -> None:
         (names.LOG_START_OFFSET_CHECKPOINT, f"0\n1\n{TOPIC}/{TOPIC} 0 5\n"),
         (names.LOG_START_OFFSET_CHECKPOINT, f"0\n1\n{TOPIC} 0 5 {TOPIC}\n"),
         (names.META_PROPERTIES, f"version=1\n#{TOPIC}\n"),
+        (names.META_PROPERTIES, f"cluster.id=e\n#{TOPIC}\n"),
+        (names.META_PROPERTIES, f"cluster.id={TOPIC}\ncluster.id=e\n"),
         ("other-checkpoint", f"0\n1\n{TOPIC} 0 5\n"),
     ],
 )
