@@ -62,6 +62,8 @@ NOT_COVERED = (
     "Records that were written at or above the offsets where the claims end.",
     "Records that the description does not match, whatever they say: the same facts in other fields, in other words, in values "
     "that are not JSON (a path of fields finds nothing in them), or in other topics. Where the same bytes were seen is listed.",
+    "Texts of the description and values that were removed, outside of records that match it, if they have fewer than 12 bytes "
+    "or hardly anything but zeros (0x00, 0xFF): they are not searched for.",
     "What stays of a batch of which every record went: offsets, times and the producer's number and sequence.",
 )
 

@@ -519,6 +519,7 @@ async def test_a_damaged_segment_gets_no_certificate(broker: Broker) -> None:
         ("orders", WHERE, {"reason": " "}, BadArgument, "reason is missing"),
         ("orders", WHERE, {"reason": "r\x1b[2J"}, BadArgument, "no control characters"),
         ("orders", WHERE, {"reference": "1\n2"}, BadArgument, "no line ends"),
+        ("orders", WHERE, {"reference": "1\u20282"}, BadArgument, "no line ends"),
     ],
 )
 async def test_mistakes_change_nothing(

@@ -57,8 +57,8 @@ ID_BYTES = 16
 
 MAX_REMEMBERED = 1_000
 """Ids of those that ended lately."""
-_NOT_TEXT = ("Cc", "Cs")
-"""Control characters, and halves of pairs of UTF-16: categories of Unicode."""
+_NOT_TEXT = ("Cc", "Cs", "Zl", "Zp")
+"""Control characters, halves of pairs of UTF-16, and ends of lines and paragraphs: categories of Unicode."""
 
 T = TypeVar("T")
 
