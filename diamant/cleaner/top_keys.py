@@ -10,6 +10,7 @@ their beginning.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ MAX_KEY_BYTES = 128
 
 
 class TopKey(NamedTuple):
-    """A key, or the first `MAX_KEY_BYTES` of a longer one, and what its records come to."""
+    """A key, or up to `MAX_KEY_BYTES` of a longer one (whole letters if it is UTF-8), and what its records come to."""
 
     key: bytes
     is_cut: bool
@@ -44,13 +45,14 @@ class TopKeys:
         for key, key_hash, size in records:
             name = (key, b"") if len(key) <= MAX_KEY_BYTES else (key[:MAX_KEY_BYTES], key_hash[:HASH_BYTES])
             counts = found.get(name)
-            if counts is None:
-                found[name] = [1, size]
-            else:
+            if counts is not None:
                 counts[0] += 1
                 counts[1] += size
-        if len(found) > MAX_KEYS:
-            self._forget()
+                continue
+            if len(found) >= MAX_KEYS:
+                self._forget()
+                found = self._found
+            found[name] = [1, size]
 
     def _forget(self) -> None:
         ascending = sorted(self._found.items(), key=lambda item: item[1][1])
@@ -61,4 +63,16 @@ class TopKeys:
     def top(self) -> tuple[TopKey, ...]:
         """Return the keys with the most bytes, the largest first."""
         largest = nlargest(self._count, self._found.items(), key=lambda item: (item[1][1], item[1][0], item[0]))
-        return tuple(TopKey(key, bool(rest), records, size) for (key, rest), (records, size) in largest)
+        return tuple(
+            TopKey(_whole_letters(key) if rest else key, bool(rest), records, size)
+            for (key, rest), (records, size) in largest
+        )
+
+
+def _whole_letters(data: bytes) -> bytes:
+    """Return the beginning of a text in UTF-8 without the part of a letter at its end; anything else as it is."""
+    for end in range(len(data), len(data) - 4, -1):
+        with suppress(UnicodeDecodeError):
+            data[:end].decode()
+            return data[:end]
+    return data

@@ -23,7 +23,7 @@ from diamant.storage.checkpoints import write_offset_checkpoint
 from diamant.storage.env import RealEnv
 from diamant.storage.metadata_log import MetadataLog
 from diamant.storage.uuid_text import random_id
-from tests.builder import TIMESTAMP
+from tests.builder import TIMESTAMP, make_batch
 from tests.cleaner.log_history import History
 
 T0 = f"t-0/{0:020d}.log"
@@ -337,6 +337,19 @@ def test_the_keys_with_the_most_bytes(data: Path) -> None:
     assert topic["top_keys_missed_bytes"] == 0
     [topic] = json.loads(run("stats", data, "--json").stdout)["topics"]
     assert topic["top_keys"] == []
+
+
+def test_a_long_key_widens_no_other_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes last in its line, for the terminal to wrap; all keys are in one table."""
+    monkeypatch.setenv("COLUMNS", "80")
+    log = tmp_path / "t-0" / f"{0:020d}.log"
+    log.parent.mkdir()
+    log.write_bytes(make_batch("short=1", "k" * 100 + "=1", "\x1b[2J" * 40 + "=1"))
+    lines = run("stats", tmp_path, "--top", "3").stdout.splitlines()
+    shown = lines[lines.index("records   size  key") + 1 :]
+    assert [len(line) <= 80 for line in shown] == [False, False, True]
+    assert shown[-1] == '      1    6 B  "short"'
+    assert shown[0].split()[-1] == "0x" + (b"\x1b[2J" * 32).hex() + "..."
 
 
 COMMANDS = (("dump",), ("stats",), ("find", "--key", "k"))

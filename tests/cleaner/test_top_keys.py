@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
@@ -69,6 +70,29 @@ def test_long_keys_count_by_their_hash() -> None:
         (limit, True, 1, 20),
         (limit, False, 1, 5),
     ]
+
+
+def test_a_long_text_is_cut_between_two_letters() -> None:
+    """So that it is shown as text; bytes that are none are cut at the limit."""
+    limit = top_keys.MAX_KEY_BYTES
+    text, other = "x" * (limit - 1) + "\u00e9", b"\xff" * (limit + 1)
+    found = counted(2, [(text.encode(), 2), (other, 1)]).top()
+    assert [(one.key, one.is_cut) for one in found] == [(b"x" * (limit - 1), True), (b"\xff" * limit, True)]
+
+
+def test_no_more_keys_are_held_however_many_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As out of a batch that decompresses to very many."""
+    monkeypatch.setattr(top_keys, "MAX_KEYS", 100)
+    held: list[int] = []
+    found = TopKeys(5)
+
+    def records() -> Iterator[tuple[bytes, bytes, int]]:
+        for number in range(1000):
+            held.append(len(found._found))
+            yield b"%d" % number, b"", 1
+
+    found.add(records())
+    assert max(held) == 100
 
 
 def test_stats_of_a_directory(tmp_path: Path) -> None:

@@ -178,11 +178,13 @@ def _print_tables(
 
 def _print_top_keys(topic: TopicStats) -> None:
     click.echo(f"\n{topic.topic}: keys with the most bytes, in all their records, before compression")
-    rows = [
-        [bytes_text(one.key) + ("..." if one.is_cut else ""), f"{one.records:,}", size_text(one.bytes)]
-        for one in topic.top_keys
-    ]
-    print_table([Column("key", is_text=True), Column("records"), Column("size")], rows)
+    rows = [(f"{one.records:,}", size_text(one.bytes)) for one in topic.top_keys]
+    widths = [max(map(len, cells)) for cells in zip(("records", "size"), *rows, strict=True)]
+    # A long key is wrapped by the terminal, and widens no other line: it is to be copied as it is.
+    click.echo(f"{'records':>{widths[0]}}  {'size':>{widths[1]}}  key")
+    for (records, size), one in zip(rows, topic.top_keys, strict=True):
+        rest = "..." if one.is_cut else ""
+        click.echo(f"{records:>{widths[0]}}  {size:>{widths[1]}}  {bytes_text(one.key)}{rest}")
     if topic.top_keys_missed_bytes:
         click.echo(f"there are very many keys: each may have up to {size_text(topic.top_keys_missed_bytes)} more")
 
