@@ -79,8 +79,8 @@ def test_the_record_at_an_offset(partition: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["-k", "nobody"], 3, ""),
-        (["-o", "5000"], 3, ""),
+        (["-k", "nobody"], 3, "nothing was found"),
+        (["-o", "5000"], 3, "nothing was found"),
         (["-k", "a", "-o", "1"], 2, "a key or an offset"),
         (["-k", ""], 2, "--key is empty"),
         (["--set", "segment.ms=1h"], 2, "1h is 3600000"),

@@ -126,9 +126,12 @@ def explain(
         click.echo(f"diamant: a start would say: {note}", err=True)
     for problem in problems:
         show_problem(problem)
+    is_missing = not is_found and (wanted is not None or offset is not None)
+    if is_missing:
+        click.echo("diamant: nothing was found", err=True)
     if problems:
         sys.exit(EXIT_FAILED)
-    sys.exit(EXIT_DONE if is_found or (wanted is None and offset is None) else EXIT_NOT_SO)
+    sys.exit(EXIT_NOT_SO if is_missing else EXIT_DONE)
 
 
 def _without_changes(fields: dict[str, Any]) -> dict[str, Any]:
