@@ -196,7 +196,7 @@ def clean_partition(
         checkpoints.read_partition_metadata(env, directory) or ZERO_ID,
         config,
         Validation(),
-        recovery_point=0 if is_clean else _recovery_point(env, log_directory, key),
+        recovery_point=0 if is_clean else checkpoints.read_recovery_point(env, log_directory, key),
         log_start_offset=log_starts.get(key, 0),
         is_clean=is_clean,
         producer_expiration_ms=producer_expiration_ms,
@@ -334,12 +334,6 @@ def swap_into(log: Log, plan: CleanPlan) -> OnOutput:
 
 def _read_offsets(env: Env, log_directory: str, name: str) -> dict[TopicPartition, int]:
     return checkpoints.read_offset_checkpoint(env, f"{log_directory}/{name}")
-
-
-def _recovery_point(env: Env, log_directory: str, key: TopicPartition) -> int | None:
-    """Return where recovery begins; None if nobody knows, as in a copy of one partition."""
-    found = _read_offsets(env, log_directory, names.RECOVERY_POINT_CHECKPOINT)
-    return found.get(key, 0) if env.exists(f"{log_directory}/{names.RECOVERY_POINT_CHECKPOINT}") else None
 
 
 def _write_offset(env: Env, log_directory: str, name: str, key: TopicPartition, offset: int) -> None:

@@ -48,9 +48,6 @@ def explain_partition(
     overlay = OverlayEnv(env, env, scratch, SettableClock(now_ms))
     overlay.add_directory(partition.directory)
     log_directory = parent(partition.directory)
-    recovery_points_path = f"{log_directory}/{names.RECOVERY_POINT_CHECKPOINT}"
-    recovery_points = checkpoints.read_offset_checkpoint(env, recovery_points_path)
-    unlisted = 0 if env.exists(recovery_points_path) else None
     said: list[str] = []
     log = load_log(
         overlay,
@@ -60,7 +57,7 @@ def explain_partition(
         checkpoints.read_partition_metadata(overlay, partition.directory) or ZERO_ID,
         config,
         Validation(),
-        recovery_point=recovery_points.get((partition.topic, partition.partition), unlisted),
+        recovery_point=checkpoints.read_recovery_point(env, log_directory, (partition.topic, partition.partition)),
         log_start_offset=partition.log_start_offset,
         is_clean=env.exists(f"{log_directory}/{names.CLEAN_SHUTDOWN}"),
         producer_expiration_ms=producer_expiration_ms,

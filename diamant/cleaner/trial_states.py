@@ -130,7 +130,7 @@ class TrialStates:
             log_start_offset=state.log_start_offset,
             is_clean=is_clean,
             producer_expiration_ms=scenario.producer_expiration_ms,
-            is_of_one_moment=False,
+            is_of_one_moment=self._is_orderly,
         )
         return log, env
 

@@ -57,6 +57,15 @@ def read_offset_checkpoint(env: Env, path: str) -> dict[TopicPartition, int]:
     return offsets
 
 
+def read_recovery_point(env: Env, log_directory: str, partition: TopicPartition) -> int | None:
+    """Return where the recovery of a partition begins: at 0 if the file does not name it, None if there is no file.
+
+    CorruptLog as for `read_offset_checkpoint`.
+    """
+    path = f"{log_directory}/{names.RECOVERY_POINT_CHECKPOINT}"
+    return read_offset_checkpoint(env, path).get(partition, 0) if env.exists(path) else None
+
+
 def write_offset_checkpoint(env: Env, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace an offset checkpoint atomically and durably; blocks for the disk."""
     lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]

@@ -96,11 +96,17 @@ def test_every_engine_tells_of_corruption(partition: Path, engine: str) -> None:
     assert f"{path} at 0: the batch's CRC is wrong" in result.stderr
 
 
+def nothing_was_synced(partition: Path) -> None:
+    """Have the recovery point of a partition be 0."""
+    (partition.parent / names.RECOVERY_POINT_CHECKPOINT).write_text("0\n0\n")
+
+
 def test_a_dry_run_after_a_crash_recovers_only_the_copy(partition: Path) -> None:
     """The torn tail that it tells of is still there, in the active segment and in others; without --dry-run it goes. Without
     --unclean nothing is cut off at all.
     """
     logs = sorted(partition.glob("*.log"))
+    nothing_was_synced(partition)
     for path in logs:
         path.write_bytes(path.read_bytes() + b"torn")
     before = contents(partition)
@@ -123,6 +129,7 @@ def test_what_recovery_cuts_off_is_told(partition: Path) -> None:
     themselves and cuts nothing, and in JSON. The sizes before are those before the cut.
     """
     logs = sorted(partition.glob("*.log"))
+    nothing_was_synced(partition)
     size, size_of_first = sum(path.stat().st_size for path in logs), logs[0].stat().st_size
     content = bytearray(logs[0].read_bytes())
     content[-1] ^= 1
