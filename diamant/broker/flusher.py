@@ -28,7 +28,7 @@ class _Flush(NamedTuple):
 
 
 class Flusher:
-    """Logs waiting for their fsync. Bound: one entry per log."""
+    """Logs waiting for their fsync. Bound: one entry per log, and one for each that could not be synced."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -37,6 +37,8 @@ class Flusher:
         self._task: asyncio.Task[None] | None = None
         self.owed: set[Log] = set()
         """Logs to which a coordinator has appended what must be on disk before the request is answered (`flush.messages`)."""
+        self._failed: set[Log] = set()
+        """Logs of which something could not be synced."""
 
     def request(self, log: Log) -> None:
         """Have synced what `log` holds now. If that fails, appends are refused from then on."""
@@ -73,11 +75,12 @@ class Flusher:
             self.owed.add(log)
 
     def owe_under_way(self) -> None:
-        """Have the answer to the request under way wait for all that `flush.messages` wants on disk now.
+        """Have the answer to the request under way wait for all that `flush.messages` wants on disk now, or has not got there.
 
         For those who are told once more what was done before: which logs that has gone to nobody remembers.
         """
-        for log in (*self._due, *(() if self._running is None else (self._running.log,))):
+        self._failed = {log for log in self._failed if not log.is_deleted}
+        for log in (*self._due, *self._failed, *(() if self._running is None else (self._running.log,))):
             self.owe(log)
 
     async def flushed(self, logs: Iterable[Log]) -> None:
@@ -109,7 +112,10 @@ class Flusher:
             self._task = None
 
     async def _flush(self, log: Log) -> None:
-        if log.is_deleted or log.write_failure is not None:
+        if log.is_deleted:
+            return
+        if log.write_failure is not None:
+            self._failed.add(log)
             return
         try:
             plan = log.begin_flush()
@@ -118,6 +124,7 @@ class Flusher:
                 log.complete_flush(plan)
         except BaseException as error:
             if not log.is_deleted:
+                self._failed.add(log)
                 log.fail(_as_os_error(error))
                 logger.error(
                     "%s-%d: cannot be synced, appends are refused from now on: %s",

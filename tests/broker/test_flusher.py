@@ -57,7 +57,7 @@ async def test_a_flush_that_fails_for_whatever_reason(
     fail_flushes_of(bad, error, monkeypatch)
     flusher = Flusher(asyncio.get_running_loop())
     with caplog.at_level(logging.ERROR):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await flusher.flushed([bad, good])
     assert str(error) in str(bad.write_failure)
     assert str(error) in caplog.text
@@ -200,6 +200,21 @@ async def test_an_end_of_a_transaction_asked_for_again_while_the_first_one_is_sy
         assert log.recovery_point == log.log_end_offset
 
 
+@pytest.mark.parametrize("failing", ["__transaction_state", "t"])
+async def test_an_end_of_a_transaction_that_could_not_be_synced(
+    failing: str, broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks for it once more is not told that it is done either, be it the state or the marker that is not on disk."""
+    async with WireClient(broker.bootstrap_servers) as second:
+        txn, again, state = await begun(broker, wire, second)
+        assert await txn.add(("t", 0)) == ["NONE"]
+        assert await txn.produce("t", 0) == "NONE"
+        fail_flushes_of(state if failing != "t" else broker.topics.log("t", 0), ERRORS[0], monkeypatch)
+        for one in (txn, again):
+            with pytest.raises(asyncio.IncompleteReadError):
+                await one.end(commit=True)
+
+
 async def test_partitions_added_again_while_the_first_request_is_synced(
     broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +269,7 @@ async def test_who_waits_for_a_flush_under_way_waits_for_no_other(
         assert uncovered is not None
         assert log in flusher._due
         disk.go_on(log)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await covered
             assert log.recovery_point >= 1  # the second one may be over, too
             await uncovered
@@ -271,7 +286,7 @@ async def test_who_gives_up_waiting_takes_no_flush_away(tmp_path: Path) -> None:
     assert stays is not None
     flusher.request(second)
     gone.cancel()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await stays
         await flusher.settled()
     assert first.recovery_point == second.recovery_point == 1
@@ -285,7 +300,7 @@ async def test_a_flusher_that_is_cancelled_vouches_for_nothing(tmp_path: Path) -
     await wait_until(lambda: list(flusher._due) == [second])
     assert flusher._task is not None
     flusher._task.cancel()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await running
         assert first.write_failure is not None
         assert not waiting.done()
