@@ -45,6 +45,7 @@ from diamant.storage import names
 from diamant.storage.env import Env, RealEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.log import Log
+from diamant.storage.log_config import LONG_MAX
 from diamant.storage.log_directory import LogDirectory
 from diamant.storage.metadata_log import MetadataLog
 from diamant.storage.segment import Segment
@@ -649,6 +650,8 @@ class Broker:
     def log_changed(self, log: Log) -> None:
         """After every append and whatever else a fetch may wait for."""
         self.housekeeping.saw_change()
+        if log.config.flush_ms != LONG_MAX:
+            self.housekeeping.saw_timed_append(log)
         self.purgatory.wake(log)
         if log.config.is_compacted:
             self.cleaning.saw_append(log)

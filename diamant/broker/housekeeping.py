@@ -39,7 +39,10 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._changed_since_ms: int | None = None
-        self._last_timed_flush_ms = 0
+        self._asked_ms: dict[Log, int] = {}
+        """When a flush of a log was asked for last, of those with `flush.ms`."""
+        self._timed_flush_ms: int | None = None
+        """When the scheduler believes that the next of them is due."""
         self._troubles = LogTroubles()
 
     def schedule(self) -> None:
@@ -136,18 +139,28 @@ class Housekeeping:
         if metadata.is_snapshot_due:
             await asyncio.to_thread(metadata.write_snapshot, metadata.prepare_snapshot())
 
+    def saw_timed_append(self, log: Log) -> None:
+        """Take note that a log with `flush.ms` holds something that is not on disk."""
+        if self._timed_flush_ms is None or self._flush_due_ms(log) < self._timed_flush_ms:
+            self._broker.scheduler.poke()
+
+    def _unsynced_timed_logs(self) -> list[Log]:
+        logs = self._broker.topics.timed_logs
+        return [log for log in logs if log.log_end_offset > log.recovery_point and log.write_failure is None]
+
+    def _flush_due_ms(self, log: Log) -> int:
+        # With 0 it is the next millisecond, else this would be due again and again while a flush is under way.
+        return max(log.last_flush_ms, self._asked_ms.get(log, 0)) + max(log.config.flush_ms, 1)
+
     def _timed_flush_due_ms(self) -> int | None:
-        return min(
-            (
-                max(log.last_flush_ms, self._last_timed_flush_ms) + log.config.flush_ms
-                for log in self._broker.topics.timed_logs
-                if log.log_end_offset > log.recovery_point
-            ),
-            default=None,
-        )
+        self._timed_flush_ms = min(map(self._flush_due_ms, self._unsynced_timed_logs()), default=None)
+        return self._timed_flush_ms
 
     async def _flush_timed(self) -> None:
-        now_ms = self._last_timed_flush_ms = self._broker.env.clock.now_ms()
-        for log in list(self._broker.topics.timed_logs):
-            if now_ms - log.last_flush_ms >= log.config.flush_ms:
-                self._broker.flusher.request(log)
+        now_ms = self._broker.env.clock.now_ms()
+        unsynced = self._unsynced_timed_logs()
+        due = [log for log in unsynced if self._flush_due_ms(log) <= now_ms]
+        for log in due:
+            self._broker.flusher.request(log)
+        asked_ms = {log: self._asked_ms.get(log, 0) for log in unsynced}
+        self._asked_ms = asked_ms | dict.fromkeys(due, now_ms)
