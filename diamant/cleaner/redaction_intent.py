@@ -54,6 +54,8 @@ class RedactionIntent:
     due_ms: int | None = None
     found: list[dict[str, Any]] = field(default_factory=list)
     """As in the certificate: what was located, before it was removed."""
+    found_before: list[dict[str, Any]] = field(default_factory=list)
+    """`found` as it was before the run that is under way has located anything; empty while none is."""
     done: list[dict[str, Any]] = field(default_factory=list)
     before: list[dict[str, Any]] = field(default_factory=list)
     """Affected segments as they were."""

@@ -399,6 +399,55 @@ async def test_a_redaction_that_was_interrupted_goes_on_at_the_next_start(
     assert "Bern" not in caplog.text
 
 
+@pytest.mark.parametrize("when", ["before it is located", "when its segment is closed"])
+async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """A write to it has failed; an attempt ends early, and the broker is started anew: the certificate has all that went."""
+    failure = OSError(errno.EIO, "mended later")
+
+    def interrupted(*_: object) -> None:
+        raise failure
+
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await create(broker, partitions=2)
+        for partition in range(2):
+            write(broker, OTHER, ORDER, partition=partition)
+        log = broker.topics.log("orders", 0)
+        with monkeypatch.context() as patched:
+            if when == "before it is located":
+                log.write_failure = failure
+                patched.setattr(redacting.Redactions, "_rewrite", interrupted)
+            else:
+                patched.setattr(log, "roll", interrupted)
+            with pytest.raises(RedactFailed):
+                await redact(broker)
+        if when != "before it is located":
+            log.write_failure = failure
+            await go_on(broker, lambda: [*data_of(broker).glob("diamant-redaction-*.not-certified.json")] != [])
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await go_on(broker, lambda: not broker.redactions.unfinished())
+        (path,) = data_of(broker).glob("diamant-redaction-*.records-gone.json")
+        certificate = json.loads(path.read_text())
+        found = sorted((one["partition"], one["offsets"], one["records"]) for one in certificate["found"])
+        assert found == [(0, [1], 1), (1, [1], 1)]
+        assert {one["file"].partition("/")[0] for one in certificate["segments"]["before"]} == {"orders-0", "orders-1"}
+        assert files_with(data_of(broker), EMAIL.encode()) == []
+
+
+async def go_on(broker: Broker, is_so: Callable[[], bool]) -> None:
+    """Move the clock until something is so."""
+    clock = broker.env.clock
+    assert isinstance(clock, SettableClock)
+
+    def is_so_later() -> bool:
+        clock.set_ms(clock.now_ms() + 60_000)
+        broker.scheduler.poke()
+        return is_so()
+
+    await wait_until(is_so_later)
+
+
 async def test_a_call_that_takes_too_long_goes_on_in_the_broker(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

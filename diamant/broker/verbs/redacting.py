@@ -25,6 +25,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from diamant.broker.verbs.calling import on_loop
@@ -190,14 +191,14 @@ class Redactions(RedactionSteps):
                 self._check_unsaid("reason and reference", [intent.reason, intent.reference], (), subject.needles)
             ended = self._refused(intent, works)
             if ended is None:
-                _leave_what_refuses_writes(works)
+                _leave_what_refuses_writes(intent, works)
                 await self._begin(intent, subject, works, key)
                 await self._rewrite(works, progress)
         if ended is not None:
             return await self._conclude(intent, subject, key, ended=ended)
         removed = await self._to_its_end(asyncio.to_thread(self._remove_doomed, [intent.topic], partitions))
         self._note_done(intent, works, removed)
-        intent.phase = REWRITTEN
+        intent.phase, intent.found_before = REWRITTEN, []
         await self._save(intent, key)
         return await self._certify(intent, subject, works, key, progress)
 
@@ -322,6 +323,7 @@ class Redactions(RedactionSteps):
             known = {one["file"] for one in intent.before}
             files = [name for work in works for name in work.files if name not in known]
             intent.before += await asyncio.to_thread(self._digests, files, ends)
+            intent.found_before = await asyncio.to_thread(deepcopy, intent.found)
             for work in works:
                 await asyncio.to_thread(add_found, intent, work)
         intent.needles = [needle.to_fields() for needle in subject.needles]
@@ -346,9 +348,16 @@ class Redactions(RedactionSteps):
             step["files_removed_at_once"] = step.get("files_removed_at_once", 0) + files_removed.get(partition, 0)
 
 
-def _leave_what_refuses_writes(works: Sequence[Work]) -> None:
-    """Change nothing in partitions whose active segment would have to be closed and cannot be; others need not wait for it."""
+def _leave_what_refuses_writes(intent: RedactionIntent, works: Sequence[Work]) -> None:
+    """Change nothing in partitions whose active segment would have to be closed and cannot be; others need not wait for it.
+
+    What would go from there is located and counted in a later run.
+    """
     for work in works:
         log = work.log
         if log.write_failure is not None and log.active.base_offset in work.located.offsets:
             work.located = Located(problems=[CorruptLog(log.active.path, 0, _REFUSES_WRITES)])
+            intent.stable.pop(str(log.partition), None)
+            if intent.phase == REWRITING:
+                others = [one for one in intent.found if one["partition"] != log.partition]
+                intent.found = others + [one for one in intent.found_before if one["partition"] == log.partition]
