@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -257,9 +256,3 @@ def empty_image(*, is_linked: bool = False) -> Iterator[Image]:
         yield Image(root, is_linked=is_linked)
     finally:
         shutil.rmtree(root)
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.broker.broker_process import BrokerProcess
+from tests.ports import ReservedPort
 
 EARLY_S = 0.7
 """A start takes about as long; a kill before is in the middle of it."""
@@ -25,11 +25,8 @@ class RestartedBroker:
         self._settings = settings
         self._runs = 0
         self._process: BrokerProcess | None = None
-        # Bound and not listening: the broker may have the port, while the system gives it to nobody who asks for any.
-        self._reservation = socket.socket()
-        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._reservation.bind(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._reservation.getsockname()[1]}"
+        self._port = ReservedPort()
+        self.address = self._port.address
 
     def __enter__(self) -> Self:
         return self
@@ -39,7 +36,7 @@ class RestartedBroker:
     ) -> None:
         if self._process is not None:
             self._process.kill()
-        self._reservation.close()
+        self._port.close()
 
     @property
     def process(self) -> BrokerProcess:

@@ -18,15 +18,14 @@ from tests.broker.docker_image import (
     Step,
     check_copied_files_are_committed,
     empty_image,
-    free_port,
     read_steps,
 )
+from tests.ports import ReservedPort
 
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
 IMAGE_PORT = "9092"
 DATA = "/data"
-TIMEOUT_S = 60
-COMPILE_TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 
 def test_what_the_image_declares() -> None:
@@ -51,14 +50,13 @@ def test_the_image_works() -> None:
     before or after, takes and gives a record at its advertised address, and stops cleanly. It starts again on its data, also
     after the compiled code was cached.
     """
-    with empty_image() as image:
+    with empty_image() as image, ReservedPort() as port:
         image.build(DOCKERFILE)
-        check_broker(image)
+        check_broker(image, str(port.number))
 
 
-def check_broker(image: Image) -> None:
+def check_broker(image: Image, port: str) -> None:
     """See above."""
-    port = str(free_port())
     data = image.places[DATA]
 
     def in_place(words: list[str]) -> list[str]:
@@ -86,7 +84,7 @@ def check_broker(image: Image) -> None:
         assert (data / ".kafka_cleanshutdown").exists()
         assert not re.search("ERROR|WARNING|Traceback", log.read_text()), log.read_text()
         compiling = "from diamant.cleaner import kernels; kernels.warm_up()"
-        assert image.start(["python", "-c", compiling]).wait(COMPILE_TIMEOUT_S) == 0
+        assert image.start(["python", "-c", compiling]).wait(TIMEOUT_S) == 0
     if image.can_change_user:
         assert (data / "first-0").stat().st_uid == image.uid
 

@@ -10,10 +10,11 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config import BrokerConfig
+from tests.ports import ReservedPort
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 COUNT = 300
 TOPIC = "orders"
 WHERE = 'value.email == "ada@example.com"'
@@ -167,10 +168,15 @@ def test_kafka_python_reads_to_the_end(broker: Broker) -> None:
 
 def test_idempotent_and_transactional_producers_go_on(tmp_path: Path) -> None:
     """After everything of theirs was removed, and after a restart of the broker; nothing is lost or written twice."""
+    with ReservedPort() as port:
+        go_on(tmp_path, port.address)
+
+
+def go_on(tmp_path: Path, address: str) -> None:
+    """See above: both brokers are where the producers look for them."""
     from confluent_kafka import Producer
 
-    with Broker(config(tmp_path)) as broker:
-        address = broker.bootstrap_servers
+    with Broker(config(tmp_path, address)) as broker:
         producer = filled(broker)
         redact(broker, "value exists", yes_all=True)
         produce(producer, COUNT, COUNT + 30)

@@ -13,7 +13,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ import pytest
 import yaml
 
 from diamant.cleaner.spark.java import INSTALL_COMMAND
-from tests.broker.docker_image import ROOT, Image, check_copied_files_are_committed, empty_image, free_port, read_steps
+from tests.broker.docker_image import ROOT, Image, check_copied_files_are_committed, empty_image, read_steps
 from tests.cleaner.spark.conftest import java_home
+from tests.ports import ReservedPort
 
 DOCKERFILE = ROOT / "docker" / "spark.Dockerfile"
 COMPOSE = ROOT / "docker" / "compose.yaml"
@@ -87,12 +88,12 @@ def test_every_file_that_is_copied_is_committed() -> None:
 class Services:
     """The services as processes of an image; what they print is in files of the image's root."""
 
-    def __init__(self, image: Image, java: str) -> None:
+    def __init__(self, image: Image, java: str, ports: Mapping[str, ReservedPort]) -> None:
         self._image = image
         # A container has an address to itself.
         self._variables = {"JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1"}
-        self._ports = {port: str(free_port()) for port in ("9092", "7077", "8080", "8081")}
-        self.bootstrap = f"127.0.0.1:{self._ports['9092']}"
+        self._ports = {port: str(given.number) for port, given in ports.items()}
+        self.bootstrap = ports["9092"].address
 
     def words(self, command: list[str]) -> list[str]:
         """A command as it is run here."""
@@ -153,7 +154,9 @@ def test_the_services_work() -> None:
     with empty_image(is_linked=True) as image:
         image.build(DOCKERFILE)
         assert INSTALL_COMMAND.endswith(" ".join(image.debian_packages))
-        check_services(Services(image, java), image.places)
+        with ExitStack() as stack:
+            ports = {port: stack.enter_context(ReservedPort()) for port in ("9092", "7077", "8080", "8081")}
+            check_services(Services(image, java, ports), image.places)
 
 
 def check_services(run: Services, places: Mapping[str, Path]) -> None:

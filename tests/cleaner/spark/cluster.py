@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-WAIT_S = 60.0
+from tests.ports import ReservedPort
+
+WAIT_S = 180.0
 
 
 class Cluster:
@@ -29,8 +31,8 @@ class Cluster:
             "SPARK_LOG_DIR": str(directory),
             "PYSPARK_PYTHON": sys.executable,
         }
-        self.port = free_port()
-        self.master = f"spark://127.0.0.1:{self.port}"
+        self._port = ReservedPort()
+        self.master = f"spark://{self._port.address}"
         self.conf = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -43,8 +45,8 @@ class Cluster:
 
     def __enter__(self) -> Cluster:
         try:
-            self._start("master.Master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0")
-            wait_until(lambda: answers(self.port))
+            self._start("master.Master", "--host", "127.0.0.1", "--port", str(self._port.number), "--webui-port", "0")
+            wait_until(lambda: answers(self._port.number))
             for _ in range(2):
                 self._start(
                     "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", "1g", self.master
@@ -61,6 +63,7 @@ class Cluster:
             process.terminate()
         for process in self._processes:
             process.wait(WAIT_S)
+        self._port.close()
 
     def _start(self, what: str, *arguments: str) -> None:
         import pyspark
@@ -106,13 +109,6 @@ class Cluster:
     def kill_an_executor(self) -> None:
         """End one by SIGKILL."""
         os.kill(self.executors()[0], signal.SIGKILL)
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def answers(port: int) -> bool:

@@ -46,7 +46,7 @@ SOON_SILENT = {
     "spark.shuffle.io.retryWait": "1s",
 }
 """An executor from which nothing was heard for five seconds is given up."""
-WAIT_S = 60.0
+WAIT_S = 180.0
 
 
 @pytest.fixture(scope="module")
