@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sqlite3
 import time
 from contextlib import closing
@@ -69,6 +70,16 @@ def customers_in(copy: Path) -> set[str]:
         return {number for (number,) in database.execute("SELECT number FROM customers")}
 
 
+def waited_for_processors_s() -> float:
+    """For how long, since this machine began, somebody had to wait for a processor; 0 where the kernel does not tell."""
+    try:
+        told = Path("/proc/pressure/cpu").read_text()
+    except OSError:
+        return 0.0
+    found = re.search(r"^some .*total=(\d+)", told, re.MULTILINE)
+    return int(found[1]) / 1e6 if found else 0.0
+
+
 def excerpt_of_readme() -> list[str]:
     """The claims that the README shows."""
     lines = [line.removeprefix("    ") for line in (ROOT / "README.md").read_text().splitlines()]
@@ -84,14 +95,15 @@ def test_the_demonstration_is_true(tmp_path: Path) -> None:
     """
     directory = tmp_path / "demo"
     witness = Witness(directory / "data")
-    start_s = time.perf_counter()
+    start_s, waited_s = time.perf_counter(), waited_for_processors_s()
     code = command.main(["--keep", "--directory", str(directory)], witness)
     took_s = time.perf_counter() - start_s - witness.looking_s
     output = witness.output.getvalue()
     assert code == 0, output
-    # Where more than two want each processor, others have part of the time.
+    # While somebody waited for a processor, and where more than two want each of them, others had part of the time.
+    waited_s = waited_for_processors_s() - waited_s
     crowd = os.getloadavg()[0] / len(os.sched_getaffinity(0)) / 2
-    assert took_s < LONGEST_S * max(1, crowd)
+    assert took_s < LONGEST_S * max(1, crowd) + waited_s
     assert "\x1b" not in output
     assert [line for line in excerpt_of_readme() if line not in output.splitlines()] == []
     # Where it lay, and when it went from where.

@@ -164,7 +164,7 @@ async def test_too_many_who_wait_are_answered_at_once(monkeypatch: pytest.Monkey
     job = jobs.begin("POST /v1/a", work.run)
     first = asyncio.ensure_future(jobs.wait(job, 60_000))
     await asyncio.sleep(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await jobs.wait(job, 60_000)
     assert not first.done()
     work.ended.set_result({})
@@ -227,9 +227,9 @@ async def test_a_wait_outlasts_the_time_of_a_connection(broker: Broker, monkeypa
     """A connection is cut after its time, but one that waits for a job lives for so much longer."""
     from diamant.broker import http_routes
 
-    monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 1)
     opened = await hold(broker, monkeypatch)
-    asyncio.get_running_loop().call_later(0.6, opened.set_result, [])
+    asyncio.get_running_loop().call_later(1.5, opened.set_result, [])
     answer = await ask(broker, "POST", "/v1/clock/advance?wait_ms=5000", {"by": "8d"})
     assert answer.status == 200
 

@@ -28,6 +28,8 @@ EMAIL = "ada@example.com"
 WHERE = f'value.email == "{EMAIL}"'
 BATCHES, RECORDS, EVERY = 120, 40, 7
 PRODUCE_VERSION = 9
+ATTEMPTS = 10
+PATIENCE_S = 300.0
 
 
 class Directory:
@@ -60,9 +62,11 @@ MOMENTS: dict[str, Callable[[Directory], bool]] = {
     "while everything is scanned": lambda one: one.is_scanned,
     "when its certificate is there": lambda one: one.has("diamant-redaction-*.json"),
 }
+LATE = ("while everything is scanned", "when its certificate is there")
+"""So near the end that the redaction may be over when the broker is killed."""
 
 
-def wait_for(condition: Callable[[], bool], process: BrokerProcess, timeout_s: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], process: BrokerProcess, timeout_s: float = PATIENCE_S) -> None:
     """Return as soon as a condition holds, without a pause: what is waited for may be over soon."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -104,14 +108,13 @@ async def fill(address: str) -> dict[int, bytes]:
     return written
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_redaction_that_is_killed_is_finished_by_the_next_broker(tmp_path: Path, moment: str) -> None:
-    """What matched is gone, all others are where they were, once, and the certificate of the next run verifies."""
-    directory = Directory(tmp_path / "data")
-    with running(tmp_path, "first") as process:
+def killed_at(moment: str, path: Path) -> dict[int, bytes] | None:
+    """Redact, and kill the broker at a moment; what was written. None if the redaction was further by then."""
+    directory = Directory(path / "data")
+    with running(path, "first") as process:
         address = process.wait_for_address()
         written = asyncio.run(fill(address))
-        admin = Admin(address)
+        admin = Admin(address, timeout_s=PATIENCE_S)
         assert admin.http_url
 
         def redact() -> None:
@@ -122,12 +125,34 @@ def test_a_redaction_that_is_killed_is_finished_by_the_next_broker(tmp_path: Pat
 
         caller = threading.Thread(target=redact)
         caller.start()
-        wait_for(lambda: MOMENTS[moment](directory), process)
+        is_seen = False
+
+        def is_over() -> bool:
+            nonlocal is_seen
+            is_seen = MOMENTS[moment](directory)
+            return is_seen or not caller.is_alive()
+
+        wait_for(is_over, process)
         process.kill()
-        caller.join(60)
+        caller.join(PATIENCE_S)
+    is_met = is_seen and (moment in LATE or directory.has("diamant-redaction-*.intent"))
+    return written if is_met else None
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_redaction_that_is_killed_is_finished_by_the_next_broker(tmp_path: Path, moment: str) -> None:
+    """What matched is gone, all others are where they were, once, and the certificate of the next run verifies."""
+    # Some moments are short, and a busy machine may have others run for as long.
+    for attempt in range(ATTEMPTS):
+        path = tmp_path / str(attempt)
+        path.mkdir()
+        if (written := killed_at(moment, path)) is not None:
+            break
+    else:
+        pytest.fail(f"{moment}: missed {ATTEMPTS} times")
+    directory = Directory(path / "data")
     was_under_way = directory.has("diamant-redaction-*.intent")
-    assert was_under_way or moment in ("while everything is scanned", "when its certificate is there")
-    with running(tmp_path, "second") as process:
+    with running(path, "second") as process:
         process.wait_for_address()
         wait_for(
             lambda: (
@@ -138,12 +163,12 @@ def test_a_redaction_that_is_killed_is_finished_by_the_next_broker(tmp_path: Pat
         )
         assert "Traceback" not in process.log
         assert EMAIL not in process.log
-    found = [(one.offset, one.value) for path in sorted(directory.partition.glob("*.log")) for one in records_in(path)]
+    found = [(one.offset, one.value) for log in sorted(directory.partition.glob("*.log")) for one in records_in(log)]
     assert found == [(offset, value) for offset, value in written.items() if offset % EVERY]
     assert files_with(directory.path, EMAIL.encode()) == []
-    (path,) = directory.path.glob("diamant-redaction-*.records-gone.json")
-    certificate = json.loads(path.read_text())
-    key = SigningKey.load(str(tmp_path / "certificate.key"))
+    (file,) = directory.path.glob("diamant-redaction-*.records-gone.json")
+    certificate = json.loads(file.read_text())
+    key = SigningKey.load(str(path / "certificate.key"))
     verified = verify_certificate(
         certificate, key.public_bytes, RealEnv(), str(directory.path), where=parse_where(WHERE), secret=key.secret
     )
