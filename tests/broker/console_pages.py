@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KAFKA_ADDRESS, HTTP_ADDRESS = "127.0.0.1:9092", "127.0.0.1:9644"
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COLUMNS = 130
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 ASKS = ("compact", "explain", "erase", "redact", "verify", "status", "clock")
 
 
@@ -142,7 +142,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         # A reader's broker is where the commands look by default, so no hint names it.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from diamant.broker.broker import Broker
 
-TIMEOUT_S = 15
+TIMEOUT_S = 60
 
 
 class Answer(NamedTuple):

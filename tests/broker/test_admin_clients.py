@@ -12,7 +12,7 @@ from diamant.broker.config import BrokerConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:importlib.resources")  # of kafka-python's import
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ WITHOUT_VALUES: list[Message] = [
     (None, None, [("header alone", b"1")]),
 ]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])

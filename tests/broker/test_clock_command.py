@@ -172,7 +172,7 @@ def test_the_whole_way_with_processes(tmp_path: Path) -> None:
             address = process.wait_for_address()
             words = ["clock", "advance", "8d"] if run_number == 0 else ["clock", "show"]
             command = [sys.executable, "-m", "diamant.broker.cli", *words, "--json", "-b", address]
-            result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
             assert result.returncode == 0, result.stderr
             found = json.loads(result.stdout)
             shown.append(found.get("clock", found))

@@ -48,7 +48,7 @@ def test_the_tour_of_the_readme_works(example: str, address: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (result.returncode, result.stdout.split()) == (0, ["0", "b'k1'", "b'hello'"]), result.stderr
 
@@ -78,7 +78,7 @@ def test_the_examples_for_pytest_pass(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "13 passed" in result.stdout

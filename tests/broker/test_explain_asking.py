@@ -31,7 +31,7 @@ async def ask(at: Stage, path: str, body: dict[str, Any] | None = None) -> tuple
     method = "GET" if body is None else "POST"
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     writer.write(head.encode() + data)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         raw = await reader.read()
     writer.close()
     head, _, content = raw.decode().partition("\r\n\r\n")
@@ -44,7 +44,7 @@ async def run(at: Stage, *arguments: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env={**os.environ, "COLUMNS": "200"}
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         output, _ = await process.communicate()
     assert process.returncode is not None
     return process.returncode, output.decode()
@@ -54,7 +54,7 @@ async def committed(at: Stage, group_id: str, offset: int) -> None:
     """Have a group commit an offset of the topic."""
     await find_coordinator(at.wire, group_id)
     await wait_until_loaded(at.broker)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await commit(at.wire, group_id, {("t", 0): offset}))[0]:
             await asyncio.sleep(0)
 
@@ -236,7 +236,7 @@ async def test_no_key_and_no_value_in_logs_and_errors(tmp_path: Path, caplog: py
         for body in ({"topic": "t", "key": "secret-key"}, {"topic": "t", "offset": 1, "partition": 0}):
             status, job = await ask(at, "/v1/explain?wait_ms=0", body)
             assert status == 202
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while job["state"] == "running":
                     _, job = await ask(at, f"{job['href']}?wait_ms=20000")
             assert (job["state"], job["result"]["key"], job["is_result_kept"]) == ("done", None, True)
@@ -253,7 +253,7 @@ def test_from_a_thread(tmp_path: Path) -> None:
             await broker.topics.ensure(["t"])
 
         assert broker._loop is not None
-        asyncio.run_coroutine_threadsafe(make(), broker._loop).result(10)
+        asyncio.run_coroutine_threadsafe(make(), broker._loop).result(60)
         found = asyncio.run(broker.explain("t", key="k"))
         assert [one.partition for one in found.partitions] == [0, 1, 2]
         assert found.records == 0

@@ -18,7 +18,7 @@ from diamant.broker.faults.faults import Faults
 # Of kafka-python's and aiokafka's own making.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 RETRY_MS = 20
 VALUES = [b"one", b"two", b"three"]
 

@@ -28,7 +28,7 @@ from tests.broker.wire import DELETE_TOPICS, WireClient
 from tests.waiting import wait_until
 
 LOG_00 = "/00000000000000000000.log"
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 FULL = (
     "/full"  # a directory of its own for the test of what is logged: the same message is not logged twice in a minute
 )

@@ -17,7 +17,7 @@ from diamant.broker.http_json import MAX_BODY_BYTES
 from diamant.protocol.errors import ErrorCode
 from tests.broker.wire import METADATA, PRODUCE, WireClient, batch_of, produce_fields
 
-TIMEOUT_S = 10
+TIMEOUT_S = 60
 JSON_HEADER = "Content-Type: application/json\r\n"
 
 

@@ -39,7 +39,7 @@ async def compactor(logs: SeveralLogs, **settings: Any) -> Compactor:
 
 async def compact(made: Compactor, log: Log, **options: Any) -> PartitionCompaction:
     """Compact within a time that is long enough."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return await made.compact(log, **options)
 
 

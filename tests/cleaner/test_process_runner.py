@@ -40,7 +40,7 @@ from tests.cleaner.test_runner import (
 from tests.waiting import wait_until
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system has no such call")
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path, monkeypatc
         with monkeypatch.context() as patched:
             patched.setattr("diamant.broker.verbs.erasure_steps.remove_tombstones", remove_tombstones)
             call = asyncio.ensure_future(broker.erase_now(erasure_id, is_confirmed=True))
-            await asyncio.wait_for(reached.wait(), 20)
+            await asyncio.wait_for(reached.wait(), 60)
             key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
             intent = read_intent(broker.env, str(data_of(broker)), erasure_id, key)
             assert (intent.is_now, intent.is_confirmed, intent.due_ms) == (True, True, START_MS)

@@ -141,7 +141,7 @@ async def test_explain_and_the_metric_say_that_groups_are_not_known(tmp_path: Pa
 async def wait_behind(broker: Broker) -> float:
     """What the metric has of the partition, once the cleaner knows its tombstones."""
     name = ("diamant_tombstone_consumers_behind", ("users", "0"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             found = await erasure_deadline.take_deadlines(broker, with_groups=True)
             shown = {(one, labels): value for one, labels, value in erasure_deadline.samples(found)}

@@ -345,4 +345,4 @@ place = staging_place(RealEnv(), {str(tmp_path)!r}, {tmp_path.as_uri()!r}, [("us
 assert place.list_names(bool) == list(place.files(RealEnv())) == []
 assert not [name for name in sys.modules if name.startswith(("pyarrow", "pyspark"))]
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)

@@ -90,17 +90,17 @@ class Members:
         return described.group_state, described.group_epoch, described.assignment_epoch
 
     async def wait_until_gone(self, group: str, member: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while any(found.member_id == member for found in (await self.describe(group)).members):
                 await asyncio.sleep(0.01)
 
     async def wait_for_epoch(self, group: str, epoch: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await self.state(group))[1] < epoch:
                 await asyncio.sleep(0.01)
 
     async def wait_until_loaded(self, group: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await self.describe(group)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 await asyncio.sleep(0.01)
 

@@ -11,7 +11,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config import BrokerConfig
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 PARTITIONS = 4
 ALL = set(range(PARTITIONS))
 PROPERTIES = {

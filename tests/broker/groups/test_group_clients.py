@@ -12,7 +12,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.config import BrokerConfig
 from tests.broker.wire import WireClient
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 GROUP_CONFIG: dict[str, Any] = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
 
 

@@ -35,7 +35,7 @@ SETTINGS = (
 PARTITIONS = 6
 MEMBERS = 3
 FEW = 3
-TIMEOUT_S = 40
+TIMEOUT_S = 90
 
 
 async def wait_for_commits(groups: list[CommittingGroup], tasks: list[asyncio.Task[None]], count: int) -> None:

@@ -19,7 +19,7 @@ from tests.broker.groups.consumer_wire import DELETE_GROUPS, PROPERTIES, T1, A, 
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Thread:

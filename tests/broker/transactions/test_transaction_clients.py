@@ -14,7 +14,7 @@ from diamant.broker.broker import Broker
 from tests.broker.transactions.txn_wire import TxnProducer, wait_for_committed_offset
 from tests.broker.wire import WireClient
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class CaseRun:
         """The coordinators' topics and the case's own, ready to be used."""
         await self.txn.wait_for_coordinator(self.group)
         await self.wire.create(self.topic, 3)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for partition in range(3):
                 while await self._list_offset(partition):
                     await asyncio.sleep(0.05)

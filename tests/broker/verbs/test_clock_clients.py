@@ -13,7 +13,7 @@ from diamant.pytest_plugin import diamant_manual_broker
 
 __all__ = ["diamant_manual_broker"]
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def wait_until(poll: Callable[[], object], condition: Callable[[], bool]) -> None:

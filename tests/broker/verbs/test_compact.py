@@ -239,7 +239,7 @@ def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> Non
     )
     import subprocess
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
 
 

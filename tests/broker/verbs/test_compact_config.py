@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 __all__ = ["broker", "clock", "gate"]
 
 COMPACT = ("diamant.compact", SET, "now")
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 async def figures(wire: WireClient, topic: str = "t") -> dict[str, str]:

@@ -35,7 +35,7 @@ def test_the_examples_of_the_guide(tmp_path: Path) -> None:
         *plugin,
         "test_guide.py",
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
 
