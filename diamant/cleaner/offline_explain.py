@@ -2,23 +2,29 @@
 
 The log is opened on an overlay, as a start opens it: whatever that mends or sets aside, the files stay as they are. The rules are
 the broker's (`explain`). What only a running broker knows is not there: erasures under way, timeouts of open transactions,
-rounds that failed. Memory and disk as `key_scan` and a start of the partition; one file is open at a time.
+rounds that failed. Memory and disk as `key_scan` and a start of the partition; one file is open at a time. In mode prompt the
+facts of clean segments that have none in their files are read from their headers, as a broker does after its start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 
 from diamant.cleaner.cleaner_view import CleanerView
 from diamant.cleaner.cleaning_round import look_at_first_timestamps
+from diamant.cleaner.eligibility import cleanable_range
 from diamant.cleaner.explain import Explainer
 from diamant.cleaner.explanation import PartitionExplanation
 from diamant.cleaner.key_scan import KeyScan, OpenSegment, OpenTransaction, Outcomes, scan_key
 from diamant.cleaner.log_reader import PartitionFiles
 from diamant.cleaner.log_state import LogState
+from diamant.cleaner.segment_facts import PartitionFacts, read_facts
 from diamant.storage import checkpoints, names
 from diamant.storage.clock import SettableClock
 from diamant.storage.env import Env, parent
+from diamant.storage.errors import CorruptLog
 from diamant.storage.leader_batch import Validation
 from diamant.storage.loader import load_log
 from diamant.storage.log import Log
@@ -65,6 +71,8 @@ def explain_partition(
     )
     try:
         look_at_first_timestamps(log.segments)
+        if view.is_prompt and config.is_compacted:
+            view = replace(view, horizon_ms=_next_horizon_ms(log, view.checkpoint, now_ms))
         opened = [one for one in log.producers.active_producers if one.current_txn_first_offset >= 0]
         explainer = Explainer(
             LogState.of(log, now_ms, view.checkpoint),
@@ -97,6 +105,16 @@ def explain_partition(
         return explainer.partition(found), said
     finally:
         log.close()
+
+
+def _next_horizon_ms(log: Log, checkpoint: int | None, now_ms: int) -> int | None:
+    """Return when a round is due for what expires in the clean section; None if for nothing that can be read."""
+    end_offset = cleanable_range(log, checkpoint, now_ms).first_dirty_offset
+    facts = PartitionFacts()
+    for base_offset, size in facts.unknown(log, end_offset):
+        with suppress(CorruptLog):
+            facts.add(log, read_facts(log.env, log.path, base_offset, size))
+    return facts.next_horizon_ms(log, end_offset)
 
 
 def _files(log: Log) -> Iterator[OpenSegment]:

@@ -9,7 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
+from diamant.protocol.records import Record, build_batch
 from diamant.storage import names
+from diamant.storage.checkpoints import write_offset_checkpoint
 from diamant.storage.clock import SettableClock
 from diamant.storage.env import RealEnv
 from tests.broker.test_log_commands import content
@@ -67,6 +69,25 @@ def test_a_partition_as_a_whole(partition: Path) -> None:
     assert "min.compaction.lag.ms=7200000" in " ".join(found.stdout.split())
     assert "by the clock of this machine" in found.stdout
     assert "diamant compact" not in found.stdout
+
+
+@pytest.mark.parametrize("mode", ["prompt", "kafka"])
+def test_what_expires_in_the_clean_part_has_its_round(tmp_path: Path, mode: str) -> None:
+    """As a broker in mode prompt has one for it when its horizon comes; the files get no facts of segments for that."""
+    log = make_log(RealEnv(SettableClock(START_MS)), tmp_path, cleanup_policy=frozenset({"compact"}))
+    horizon_ms = START_MS + 2 * HOUR_MS
+    log.append_internal(build_batch([Record(0, START_MS, b"gone", None)], delete_horizon_ms=horizon_ms))
+    log.roll()
+    log.append_as_leader(batch(b"v", key=b"k"))
+    log.close()
+    (tmp_path / names.CLEAN_SHUTDOWN).touch()
+    write_offset_checkpoint(RealEnv(), str(tmp_path / names.CLEANER_CHECKPOINT), {(log.topic, log.partition): 1})
+    before = content(Path(log.path))
+    (told,) = json.loads(run(log.path, "-k", "gone", "--json", "--mode", mode).stdout)["partitions"]
+    expected = horizon_ms if mode == "prompt" else None
+    assert told["records"][0]["goes_ms"] == expected
+    assert ("delete-horizon" in [gate["kind"] for gate in told["gates"]]) == (mode == "prompt")
+    assert content(Path(log.path)) == before
 
 
 def test_the_record_at_an_offset(partition: Path) -> None:
