@@ -62,6 +62,16 @@ def test_what_cannot_be_read_and_what_is_old_is_listed_by_its_name(
         assert "ticket" not in result.output
 
 
+def test_texts_of_versions_before_are_only_shown(broker: Broker) -> None:
+    """They were not refused yet if they had control characters or ends of lines."""
+    certificate = Admin(broker.bootstrap_servers).erase("nobody", "users", reason="r")["certificate"]
+    certificate["request"] |= {"reason": "a\x1b[2J", "reference": "[b]\nc"}
+    path = Path(json.loads(run(broker, "--json").output)["certificates"][0]["path"])
+    path.write_text(json.dumps(certificate))
+    assert run(broker).output.splitlines()[1] == "    topics: users; reference: [b]\\nc"
+    assert "reason: a\\x1b[2J; reference: [b]\\nc" in run(broker, certificate["id"]).output
+
+
 def test_one_is_fetched_and_written(broker: Broker, tmp_path: Path) -> None:
     """As after an erasure that nobody waited for: the last one of this id, as JSON and as a page."""
     found = Admin(broker.bootstrap_servers).erase(KEY, "users", reason="GDPR Art. 17", reference="ticket 7")

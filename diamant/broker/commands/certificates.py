@@ -19,7 +19,7 @@ from diamant.broker.commands.asking import (
     fail,
     write_outputs,
 )
-from diamant.broker.commands.reading import time_text
+from diamant.broker.commands.reading import time_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +54,7 @@ def _print_list(console: Console, listed: Mapping[str, Any]) -> None:
         console.print(f"{one['id']}  {one['kind']:9}  {one['state']:13}  {issued}", soft_wrap=True)
         if one["topics"] is not None:
             about = f"topics: {', '.join(one['topics'])}; reference: {one['reference'] or '-'}"
-            console.print(f"    {about}", soft_wrap=True, markup=False)
+            console.print(f"    {visible(about)}", soft_wrap=True, markup=False)
     if not listed["certificates"]:
         console.print("There are no certificates.")
     for one in listed["unfinished"]:
@@ -73,7 +73,9 @@ def _print(console: Console, certificate: Mapping[str, Any]) -> None:
     console.print(
         f"[bold]{certificate['state']}[/bold], issued {issued}, topics {escape(', '.join(request['topics']))}"
     )
-    console.print(f"reason: {escape(request['reason'])}; reference: {escape(request.get('reference') or '-')}")
+    # Certificates of versions before may have any text.
+    reason, reference = visible(request["reason"]), visible(request.get("reference") or "-")
+    console.print(f"reason: {escape(reason)}; reference: {escape(reference)}")
     claims, refused = len(certificate["claims"]), len(certificate["not_certified"])
     console.print(f"partitions certified: {claims}, not certified: {refused}")
     if not certificate["is_evidence"]:
