@@ -75,8 +75,15 @@ _changing = threading.Lock()
 
 
 def held_here(path: str) -> LockFile | None:
-    """Return the file at `path` if this process has it open for a lock: it must not be opened, and so closed, beside that."""
-    return _here.get(os.path.realpath(path)) if _here else None
+    """Return the file at `path` if this process has it open for a lock: it must not be opened, and so closed, beside that.
+
+    It may have another name, as in a copy by hard links.
+    """
+    for file in list(_here.values()):
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(file.fd), os.stat(path)):
+                return file
+    return None
 
 
 class ExclusiveLock:

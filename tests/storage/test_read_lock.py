@@ -111,6 +111,11 @@ def test_reading_the_file_does_not_drop_its_lock(tmp_path: Path, take: Callable[
     held = take(path)
     file = RealEnv().open(path, read_only=True)
     RealEnv().open(path, read_only=True).close()
+    for make, name in ((os.link, "links"), (os.symlink, "symlinks")):
+        # As of a copy by hard links that somebody has made below the directory.
+        (tmp_path / name).mkdir()
+        make(path, tmp_path / name / ".lock")
+        RealEnv().open(str(tmp_path / name / ".lock"), read_only=True).close()
     assert "in use by another process" in in_another_process("lock", path)
     with pytest.raises(InUse, match="in use by this process"):
         RealEnv().lock(path)
