@@ -24,8 +24,8 @@ from diamant.broker.commands.lazy import LazyCommand, LazyGroup
 from diamant.broker.config import BrokerConfig
 from diamant.broker.config_key import ConfigError
 from diamant.broker.listeners import META_ADDRESSES, Listener, listener_text
-from diamant.broker.properties import parse_properties
 from diamant.storage.errors import InUse, StorageError
+from diamant.storage.properties import parse_properties
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter from the loop thread. Only of `diamant start`: embedded, it is the host's matter."""

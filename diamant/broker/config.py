@@ -33,9 +33,9 @@ from diamant.broker.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
-from diamant.broker.properties import parse_properties
 from diamant.broker.topic_config import TOPIC_CONFIGS
 from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.properties import parse_properties
 
 logger = logging.getLogger("diamant.config")
 

@@ -1,20 +1,16 @@
-"""`meta.properties` and Java's properties format."""
+"""`meta.properties`."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.memory_env import MemoryEnv
 from diamant.storage.meta_properties import (
     MetaProperties,
-    format_properties,
     new_meta_properties,
-    parse_properties,
     read_meta_properties,
     write_meta_properties,
 )
@@ -91,37 +87,3 @@ def test_ids_with_a_set_top_bit_are_not_reserved() -> None:
     properties = MetaProperties("c", 1, UUID(int=(1 << 128) - 1))
     write_meta_properties(env, "", properties)
     assert read_meta_properties(env, "") == properties
-
-
-def test_java_properties_syntax() -> None:
-    """Separators, escapes, comments and continued lines are read as Java does."""
-    text = (
-        "# comment\n  ! another\n\na=1\nb : 2\nc 3\n  d\t=\t4 \nempty\ne\\=f=g\\:h\nlong = one, \\\n   two\n"
-        "uni=\\u00e4\\u20AC\nesc=\\t\\n\\\\\r\nlast=wins\r\nlast=does"
-    )
-    assert parse_properties(text) == {
-        "a": "1",
-        "b": "2",
-        "c": "3",
-        "d": "4 ",
-        "empty": "",
-        "e=f": "g:h",
-        "long": "one, two",
-        "uni": "ä€",
-        "esc": "\t\n\\",
-        "last": "does",
-    }
-
-
-@given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=12), max_size=5))
-def test_properties_round_trip(properties: dict[str, str]) -> None:
-    """Any keys and values survive formatting, in ISO-8859-1."""
-    if any("\ud800" <= character <= "\udfff" for text in (*properties, *properties.values()) for character in text):
-        return
-    text = format_properties(properties)
-    text.encode("latin-1")
-    parsed = {
-        key.encode("utf-16", "surrogatepass").decode("utf-16"): value.encode("utf-16", "surrogatepass").decode("utf-16")
-        for key, value in parse_properties(text).items()
-    }
-    assert parsed == properties

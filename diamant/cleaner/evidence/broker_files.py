@@ -18,7 +18,7 @@ from diamant.storage import names
 from diamant.storage.checkpoints import read_offset_checkpoint
 from diamant.storage.env import Env
 from diamant.storage.errors import StorageError
-from diamant.storage.meta_properties import parse_properties
+from diamant.storage.properties import parse_properties
 
 CHECKPOINTS = frozenset(
     (

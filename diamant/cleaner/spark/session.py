@@ -38,7 +38,7 @@ from diamant.cleaner.spark.executor_watch import ExecutorWatch
 from diamant.cleaner.spark.java import JavaNotFound, find_java
 from diamant.cleaner.spark.settings import EXECUTOR_TIMEOUT_MS, is_local
 from diamant.cleaner.spark.versions import Versions, refuse_difference, report_versions
-from diamant.storage.meta_properties import format_properties
+from diamant.storage.properties import format_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable

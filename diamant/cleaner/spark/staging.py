@@ -32,7 +32,7 @@ from diamant.cleaner.spark.staging_notes import forget, forget_gone, read_notes,
 from diamant.storage import names
 from diamant.storage.env import parent
 from diamant.storage.errors import StorageError
-from diamant.storage.meta_properties import parse_properties
+from diamant.storage.properties import parse_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable
