@@ -15,6 +15,7 @@ from diamant.storage.checkpoints import write_offset_checkpoint
 from diamant.storage.clock import SettableClock
 from diamant.storage.env import RealEnv
 from tests.broker.test_log_commands import content
+from tests.broker.test_log_whatif import configure
 from tests.storage.conftest import START_MS
 from tests.storage.test_log import batch, make_log
 
@@ -147,3 +148,29 @@ def test_a_damage_that_a_start_refuses(partition: Path) -> None:
     found = run(partition, "-k", "customer-42")
     assert found.exit_code == 1
     assert "CRC mismatch" in found.stderr
+
+
+def test_empty_partitions_of_internal_topics_are_counted_only(partition: Path) -> None:
+    """A group makes 50 of them; with --all, and in JSON, each is told."""
+    for number in range(3):
+        empty = partition.parent / f"__consumer_offsets-{number}"
+        empty.mkdir()
+        (empty / f"{0:020d}.log").touch()
+    found = run(partition.parent)
+    assert "and 3 empty partitions of internal topics (--all tells of them)" in found.stdout.splitlines()
+    assert "__consumer_offsets" not in found.stdout
+    assert "__consumer_offsets-2:" in run(partition.parent, "--all").stdout
+    topics = [json.loads(line) for line in run(partition.parent, "--json").stdout.splitlines()]
+    assert [(one["topic"], len(one["partitions"])) for one in topics] == [("__consumer_offsets", 3), ("t", 1)]
+
+
+def test_without_topics_that_can_be_read_defaults_count(partition: Path) -> None:
+    """What is wrong with the metadata log is told, and the exit code says so; the partitions are explained all the same."""
+    configure(partition.parent, "t", cleanup_policy="compact")
+    (path,) = (partition.parent / "__cluster_metadata-0").glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    found = run(partition, "-k", "customer-42")
+    assert (found.exit_code, "offset 9: tombstone" in found.stdout) == (1, True)
+    assert str(path) in found.stderr

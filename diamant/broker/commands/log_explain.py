@@ -14,10 +14,11 @@ import click
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
 from diamant.broker.commands.explain import MAX_ROWS, show_explanation
 from diamant.broker.commands.log_clean import parse_settings
-from diamant.broker.commands.reading import one_line_errors, progress_bar, show_problem
-from diamant.broker.commands.topic_settings import read_topic_configs, with_topic_configs
+from diamant.broker.commands.reading import counted, one_line_errors, progress_bar, show_problem
+from diamant.broker.commands.topic_settings import topic_configs_of, with_topic_configs
 from diamant.broker.commands.value_hint import with_hint
 from diamant.broker.config_key import ConfigError
+from diamant.broker.topics import INTERNAL_TOPICS
 from diamant.broker.verbs.errors import BadArgument
 from diamant.broker.verbs.record_key import key_fields, key_from_options, parse_key
 from diamant.cleaner.cleaner_view import CleanerView
@@ -45,7 +46,12 @@ from diamant.storage.errors import StorageError
     "--mode", type=click.Choice(["kafka", "prompt"]), default="prompt", show_default=True, help="Of the cleaner."
 )
 @click.option("--now", "now_ms", type=click.IntRange(min=0), metavar="MS", help="The time that counts. Default: now.")
-@click.option("--all", "is_all", is_flag=True, help=f"Print every record, not only {MAX_ROWS} a partition.")
+@click.option(
+    "--all",
+    "is_all",
+    is_flag=True,
+    help=f"Print every record, not only {MAX_ROWS} a partition, and the empty partitions of internal topics as well.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each topic and line.")
 def explain(
     directory: str,
@@ -83,10 +89,13 @@ def explain(
     problems: list[Problem] = []
     notes: list[str] = []
     is_found = False
+    folded = 0
+    # With a key nothing is told of an empty partition anyway.
+    is_folding = not (is_all or as_json) and wanted is None and offset is None
     with one_line_errors(), open_log_directory(env, directory) as opened:
         if offset is not None and len(opened.partitions) != 1:
             raise click.UsageError("an offset is in a partition: give the partition's directory")
-        configs = read_topic_configs(env, opened.path)
+        configs = topic_configs_of(env, opened)
         problems += opened.problems
         with (
             progress_bar(opened_bytes := sum(one.size for one in opened.partitions), is_shown=opened_bytes > 0) as bar,
@@ -97,6 +106,9 @@ def explain(
                 parsed = parse_settings(known, mode)
                 told = []
                 for partition in group:
+                    if is_folding and not partition.size and topic in INTERNAL_TOPICS and len(opened.partitions) > 1:
+                        folded += 1
+                        continue
                     place = f"{scratch}/{partition.name}"
                     os.mkdir(place)
                     checkpoint = opened.cleaner_checkpoint.get((topic, partition.partition))
@@ -122,6 +134,8 @@ def explain(
                 bar.hide()
                 _show(topic, now_ms, wanted, offset, told, limit=None if is_all else MAX_ROWS, as_json=as_json)
                 bar.show()
+    if folded:
+        click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all tells of them)")
     for note in () if as_json else notes:
         click.echo(f"diamant: a start would say: {note}", err=True)
     for problem in problems:
@@ -163,7 +177,9 @@ def _show(
     if as_json:
         click.echo(json.dumps(fields))
         return
-    if (key is not None or offset is not None) and not any(one["records"] or one["problems"] for one in told):
+    if not told or (
+        (key is not None or offset is not None) and not any(one["records"] or one["problems"] for one in told)
+    ):
         return
     is_plain = not sys.stdout.isatty()
     console = Console(

@@ -24,7 +24,7 @@ from diamant.broker.commands.reading import (
     show_problem,
     time_text,
 )
-from diamant.broker.commands.topic_settings import TopicConfigs, read_topic_configs, with_topic_configs
+from diamant.broker.commands.topic_settings import topic_configs_of, with_topic_configs
 from diamant.broker.commands.value_hint import with_hint
 from diamant.broker.commands.whatif_totals import print_totals, totals
 from diamant.broker.commands.wide_table import Column, print_table
@@ -48,7 +48,6 @@ from diamant.cleaner.modes import MODES, PROMPT
 from diamant.storage.clock import SystemClock
 from diamant.storage.env import RealEnv
 from diamant.storage.errors import StorageError
-from diamant.storage.metadata_format import metadata_directory
 
 MIB = 1024 * 1024
 USAGE = 2
@@ -132,7 +131,7 @@ def whatif(
     )
     env = RealEnv()
     with one_line_errors(), open_log_directory(env, directory) as opened:
-        configs = _topic_configs(env, opened)
+        configs = topic_configs_of(env, opened)
         problems = list(opened.problems)
         found = []
         total = sum(partition.size for partition in opened.partitions) * len(combinations)
@@ -220,15 +219,6 @@ def _split(name: str, text: str) -> Iterator[str]:
             value += letter
     if value:
         raise ConfigError(f"--set {name}={text}: a bracket is not closed")
-
-
-def _topic_configs(env: RealEnv, opened: OpenLogDirectory) -> TopicConfigs | None:
-    """Return what is configured for the topics, None without a metadata log that can be read."""
-    try:
-        return read_topic_configs(env, opened.path)
-    except (StorageError, OSError) as error:
-        opened.problems.append(Problem(metadata_directory(opened.path), None, str(error)))
-        return None
 
 
 def _forecasts(

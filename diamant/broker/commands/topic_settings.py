@@ -7,8 +7,10 @@ from typing import TypeAlias
 
 from diamant.broker.config_key import ConfigError
 from diamant.broker.topic_config import TOPIC_CONFIGS
+from diamant.cleaner.log_reader import OpenLogDirectory, Problem
 from diamant.protocol.metadata_records import TOPIC_RESOURCE
 from diamant.storage.env import Env
+from diamant.storage.errors import StorageError
 from diamant.storage.metadata_format import metadata_directory
 from diamant.storage.metadata_replay import load_metadata
 
@@ -27,6 +29,15 @@ def read_topic_configs(env: Env, log_directory: str) -> TopicConfigs | None:
         return None
     image = load_metadata(env, path).image
     return {name: image.configs.get((TOPIC_RESOURCE, name), {}) for name in image.topics}
+
+
+def topic_configs_of(env: Env, opened: OpenLogDirectory) -> TopicConfigs | None:
+    """Return the same for a directory whose problems are told in the end; None, and one more, if it cannot be read."""
+    try:
+        return read_topic_configs(env, opened.path)
+    except (StorageError, OSError) as error:
+        opened.problems.append(Problem(metadata_directory(opened.path), None, str(error)))
+        return None
 
 
 def with_topic_configs(configs: Mapping[str, str] | None, settings: Sequence[str]) -> list[str]:
