@@ -11,6 +11,7 @@ below the recovery point, segments that were cleaned into another one) is kept b
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
 
@@ -92,6 +93,8 @@ def load_log(
     stale = [] if is_of_one_moment or (is_of_one_moment is None and is_clean) else _find_stale(segments, config)
     for one in stale:
         segments.remove(one.segment)
+    dead = [] if is_clean else _below(segments, log_start_offset)
+    del segments[: len(dead)]
     for segment in segments:
         if segment.is_index_damaged:  # as was found just now
             missing_index.add(segment.base_offset)
@@ -105,6 +108,10 @@ def load_log(
     synced_end = MAX_OFFSET if is_clean or recovery_point is None else recovery_point
     known_point = 0 if is_refused or recovery_point is None else recovery_point
     first = len(segments) if is_clean else _floor(segments, known_point)
+    # If recovery begins where a segment ends, that one was synced to its end, but maybe not what it got when it was rolled.
+    is_at_roll = 0 < first < len(segments) and segments[first].base_offset == known_point
+    if is_at_roll and not segments[first - 1].is_time_index_whole():
+        missing_index.add(segments[first - 1].base_offset)
     recovered = [
         index for index, segment in enumerate(segments) if index >= first or segment.base_offset in missing_index
     ]
@@ -116,6 +123,10 @@ def load_log(
             torn[index] = end
             synced_end = end.next_offset
     _set_aside(env, path, stale, said)
+    for segment in dead:
+        _remove_segment(env, segment, path)
+    if dead:
+        env.sync_dir(path)
     if is_clean and segments and log_end_offset is None:
         said.append(f"{segments[-1].path}: its indexes are damaged; they are made anew")
     has_removed = False
@@ -285,6 +296,14 @@ def _offset_of(name: str) -> int:
 
 def _find_stale(segments: list[Segment], config: LogConfig) -> list[Stale]:
     return find_stale(segments) if config.is_compacted else []
+
+
+def _below(segments: list[Segment], log_start_offset: int) -> list[Segment]:
+    """Return those segments that end below the log start: retention had removed them, or would.
+
+    After a loss of power they may be there again, with holes where nothing was synced, and no recovery needs them.
+    """
+    return [segment for segment, following in pairwise(segments) if following.base_offset <= log_start_offset]
 
 
 def _set_aside(env: Env, path: str, stale: list[Stale], said: list[str]) -> None:

@@ -119,6 +119,7 @@ def recover_segment(
         reason = error.reason
     if valid_bytes < size:
         segment.truncate_bytes(valid_bytes)
+        segment.file.sync()
     segment.on_inactive(is_synced=is_last_scan)
     return RecoveredSegment(size - valid_bytes, reason)
 

@@ -395,6 +395,14 @@ class Segment:
         has_entries = position or not timed_offset == offset == self.base_offset
         return None if end < self.size or (has_entries and max(offset, timed_offset) >= next_offset) else next_offset
 
+    def is_time_index_whole(self) -> bool:
+        """Whether the time index has the largest timestamp, as that of a closed segment has. Reads the end of the segment."""
+        try:
+            scan = self._scan_from(self.offset_index.last_offset)
+            return all(header.max_timestamp <= self.max_timestamp for _, header in scan)
+        except CorruptLog:
+            return True  # nobody looks at this segment
+
     def on_inactive(self, *, is_synced: bool = False) -> None:
         """Called when the segment stops being the active one: the final time-index entry, indexes to the page cache.
 

@@ -22,7 +22,7 @@ from diamant.storage.leader_batch import Validation
 from diamant.storage.loader import create_log, load_log
 from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
-from diamant.storage.memory_env import MemoryEnv, PowerOff
+from diamant.storage.memory_env import Loss, MemoryEnv, PowerOff
 
 START_MS = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=150)
@@ -70,7 +70,7 @@ def run(env: MemoryEnv, seed: int, done: list[int]) -> None:
             done.append(log.recovery_point)
 
 
-def recover(env: MemoryEnv, recovery_point: int) -> Log:
+def recover(env: MemoryEnv, recovery_point: int, log_start_offset: int = 0) -> Log:
     return load_log(
         env,
         PATH,
@@ -80,7 +80,7 @@ def recover(env: MemoryEnv, recovery_point: int) -> Log:
         CONFIG,
         Validation(),
         recovery_point=recovery_point,
-        log_start_offset=0,
+        log_start_offset=log_start_offset,
         is_clean=False,
         producer_expiration_ms=EXPIRATION_MS,
     )
@@ -133,3 +133,58 @@ def test_power_lost_at_any_point(seed: int) -> None:
             if not env.exists(PATH) or not done:
                 continue
             check(recover(env, done[-1]), done[-1])
+
+
+def test_a_torn_tail_does_not_come_back() -> None:
+    """What a start has cut off is gone for good: once the segment is rolled, no later start would look at its end again."""
+    env = MemoryEnv()
+    log = start(env)
+    append(log, 3)
+    log.flush()
+    size, end = log.active.size, log.log_end_offset
+    log.active.file.append(b"torn batch")
+    log.active.file.sync()
+    env.crash()
+    log = recover(env, end)
+    log.roll()
+    env.crash(Loss(names=1, content=0))
+    log = recover(env, end)
+    assert [segment.base_offset for segment in log.segments] == [0, end]
+    assert env.file_size(log.segments[0].path) == size
+
+
+@pytest.mark.parametrize("recovery_point", [0, 6])
+def test_deleted_segments_that_come_back_with_holes(recovery_point: int) -> None:
+    """The names of segments below the log start may be back after a loss of power: no damage in them hinders the others."""
+    env = MemoryEnv(SettableClock(START_MS))
+    log = start(env)
+    for _ in range(3):
+        append(log, 3, producer_id=7, sequence=log.log_end_offset)
+        log.roll()
+    append(log, 3)
+    data = bytearray(env.read_bytes(log.segments[0].path))
+    data[-30:] = bytes(30)
+    env.write_atomically(log.segments[0].path, bytes(data))
+    log = recover(env, recovery_point, log_start_offset=6)
+    assert (log.log_start_offset, log.log_end_offset) == (6, 12)
+    assert [segment.base_offset for segment in log.segments] == [6, 9]
+    assert [name for name in env.list_dir(PATH) if name.endswith(".log")] == [f"{base:020d}.log" for base in (6, 9)]
+    assert log.producers.state_of(7).last_sequence == 8  # type: ignore[union-attr]
+
+
+def test_a_roll_that_a_loss_of_power_left_half_done() -> None:
+    """The segment was synced to its end before: what its time index got when it was rolled is made anew by the next start."""
+    env = MemoryEnv(SettableClock(START_MS))
+    log = start(env)
+    for _ in range(6):
+        append(log, 1)
+    log.flush()
+    end, latest = log.log_end_offset, log.active.max_timestamp
+    assert log.active.time_index.last_entry[0] < latest
+    log.roll()
+    env.crash(Loss(names=1, content=0))
+    log = recover(env, end)
+    assert [segment.base_offset for segment in log.segments] == [0, end]
+    assert log.segments[0].max_timestamp == latest
+    env.crash()
+    assert recover(env, end).segments[0].max_timestamp == latest

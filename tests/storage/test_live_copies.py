@@ -400,7 +400,7 @@ def test_an_index_without_its_segment_is_told(log: Log) -> None:
 def test_config_without_compaction_compares_no_segments(log: Log) -> None:
     """Nothing is cleaned there: a start opens no more segments than recovery needs."""
     assert LogConfig().is_compacted is False
-    loaded, _ = load(log, 20)
+    loaded, _ = load(log, 25)
     assert loaded.segments[0]._file is None
 
 
