@@ -14,7 +14,9 @@ from click.testing import CliRunner
 
 from diamant.admin import Admin, AdminError
 from diamant.broker.broker import Broker
+from diamant.broker.commands.cancel import cancel
 from diamant.broker.commands.erase import erase, erase_now
+from diamant.broker.commands.redact import redact
 from diamant.broker.commands.verify import verify
 from diamant.cleaner.evidence import certificate as certificates
 from diamant.cleaner.evidence.page import certificate_page
@@ -56,6 +58,21 @@ def test_the_client_erases_and_verifies(broker: Broker) -> None:
     assert admin.call("GET", f"/v1/certificates/{found['id']}") == found["certificate"]
     with pytest.raises(AdminError, match="no such certificate"):
         admin.call("GET", "/v1/certificates/nothing")
+
+
+def test_the_path_of_a_certificate_is_shown_as_it_is(tmp_path: Path) -> None:
+    """Brackets in it are no markup."""
+    directory = tmp_path / "[/b]"
+    directory.mkdir(parents=True)
+    with certifying_broker(directory, prepare) as broker:
+        reason = ["--reason", "r"]
+        results = [
+            run(erase, "users", "--key", KEY, *reason, *on(broker)),
+            run(redact, "users", "--where", 'key == "nobody"', *reason, *on(broker)),
+            run(cancel, broker.call(broker.erasures.unfinished_on_disk())[0]["id"], *reason, *on(broker)),
+        ]
+    for result in results:
+        assert (result.exit_code, f"certificate {directory}/data/diamant-" in result.output) == (0, True), result.output
 
 
 def test_the_command_erases_and_writes_certificate_and_page(broker: Broker, tmp_path: Path) -> None:

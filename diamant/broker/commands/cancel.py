@@ -42,7 +42,10 @@ def cancel(undertaking: str | None, reason: str | None, asked: Asked) -> None:
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
-    console.print(f"[bold]cancelled: {found['state']}[/bold], certificate {found['certificate_path']}", soft_wrap=True)
+    from rich.markup import escape
+
+    path = escape(found["certificate_path"])
+    console.print(f"[bold]cancelled: {found['state']}[/bold], certificate {path}", soft_wrap=True)
 
 
 def _print_unfinished(console: Console, unfinished: Sequence[Mapping[str, Any]]) -> None:

@@ -184,7 +184,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
             "the producer writes it (case, prefix, blanks; bytes that are no text: --key-hex or --key-base64), and is it in "
             "these topics? Or it was erased before.[/yellow]"
         )
-    console.print(f"[bold]{found['state']}[/bold], certificate {found['certificate_path']}", soft_wrap=True)
+    console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
     table = Table("partition", "found", "tombstone at", "certified below", "state", box=None)
     values = {(one["topic"], one["partition"]): one["values"] for one in certificate["found"]}
     steps = {(one["topic"], one["partition"]): one for one in certificate["done"]}

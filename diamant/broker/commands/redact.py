@@ -91,6 +91,7 @@ def redact(
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from diamant.cleaner.evidence.certificate_words import seen_elsewhere, written_since_count
@@ -100,7 +101,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         console.print(f"[bold red]NOTHING WAS REMOVED[/bold red]: {_doubt(certificate)}")
     elif not certificate["found"] and not certificate["not_certified"]:
         console.print(f"[yellow][bold]NOTHING WAS FOUND[/bold]: {_nothing(certificate)}[/yellow]")
-    console.print(f"[bold]{found['state']}[/bold], certificate {found['certificate_path']}", soft_wrap=True)
+    console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
     located = {one["partition"]: one for one in certificate["found"]}
     refused = {one["partition"] for one in certificate["not_certified"]}
     table = Table("partition", "removed", "of these older values", "certified below", "state", box=None)
