@@ -185,11 +185,6 @@ class ClassicGroup:
         return self.protocol_type == PROTOCOL_TYPE
 
     @property
-    def pending_member_count(self) -> int:
-        """Ids that were given out and are to come back."""
-        return len(self._roster.pending)
-
-    @property
     def static_members(self) -> Mapping[str, str]:
         """Instance id to member id."""
         return self._roster.static_members

@@ -156,9 +156,6 @@ class _Node(NamedTuple):
     assertion: Callable[[str, str], bool] | None = None
 
 
-_EMPTY = _Node("concatenation")
-
-
 class _Parser:
     """Reads a pattern and builds its states."""
 

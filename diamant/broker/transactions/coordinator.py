@@ -52,8 +52,6 @@ FIRST_RETRY_S, MAX_RETRY_S = 0.1, 10.0
 TOMBSTONE_BATCH = 500
 """Tombstones in one batch: their keys stay far below any sensible `max.message.bytes`."""
 
-MAX_TRANSACTIONAL_ID_BYTES = 0x7FFF
-
 
 class TransactionCoordinator:
     """All transactions of the broker. The loop thread owns it."""

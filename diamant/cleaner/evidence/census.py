@@ -9,7 +9,6 @@ Any thread. Memory: some 400 bytes for each file below the directory, and one wi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, TypeAlias
@@ -104,7 +103,6 @@ class Listed:
     """Relative to the directory."""
     size: int
     """The least that it had, from when it was seen first: files grow while they are read."""
-    born_in_look: int
     latest_size: int
     """What it had in the last look."""
 
@@ -158,11 +156,4 @@ class FileCensus:
                 except FileNotFoundError:
                     continue
                 known = self.files.get(identity)
-                if known is None:
-                    found[identity] = Listed(name, size, self.looks, size)
-                else:
-                    found[identity] = Listed(name, min(size, known.size), known.born_in_look, size)
-
-    def missing(self, has: Callable[[Identity, Listed], bool]) -> set[Identity]:
-        """Return the files for which `has` is false."""
-        return {identity for identity, listed in self.files.items() if not has(identity, listed)}
+                found[identity] = Listed(name, size if known is None else min(size, known.size), size)

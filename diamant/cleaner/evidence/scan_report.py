@@ -95,11 +95,6 @@ class ScanReport:
     partitions: set[TopicPartition] = field(default_factory=set)
     """Those of the erasure's topics of which files were scanned."""
 
-    @property
-    def gigabytes_per_second(self) -> float:
-        """What was read of files in a second, as they lie on the disk."""
-        return self.counts.bytes / 1e9 / self.seconds if self.seconds else 0.0
-
     def add(self, finding: Finding, *, is_in_the_way: bool = False) -> None:
         """Put down what was found, once `partitions` is complete."""
         self.findings.append(finding)
