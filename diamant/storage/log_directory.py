@@ -108,7 +108,8 @@ class LogDirectory:
         was_clean = env.exists(marker)
         if was_clean:
             env.remove(marker)
-            env.sync_dir(path)
+        # Also if it is not there: a start that came to no end may have removed it, and a loss of power would bring it back.
+        env.sync_dir(path)
         return cls(env, path, lock, was_clean=was_clean, producer_expiration_ms=producer_expiration_ms)
 
     def load_logs(self, expected: dict[TopicPartition, PartitionSource], *, threads: int) -> None:

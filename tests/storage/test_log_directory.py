@@ -201,6 +201,24 @@ def test_old_rot_outlives_a_start_that_fails(monkeypatch: pytest.MonkeyPatch) ->
     assert directory.logs["bad", 0].log_end_offset == COUNT
 
 
+def test_the_mark_of_an_orderly_stop_does_not_come_back() -> None:
+    """Not even if the start that removed it ended there: what the next one appends is no orderly stop's."""
+    env = MemoryEnv()
+    env.make_dirs("/data")
+    env.sync_dir("/")
+    expected = {("t", 0): source(1)}
+    fill(env, expected)
+    start(env, expected).close()
+    fault = env.fail("sync_dir", "/data", errno.EIO, times=1)
+    with pytest.raises(OSError, match="Input/output"):
+        start(env, expected)
+    assert fault.hits == 1
+    env = env.copy()
+    assert not start(env, expected).was_clean
+    env.crash()
+    assert not start(env, expected).was_clean
+
+
 def test_a_log_that_does_not_open_can_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its checkpoints: a new one of its name begins empty, and has the stop be a clean one again."""
     env = MemoryEnv()
