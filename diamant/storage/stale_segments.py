@@ -33,11 +33,18 @@ def find_stale(segments: Sequence[Segment]) -> list[Stale]:
 
     It is sure if the earlier one is whole and has, where the old ones are, only batches that they have too (a cleaned batch
     keeps its last offset and producer). An old one may go on behind the new one's end, if the round removed its last records; the
-    last segment stays then, since the log would end earlier without it. Reads the end of each segment, and all of those that
-    overlap; changes nothing. Memory: the ends.
+    last segment stays then, since the log would end earlier without it. Empty ones, such as end marks of `replace`, hold nothing
+    that could be missed. Reads the end of each segment, and all of those that overlap; changes nothing. Memory: the ends.
     """
-    ends = [_end(segment) for segment in segments]
-    found: list[Stale] = []
+    all_ends = [_end(segment) for segment in segments]
+    empty = {
+        index: segments[index - 1]
+        for index in range(1, len(segments) - 1)
+        if not segments[index].size and all_ends[index - 1] > segments[index].base_offset
+    }
+    found = [Stale(segments[index], before) for index, before in empty.items()]
+    segments = [segment for index, segment in enumerate(segments) if index not in empty]
+    ends = [end for index, end in enumerate(all_ends) if index not in empty]
     index = 0
     while index < len(segments):
         following = index + 1

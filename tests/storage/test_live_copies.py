@@ -347,6 +347,15 @@ def test_an_old_segment_whose_last_records_are_not_in_the_cleaned_one(compacted:
         assert read_all(loaded, 36)[0] == b"40"
 
 
+def test_an_end_mark_without_the_segment_that_it_belongs_to(compacted: Log) -> None:
+    """The copying program came to the one and not to the other any more. An empty segment amid another one hides its records."""
+    (Path(compacted.path) / f"{39:020d}.log.swap").touch()
+    loaded, _ = load(compacted, 100)
+    assert [segment.base_offset for segment in loaded.segments] == [0, 20, 40, 60, 80, 100]
+    assert read_all(loaded, 39)[0] == b"39"
+    assert contents(compacted, ".log").keys() == {f"{base:020d}.log" for base in (0, 20, 40, 60, 80, 100)}
+
+
 def load_values(log: Log, offset: int) -> list[bytes | None]:
     """What a reader gets from an offset on; the files stay as they are."""
     copy = Path(log.path).parent / "read" / "t-0"
