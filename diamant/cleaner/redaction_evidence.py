@@ -30,7 +30,7 @@ from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import INCONCLUSIVE, Advance, LogEnd, ScanReport, scan_directory
 from diamant.cleaner.evidence.scan_report import NOT_THERE
 from diamant.cleaner.evidence.staging_place import StagingPlace
-from diamant.cleaner.evidence.verification import IN_CERTIFICATES, RECORDS_GONE, Verification
+from diamant.cleaner.evidence.verification import IN_CERTIFICATES, IN_NAMES, RECORDS_GONE, Verification
 from diamant.cleaner.redaction_where import HOLD, KEEP, NO, YES, Where, may_hold
 from diamant.protocol.records import Record
 from diamant.storage import names
@@ -257,7 +257,8 @@ def check_redaction_claims(
     found.was_scanned = True
     if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
         found.notes.append(IN_CERTIFICATES)
-    set_names_aside(report, env, directory, needles)
+    if set_names_aside(report, env, directory, needles):
+        found.notes.append(IN_NAMES)
     astray = {one.file for one in report.in_the_way}
     if astray:
         found.notes.append(f"Files that belong to no partition in which records match, or may: {len(astray)}.")

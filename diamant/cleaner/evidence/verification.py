@@ -75,6 +75,11 @@ IN_CERTIFICATES = (
     "them."
 )
 
+IN_NAMES = (
+    "Names of topics, or ids of the cluster and its directory, hold bytes of what was looked for, in files of the broker's own "
+    "beside the logs."
+)
+
 UNCHANGED, GROWN, CHANGED, GONE = "unchanged", "grown", "changed", "gone"
 
 VALID = "valid"
@@ -299,7 +304,8 @@ def _check_claims(
     found.was_scanned = True
     if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
         found.notes.append(IN_CERTIFICATES)
-    set_names_aside(report, env, directory, needles)
+    if set_names_aside(report, env, directory, needles):
+        found.notes.append(IN_NAMES)
     astray = report.astray
 
     def judge(claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:

@@ -74,7 +74,8 @@ async def test_a_key_that_is_there_in_any_case_can_be_erased(tmp_path: Path, key
         is_name = key == TOPIC.encode()
         assert (names.RECOVERY_POINT_CHECKPOINT in listed) == is_name
         assert any(text.startswith("Names of topics") for text in certificate["not_covered"]) == is_name
-        assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=key)).outcome == "valid"
+        found = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=key)
+        assert (found.outcome, any(note.startswith("Names of topics") for note in found.notes)) == ("valid", is_name)
 
 
 async def test_the_id_of_the_cluster_can_be_erased(tmp_path: Path) -> None:
@@ -115,6 +116,10 @@ async def test_a_redacted_value_may_be_a_topics_name(tmp_path: Path) -> None:
         redacting.write(broker, TOPIC.encode(), redacting.OTHER)
         write(broker, (b"k", b"v"), topic=TOPIC)
     async with broker_at(tmp_path) as broker:
-        redaction = await broker.redact("orders", where=f'value == "{TOPIC}"', reason="ticket 4711")
+        where = f'value == "{TOPIC}"'
+        redaction = await broker.redact("orders", where=where, reason="ticket 4711")
         assert (redaction.state, redaction.removed) == ("records-gone", 1)
         assert any(text.startswith("Names of topics") for text in redaction.certificate["not_covered"])
+        certificate = redaction.certificate
+        found = await broker.erasures.verify(certificate, public_key=pinned(certificate), where=where)
+        assert (found.outcome, any(note.startswith("Names of topics") for note in found.notes)) == ("valid", True)
