@@ -19,6 +19,8 @@ class HeldRunner:
         self._inline = InlineRunner(env)
         self.plans: list[CleanPlan] = []
         self.go_on = asyncio.Event()
+        self.is_one_by_one = False
+        """Whether each plan has to be let go on."""
         self.is_closed = False
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
@@ -27,6 +29,8 @@ class HeldRunner:
         while not self.go_on.is_set() and not self.is_closed:
             check_done()
             await asyncio.sleep(0)
+        if self.is_one_by_one:
+            self.go_on.clear()
         return await self._inline.run(plan, on_output=on_output, check_done=check_done)
 
     async def close(self) -> None:
