@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from diamant.cleaner.rebuilt_batch import Buffer, compress_like_kafka, new_zstd
 from diamant.protocol import compression
+from diamant.protocol.compression import LZ4_END_MARK, LZ4_HEADER, LZ4_STORED, SNAPPY_HEADER, ZSTD_MAX_WINDOW
 
 MAX_BYTES = 64 * 1024
 """Of records, compressed or not."""
@@ -21,14 +22,9 @@ MAX_BYTES = 64 * 1024
 Unpack: TypeAlias = Callable[[bytes], "bytes | None"]
 
 _SNAPPY = Struct(">16si")
-_SNAPPY_HEADER = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 _LZ4 = Struct("<7sI")
-_LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
-_LZ4_STORED = 0x80000000
-_LZ4_END_MARK = bytes(4)
-_ZSTD_MAX_WINDOW = 1 << 27
 _ZSTD_WINDOW_DESCRIPTOR = (27 - 10) << 3
-"""Of that window."""
+"""Of `ZSTD_MAX_WINDOW`."""
 _ZSTD_RUN = 1
 """A kind of block: one byte, repeated."""
 _ZSTD_ROOMS = (1024, MAX_BYTES)
@@ -86,7 +82,7 @@ def _snappy() -> Unpack:
         if len(data) <= _SNAPPY.size:
             return None
         header, size = _SNAPPY.unpack_from(data)
-        if header != _SNAPPY_HEADER or size + _SNAPPY.size != len(data):
+        if header != SNAPPY_HEADER or size + _SNAPPY.size != len(data):
             return None
         block = data[_SNAPPY.size :]
         try:
@@ -105,14 +101,14 @@ def _lz4() -> Unpack:
     view = memoryview(room)
 
     def unpack(data: bytes) -> bytes | None:
-        if len(data) < _LZ4.size + len(_LZ4_END_MARK):
+        if len(data) < _LZ4.size + len(LZ4_END_MARK):
             return None
         header, size = _LZ4.unpack_from(data)
-        end = len(data) - len(_LZ4_END_MARK)
-        if header != _LZ4_HEADER or (size & ~_LZ4_STORED) + _LZ4.size != end or data[end:] != _LZ4_END_MARK:
+        end = len(data) - len(LZ4_END_MARK)
+        if header != LZ4_HEADER or (size & ~LZ4_STORED) + _LZ4.size != end or data[end:] != LZ4_END_MARK:
             return None
         block = data[_LZ4.size : end]
-        if size & _LZ4_STORED:
+        if size & LZ4_STORED:
             return block
         try:
             return bytes(view[: decompress(block, room, output_len=MAX_BYTES)])
@@ -125,7 +121,7 @@ def _lz4() -> Unpack:
 def _zstd() -> Unpack:
     import zstandard
 
-    decompress = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW).decompress
+    decompress = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW).decompress
     size_of, error = zstandard.frame_content_size, zstandard.ZstdError
 
     def unpack(data: bytes) -> bytes | None:

@@ -15,6 +15,7 @@ import numpy as np
 from diamant.cleaner.rebuilt_batch import compress_like_kafka, new_zstd
 from diamant.cleaner.small_payload import is_one_zstd_frame
 from diamant.protocol import compression
+from diamant.protocol.compression import LZ4_END_MARK, LZ4_HEADER, ZSTD_MAX_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,6 @@ SMALL_BYTES = 64 * 1024
 MAX_ZSTD_ROOM = 1024 * 1024
 """The greatest output of the short way for zstd, once there were larger ones than `SMALL_BYTES`."""
 
-_LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_PREFIX = Struct("<7sI")
 _LZ4_BLOCK = _LZ4_PREFIX.size
 _LZ4_LEAST = _LZ4_BLOCK + 4
@@ -95,7 +95,7 @@ class Unpacker:
         if count < _LZ4_LEAST:
             return -1
         header, size = _LZ4_PREFIX.unpack_from(data)
-        if header != _LZ4_HEADER or size + _LZ4_LEAST != count or _INT32.unpack_from(data, count - 4)[0]:
+        if header != LZ4_HEADER or size + _LZ4_LEAST != count or _INT32.unpack_from(data, count - 4)[0]:
             return -1
         self.reserve(SMALL_BYTES)
         try:
@@ -114,7 +114,7 @@ class Unpacker:
         import zstandard
 
         if self._zstd_decompressor is None:
-            self._zstd_decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+            self._zstd_decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW)
         try:
             if zstandard.frame_content_size(data) > self._zstd_room or not is_one_zstd_frame(data):
                 return None
@@ -127,7 +127,7 @@ class Unpacker:
         if codec == compression.LZ4 and len(data) <= SMALL_BYTES:
             block = self._compress_block(data, store_size=False)
             if len(block) < len(data):
-                return b"".join((_LZ4_PREFIX.pack(_LZ4_HEADER, len(block)), block, bytes(4)))
+                return b"".join((_LZ4_PREFIX.pack(LZ4_HEADER, len(block)), block, LZ4_END_MARK))
         if codec != compression.ZSTD:
             return compress_like_kafka(codec, data)
         if self._pack_zstd is None:

@@ -47,21 +47,24 @@ DEFAULT_LZ4_LEVEL = 9
 DEFAULT_ZSTD_LEVEL = 3
 
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
-_SNAPPY_HEADER = _SNAPPY_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+SNAPPY_HEADER = _SNAPPY_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _SNAPPY_BLOCK_SIZE = 32 * 1024
 # A snappy copy of three bytes yields at most 64: no input grows more than this.
 _SNAPPY_MAX_RATIO = 22
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
+LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
+"""Of frames as Kafka's clients write them: independent blocks of 64 KiB at most."""
 _LZ4_BLOCK_SIZES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
-_LZ4_STORED = 0x80000000
-_LZ4_END_MARK = b"\x00\x00\x00\x00"
+LZ4_STORED = 0x80000000
+"""A bit in the size of a block that is not compressed."""
+LZ4_END_MARK = b"\x00\x00\x00\x00"
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # after one byte 50 to 5f
 _ZSTD_MAX_BLOCK = 128 * 1024
-_ZSTD_MAX_WINDOW = 1 << 27
+ZSTD_MAX_WINDOW = 1 << 27
+"""Frames with a larger one are refused."""
 
 _INT32_BE = Struct(">i")
 _UINT32_LE = Struct("<I")
@@ -146,7 +149,7 @@ def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
 def _compress_snappy(data: Buffer) -> bytes:
     from cramjam import snappy
 
-    out = bytearray(_SNAPPY_HEADER)
+    out = bytearray(SNAPPY_HEADER)
     with memoryview(data) as view:
         for start in range(0, len(view), _SNAPPY_BLOCK_SIZE):
             block = bytes(snappy.compress_raw(view[start : start + _SNAPPY_BLOCK_SIZE]))
@@ -161,13 +164,13 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
         return _decompress_snappy_block(data, 0, max_bytes, max_bytes)
     pieces: list[bytes] = []
     total = 0
-    position = len(_SNAPPY_HEADER)
+    position = len(SNAPPY_HEADER)
     if len(data) < position:
         raise CorruptBatch(0, f"snappy: a stream header has {position} bytes, only {len(data)} are there")
     while position < len(data):
         # A stream may be several streams in a row (snappy-java's SnappyInputStream).
         if data.startswith(_SNAPPY_MAGIC, position):
-            position += len(_SNAPPY_HEADER)
+            position += len(SNAPPY_HEADER)
             continue
         start = position + 4
         if start > len(data):
@@ -205,7 +208,7 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
     # Spelled out because the level only counts in high compression.
     options: dict[str, Any] = {} if level == DEFAULT_LZ4_LEVEL else {"mode": "high_compression", "compression": level}
     block_size = _LZ4_BLOCK_SIZES[4]
-    out = bytearray(_LZ4_HEADER)
+    out = bytearray(LZ4_HEADER)
     with memoryview(data) as view:
         for start in range(0, len(view), block_size):
             plain = view[start : start + block_size]
@@ -214,9 +217,9 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
                 out += _UINT32_LE.pack(len(block))
                 out += block
             else:
-                out += _UINT32_LE.pack(len(plain) | _LZ4_STORED)
+                out += _UINT32_LE.pack(len(plain) | LZ4_STORED)
                 out += plain
-    out += _LZ4_END_MARK
+    out += LZ4_END_MARK
     return bytes(out)
 
 
@@ -237,8 +240,8 @@ def _decompress_lz4(data: Buffer, max_bytes: int) -> bytes:
         if size == 0:
             # What follows is the content checksum, which Kafka skips unread.
             return bytes(out)
-        is_stored = size & _LZ4_STORED
-        size &= ~_LZ4_STORED
+        is_stored = size & LZ4_STORED
+        size &= ~LZ4_STORED
         if size > block_size:
             raise CorruptBatch(position, f"lz4: a block of {size} bytes, the frame's maximum is {block_size}")
         if position + size > end:
@@ -262,8 +265,8 @@ def _read_lz4_header(data: bytes) -> tuple[int, int, bool]:
 
     Source: `Lz4BlockInputStream.readHeader`. Magic 0 frames have a wrong HC by design.
     """
-    if len(data) < len(_LZ4_HEADER):
-        raise CorruptBatch(0, f"lz4: a frame header has at least {len(_LZ4_HEADER)} bytes, only {len(data)} are there")
+    if len(data) < len(LZ4_HEADER):
+        raise CorruptBatch(0, f"lz4: a frame header has at least {len(LZ4_HEADER)} bytes, only {len(data)} are there")
     if not data.startswith(_LZ4_MAGIC):
         raise CorruptBatch(0, f"lz4: the frame begins with {data[:4].hex()}, expected {_LZ4_MAGIC.hex()}")
     flags, descriptor = data[4], data[5]
@@ -286,7 +289,7 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
     import zstandard
 
     data = bytes(data)
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW)
     pieces: list[bytes] = []
     total = 0
     for start, end, greatest in _iter_zstd_frames(data):
