@@ -21,6 +21,8 @@ from tests.broker.wire import WireClient
 FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC, LIST_GROUPS = 10, 11, 12, 13, 14, 16
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
+SHORT_MS = 1_000
+"""Of what is to be over: waited for, and yet long enough for a few requests on a slow machine."""
 
 BROKER_CONFIGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -299,13 +301,13 @@ CASES: dict[str, list[Step]] = {
         fails("b", UNKNOWN, member_id="nobody"),
     ],
     "a full group": [
-        *alone("a", rebalance_ms=500),
-        *(step for name in "cdef" for step in new_id(name, name, rebalance_ms=500)),
+        *alone("a", rebalance_ms=SHORT_MS),
+        *(step for name in "cdef" for step in new_id(name, name, rebalance_ms=SHORT_MS)),
         # Those who wait count, not the member that has not joined again; ids hold no place.
         *(
             step
             for name in "cde"
-            for step in (join(name, Ref(name), rebalance_ms=500), Until(heartbeat("x", Ref(name), 1), IN_PROGRESS))
+            for step in (join(name, Ref(name), rebalance_ms=SHORT_MS), Until(heartbeat("x", Ref(name), 1), IN_PROGRESS))
         ),
         join("f", Ref("f")),
         fails("f", ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""),
@@ -341,10 +343,10 @@ CASES: dict[str, list[Step]] = {
         ok("a", generation_id=1, members=1),
     ],
     "a new member with the same protocol twice": [
-        *alone("a", rebalance_ms=300),
-        join("b", version=3, protocols=[("range", b"1"), ("range", b"2")], rebalance_ms=300),
+        *alone("a", rebalance_ms=SHORT_MS),
+        join("b", version=3, protocols=[("range", b"1"), ("range", b"2")], rebalance_ms=SHORT_MS),
         Until(heartbeat("a", Ref("a"), 1), IN_PROGRESS),
-        join("a", Ref("a"), rebalance_ms=300),
+        join("a", Ref("a"), rebalance_ms=SHORT_MS),
         Differs([fails("a", INCONSISTENT, member_id=Ref("a"))], [ok("a", generation_id=2, protocol_name="range")]),
     ],
     # Protocol choice
@@ -440,50 +442,50 @@ CASES: dict[str, list[Step]] = {
     ],
     # Members that vanish
     "a member that has gone while its join was parked is in the generation, and drops out": [
-        *alone("a", rebalance_ms=500),
-        join("b", version=3, session_ms=300, rebalance_ms=500),
+        *alone("a", rebalance_ms=SHORT_MS),
+        join("b", version=3, session_ms=SHORT_MS, rebalance_ms=SHORT_MS),
         Until(heartbeat("a", Ref("a"), 1), IN_PROGRESS),
         Drop("b"),
-        join("a", Ref("a"), rebalance_ms=500),
+        join("a", Ref("a"), rebalance_ms=SHORT_MS),
         ok("a", generation_id=2, members=2),
         # It does not send heartbeats: its session ends, and with it the leader's wait.
         sync("a", Ref("a"), 2, assignments=[(Ref("a"), b"mine")]),
         ok("a", assignment=b"mine"),
         Until(heartbeat("a", Ref("a"), 2), IN_PROGRESS),
-        join("a", Ref("a"), rebalance_ms=500),
+        join("a", Ref("a"), rebalance_ms=SHORT_MS),
         ok("a", generation_id=3, members=1),
     ],
     "a member that does not join again is left behind": [
-        *pair(a={"rebalance_ms": 300}, b={"rebalance_ms": 300}),
-        join("a", Ref("a"), rebalance_ms=300),
+        *pair(a={"rebalance_ms": SHORT_MS}, b={"rebalance_ms": SHORT_MS}),
+        join("a", Ref("a"), rebalance_ms=SHORT_MS),
         ok("a", generation_id=3, members=1),
         heartbeat("b", Ref("b"), 2),
         fails("b", UNKNOWN),
     ],
     "a leader that does not join again loses the lead": [
-        *pair(a={"rebalance_ms": 300}, b={"rebalance_ms": 300}),
-        join("b", Ref("b"), protocols=[("range", b"news")], rebalance_ms=300),
+        *pair(a={"rebalance_ms": SHORT_MS}, b={"rebalance_ms": SHORT_MS}),
+        join("b", Ref("b"), protocols=[("range", b"news")], rebalance_ms=SHORT_MS),
         ok("b", generation_id=3, leader=Ref("b"), members=1),
     ],
     "a leader that never syncs": [
-        *pair(a={"rebalance_ms": 700}, b={"rebalance_ms": 700}),
-        join("a", Ref("a"), rebalance_ms=700),
+        *pair(a={"rebalance_ms": SHORT_MS}, b={"rebalance_ms": SHORT_MS}),
+        join("a", Ref("a"), rebalance_ms=SHORT_MS),
         Until(heartbeat("b", Ref("b"), 2), IN_PROGRESS),
-        join("b", Ref("b"), rebalance_ms=700),
+        join("b", Ref("b"), rebalance_ms=SHORT_MS),
         ok("a", generation_id=3, leader=Ref("a")),
         ok("b", generation_id=3),
         sync("b", Ref("b"), 3),
         fails("b", IN_PROGRESS, assignment=b"", protocol_type=None, protocol_name=None),
-        join("b", Ref("b"), rebalance_ms=700),
+        join("b", Ref("b"), rebalance_ms=SHORT_MS),
         ok("b", generation_id=4, leader=Ref("b"), members=1),
         heartbeat("a", Ref("a"), 3),
         fails("a", UNKNOWN),
     ],
     "a follower that never syncs": [
-        *pair(a={"rebalance_ms": 700}, b={"rebalance_ms": 700}),
-        join("a", Ref("a"), rebalance_ms=700),
+        *pair(a={"rebalance_ms": SHORT_MS}, b={"rebalance_ms": SHORT_MS}),
+        join("a", Ref("a"), rebalance_ms=SHORT_MS),
         Until(heartbeat("b", Ref("b"), 2), IN_PROGRESS),
-        join("b", Ref("b"), rebalance_ms=700),
+        join("b", Ref("b"), rebalance_ms=SHORT_MS),
         ok("a", generation_id=3),
         ok("b", generation_id=3),
         sync("a", Ref("a"), 3, assignments=[(Ref("a"), b"1"), (Ref("b"), b"2")]),
@@ -501,7 +503,7 @@ CASES: dict[str, list[Step]] = {
         fails("b", UNKNOWN, member_id=Ref("b")),
     ],
     "a session ends": [
-        *alone("a", session_ms=300),
+        *alone("a", session_ms=SHORT_MS),
         Until(sync("a", Ref("a"), 1), UNKNOWN),
         heartbeat("a", Ref("a"), 1),
         fails("a", UNKNOWN),
@@ -768,12 +770,12 @@ CASES: dict[str, list[Step]] = {
         left("x", ("", "s", UNKNOWN)),
     ],
     "a static member stays for its session": [
-        *static("s", session_ms=300, rebalance_ms=60_000),
+        *static("s", session_ms=SHORT_MS, rebalance_ms=60_000),
         Until(sync("s", Ref("s"), 1, instance_id="s"), UNKNOWN),
     ],
     "static members that do not join again stay in the group": [
-        *static("s", rebalance_ms=300),
-        join("d", version=3, rebalance_ms=300),
+        *static("s", rebalance_ms=SHORT_MS),
+        join("d", version=3, rebalance_ms=SHORT_MS),
         ok("d", generation_id=2, member_id=Save("d"), leader=Ref("d"), members=2),
         heartbeat("s", Ref("s"), 2, instance_id="s"),
         ok("s"),
@@ -827,7 +829,7 @@ class CaseRun:
             await client.writer.wait_closed()
 
     async def _wait_until(self, step: Until, stack: AsyncExitStack) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 await self._send(step.send, stack)
                 if ErrorCode(int((await self._receive(step.send.connection)).error_code)) is step.error:
@@ -886,7 +888,7 @@ class CaseRun:
 
 async def wait_for_coordinator(address: str) -> None:
     """Wait until the broker coordinates groups: the first to ask has it make its topic."""
-    async with WireClient(address) as client, asyncio.timeout(30):
+    async with WireClient(address) as client, asyncio.timeout(60):
         while True:
             answer = await client.call(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
             if int(answer.coordinators[0].error_code) == 0:

@@ -380,20 +380,30 @@ async def test_a_disk_that_does_not_give_the_state(
         return await load(log)
 
     monkeypatch.setattr(loading, "load", fail_in_the_first)
-    monkeypatch.setattr(partition_loader, "FIRST_RETRY_S", 0.05)
+    monkeypatch.setattr(partition_loader, "FIRST_RETRY_S", 20.0)
     async with running(env) as (broker, wire):
         first, second = TxnProducer(wire, names[0]), TxnProducer(wire, names[1])
         await broker.transactions.loaded()
+        loader = broker.transactions._loader
+        assert loader is not None
+
+        def end_pause() -> None:
+            loader._retries[0].cancel()
+            loader._try_again(0)
+
         assert reads == 1
         for _ in range(3):
             assert set(await second.list()) == {names[1]}
             assert (await first.describe()).code == "NOT_COORDINATOR"
         assert reads == 1
-        assert "it is tried again in 0.05 s: [Errno 5]" in caplog.text
-        await wait_until(lambda: reads == 3)
-        assert "it is tried again in 0.1 s" in caplog.text
+        assert "it is tried again in 20 s: [Errno 5]" in caplog.text
+        end_pause()
+        await wait_until(lambda: 0 in loader._retries)
+        assert reads == 2
+        assert "it is tried again in 40 s" in caplog.text
         is_well = True
-        await wait_until(lambda: reads == 4 and not broker.transactions.is_loading)
+        end_pause()
+        await wait_until(lambda: reads == 3 and not broker.transactions.is_loading)
         assert (await first.describe()).code == "NONE"
         assert set(await second.list()) == set(names.values())
 
