@@ -70,12 +70,12 @@ class Housekeeping:
             self._broker.scheduler.poke()
 
     async def write_checkpoints(self) -> None:
-        """Write those that have changed. OSError; then it is tried again."""
+        """Write those that have changed. OSError or what a lack of memory or threads gives; then it is tried again."""
         self._changed_since_ms = None
         directory = self._broker.directory
         try:
             await asyncio.to_thread(directory.write_checkpoints, directory.checkpoint_state())
-        except OSError:
+        except Exception:
             self._try_again(self.saw_change)
             raise
 
@@ -83,7 +83,7 @@ class Housekeeping:
         return None if self._changed_since_ms is None else self._changed_since_ms + CHECKPOINT_INTERVAL_MS
 
     def _try_again(self, what: Callable[[], object]) -> None:
-        """Have a job that the disk refused be due again soon, by the system's clock: a manual one may stand, or hurry."""
+        """Have a job that could not be done be due again soon, by the system's clock: a manual one may stand, or hurry."""
 
         def retry() -> None:
             what()
@@ -120,7 +120,12 @@ class Housekeeping:
 
     async def _remove_files(self) -> None:
         directory = self._broker.directory
-        left = await asyncio.to_thread(directory.remove_paths, directory.take_due_deletions())
+        due = directory.take_due_deletions()
+        try:
+            left = await asyncio.to_thread(directory.remove_paths, due)
+        except Exception:
+            self._try_again(lambda: directory.remove_again(due))
+            raise
         if left:
             self._try_again(lambda: directory.remove_again(left))
             raise next(iter(left.values()))

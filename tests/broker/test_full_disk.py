@@ -21,6 +21,7 @@ from diamant.protocol.batch import iter_headers
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints import read_offset_checkpoint
 from diamant.storage.clock import SystemClock
+from diamant.storage.log_directory import LogDirectory
 from diamant.storage.memory_env import Fault, MemoryEnv
 from tests.broker.broker_process import broker_process
 from tests.broker.test_sigkill import read_all
@@ -222,6 +223,36 @@ async def test_files_that_the_disk_did_not_remove(monkeypatch: pytest.MonkeyPatc
         assert await delete(client, "t") == ErrorCode.NONE
         await wait_for_hits(fault, 1)
         await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
+
+
+@pytest.mark.parametrize("call", ["write_checkpoints", "remove_paths"])
+async def test_no_thread_for_what_the_disk_is_to_do(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done a little later: nothing is forgotten because the machine had no thread or no memory for it."""
+    monkeypatch.setattr(housekeeping, "CHECKPOINT_INTERVAL_MS", 1)
+    monkeypatch.setattr(housekeeping, "REFUSED_BY_DISK_S", 0.01)
+    env = MemoryEnv(SystemClock())
+    async with running(env) as (broker, client):
+        await client.create("t", 1, file_delete_delay_ms="0")
+        await wait_until(lambda: not broker.housekeeping.has_changes)
+        do = getattr(LogDirectory, call)
+        failures = [RuntimeError("can't start new thread")]
+
+        def failing(directory: LogDirectory, *arguments: object) -> object:
+            if failures:
+                raise failures.pop()
+            return do(directory, *arguments)
+
+        monkeypatch.setattr(LogDirectory, call, failing)
+        if call == "remove_paths":
+            assert await delete(client, "t") == ErrorCode.NONE
+        else:
+            await client.produce("t", [b"a"])
+        await wait_until(lambda: not failures)
+        if call == "remove_paths":
+            await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
+        else:
+            path = "/data/replication-offset-checkpoint"
+            await wait_until(lambda: read_offset_checkpoint(env, path) == {("t", 0): 1})
 
 
 async def test_a_topic_made_anew_whose_directory_could_not_be_taken_away() -> None:
