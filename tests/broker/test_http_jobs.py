@@ -107,12 +107,12 @@ async def test_jobs_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> No
 
 async def test_results_are_not_kept_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the caller was answered with goes at once, what nobody fetches after a while."""
-    monkeypatch.setattr(http_jobs, "RESULT_KEEP_S", 0.001)
     jobs = Jobs()
     job = jobs.begin("POST /v1/a", done)
     await jobs.wait(job, 1000)
     assert jobs.take_result(job) == {"answer": 42}
     assert (job.state, job.to_fields()["result"], job.to_fields()["is_result_kept"]) == (DONE, None, False)
+    monkeypatch.setattr(http_jobs, "RESULT_KEEP_S", 0.001)
     job = jobs.begin("POST /v1/a", done)
     await wait_until(lambda: job.state == DONE and not job.to_fields()["is_result_kept"])
     await jobs.close()
