@@ -174,3 +174,15 @@ def test_without_topics_that_can_be_read_defaults_count(partition: Path) -> None
     found = run(partition, "-k", "customer-42")
     assert (found.exit_code, "offset 9: tombstone" in found.stdout) == (1, True)
     assert str(path) in found.stderr
+
+
+def test_a_topic_that_the_metadata_log_does_not_have(partition: Path) -> None:
+    """It counts as compacted, as for `log clean` and `log whatif`, although others have their configuration there."""
+    configure(partition.parent, "other", cleanup_policy="delete")
+    found = run(partition, "-k", "customer-42", "--json")
+    (told,) = json.loads(found.stdout)["partitions"]
+    assert [one["status"] for one in told["records"]] == ["superseded", "superseded", "superseded", "tombstone"]
+    forecast = CliRunner().invoke(main, ["log", "whatif", str(partition), "--now", str(START_MS + HOUR_MS), "--json"])
+    assert forecast.exit_code == 0
+    (forecasts,) = json.loads(forecast.stdout)["partitions"]
+    assert [event["kind"] for event in forecasts["forecasts"][0]["events"]] == ["clean", "roll"]

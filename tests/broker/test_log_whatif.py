@@ -168,8 +168,8 @@ def test_settings_of_the_topic_count(data: Path) -> None:
 
 
 def test_a_topic_without_a_policy_is_not_compacted(data: Path) -> None:
-    """If there is a metadata log that says nothing of it."""
-    configure(data, "other", cleanup_policy="compact")
+    """If there is a metadata log that has the topic."""
+    configure(data, "t")
     assert forecasts(data, *NOW, "--set", "retention.ms=-1")[0]["waits_for"] == ["policy"]
 
 

@@ -102,7 +102,7 @@ def explain(
             tempfile.TemporaryDirectory(prefix="diamant-explain-") as scratch,
         ):
             for topic, group in groupby(opened.partitions, key=lambda one: one.topic):
-                known = with_topic_configs(None if configs is None else configs.get(topic, {}), settings)
+                known = with_topic_configs(None if configs is None else configs.get(topic), settings)
                 parsed = parse_settings(known, mode)
                 told = []
                 for partition in group:

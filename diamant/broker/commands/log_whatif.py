@@ -141,7 +141,7 @@ def whatif(
         ):
             for index, partition in enumerate(opened.partitions):
                 try:
-                    scenarios = request.scenarios(None if configs is None else configs.get(partition.topic, {}))
+                    scenarios = request.scenarios(None if configs is None else configs.get(partition.topic))
                     os.mkdir(f"{scratch}/{index}")
                     forecasts = _forecasts(
                         env, opened, partition, scenarios, request, f"{scratch}/{index}", bar, problems
