@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextlib
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 
 
 class LoopThread(threading.Thread):
@@ -16,25 +15,29 @@ class LoopThread(threading.Thread):
         super().__init__(name="diamant", daemon=True)
         self._start_on_loop = start
         self._stop_on_loop = stop
-        self._is_up: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._event_loop: asyncio.AbstractEventLoop | None = None
-        self._asked_to_stop: asyncio.Event | None = None
+        self._is_up: Future[None] = Future()
+        self._is_to_stop: Future[None] = Future()
         self._error: BaseException | None = None
 
     def start_broker(self) -> None:
-        """Return when the broker listens; raises what its start raised."""
+        """Return when the broker listens; raises what its start raised. Who interrupts it waits until it has stopped again."""
         self.start()
-        self._is_up.result()
+        try:
+            self._is_up.result()
+        except KeyboardInterrupt:
+            self._end()
+            raise
 
     def stop_broker(self) -> None:
         """Return when the broker has stopped; raises what its stop raised."""
-        assert self._event_loop is not None
-        assert self._asked_to_stop is not None
-        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
-            self._event_loop.call_soon_threadsafe(self._asked_to_stop.set)
-        self.join()
+        self._end()
         if self._error is not None:
             raise self._error
+
+    def _end(self) -> None:
+        if not self._is_to_stop.done():
+            self._is_to_stop.set_result(None)
+        self.join()
 
     def run(self) -> None:
         """Be the thread."""
@@ -46,11 +49,9 @@ class LoopThread(threading.Thread):
                 self._is_up.set_exception(error)
 
     async def _serve(self) -> None:
-        self._event_loop = asyncio.get_running_loop()
-        self._asked_to_stop = asyncio.Event()
         await self._start_on_loop()
         self._is_up.set_result(None)
         try:
-            await self._asked_to_stop.wait()
+            await asyncio.wrap_future(self._is_to_stop)
         finally:
             await self._stop_on_loop()

@@ -17,6 +17,7 @@ from diamant.broker import housekeeping
 from diamant.broker.broker import Broker
 from diamant.broker.config import BrokerConfig
 from diamant.broker.housekeeping import CHECKPOINT_INTERVAL_MS
+from diamant.broker.loop_thread import LoopThread
 from diamant.broker.scheduler import Job
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.clock import SettableClock
@@ -44,6 +45,28 @@ def test_a_broker_in_a_thread_of_its_own(tmp_path: Path) -> None:
         socket.create_connection((host, int(port)))
     assert set(threading.enumerate()) <= before
     assert (tmp_path / CLEAN_SHUTDOWN).exists()
+
+
+def test_an_interrupted_start_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a notebook, by Ctrl-C: there is no thread any more, and the directory can be opened again."""
+    before = set(threading.enumerate())
+    start = LoopThread.start
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    def start_and_interrupt(thread: LoopThread) -> None:
+        start(thread)
+        monkeypatch.setattr(thread._is_up, "result", interrupted)
+
+    monkeypatch.setattr(LoopThread, "start", start_and_interrupt)
+    with pytest.raises(KeyboardInterrupt), Broker(config(tmp_path)):
+        pass
+    monkeypatch.undo()
+    assert set(threading.enumerate()) <= before
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
+    with Broker(config(tmp_path)):
+        pass
 
 
 async def test_two_brokers_side_by_side(tmp_path: Path) -> None:
