@@ -410,10 +410,16 @@ def _last_certificate(env: Env, directory: str, undertaking_id: str) -> dict[str
                 problems.append((env.mtime_ms(one["path"]), f"{one['path']}: {error}"))
                 continue
             is_ended = bool(certificate.get("ended")) or certificate["state"] in LAST_STATES
-            issued_ms = certificate.get("clock", {}).get("issued_ms", 0)
             is_refused = certificate["state"] == NOT_CERTIFIED
-            found.append(((is_ended, issued_ms, env.mtime_ms(one["path"]), is_refused), certificate))
+            found.append(((is_ended, _issued_ms(certificate), env.mtime_ms(one["path"]), is_refused), certificate))
     written_ms, problem = max(problems, default=(-1, ""))
     if problem and all(written_ms >= order[2] for order, _ in found):
         raise NotPossible(f"its last certificate cannot be read: {problem}. Bring the file back, or move it away")
     return max(found, key=lambda one: one[0])[1] if found else None
+
+
+def _issued_ms(certificate: Mapping[str, Any]) -> int:
+    """When a certificate says that it was issued; 0 if it does not."""
+    clock = certificate.get("clock")
+    issued_ms = clock.get("issued_ms") if isinstance(clock, Mapping) else None
+    return issued_ms if isinstance(issued_ms, int) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -36,6 +37,17 @@ async def test_a_damaged_certificate_hides_no_other(broker: Broker) -> None:
     damaged.write_bytes(b"{")
     with pytest.raises(NotPossible, match=damaged.name):
         await broker.erasures.certificate(erasure.id)
+
+
+@pytest.mark.parametrize("clock", ["yesterday", {"issued_ms": "yesterday"}, None])
+async def test_a_certificate_that_does_not_say_when_it_was_issued(broker: Broker, clock: object) -> None:
+    """Somebody has changed it; those that do say it are later words."""
+    await create_with_key(broker)
+    erasure = await erase(broker)
+    (path,) = certificates_of(broker, "values-gone")
+    odd = json.loads(path.read_bytes()) | {"clock": clock}
+    (data_of(broker) / f"diamant-erasure-{erasure.id}.not-certified.json").write_text(json.dumps(odd))
+    assert (await broker.erasures.certificate(erasure.id))["clock"] != clock
 
 
 async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_end(
