@@ -16,7 +16,7 @@ import logging
 import os
 import traceback
 import unicodedata
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -101,7 +101,7 @@ class Undertakings(EvidenceWork):
         """Unfinished ones by id, and when they are to go on."""
         self._unread: set[str] = set()
         """Those of them that are to be read first: at the start there was no key for that."""
-        self._under_way: set[str] = set()
+        self._under_way: Counter[str] = Counter()  # how many are at it: an attempt, and the turn that it or a call has
         """Those that somebody is at."""
         self._waiting: set[str] = set()
         """Those whose turn has not come, or had not when somebody ceased to wait for it."""
@@ -200,7 +200,7 @@ class Undertakings(EvidenceWork):
         now_ms = self._env.clock.now_ms()
         for one, due_ms in self._due.items():
             if due_ms <= now_ms and self._is_free(one):
-                self._under_way.add(one)
+                self._under_way[one] += 1
                 task = self._loop.create_task(self._go_on(one))
                 self._resumed.add(task)
                 task.add_done_callback(self._resumed.discard)
@@ -232,8 +232,13 @@ class Undertakings(EvidenceWork):
             what = f"unexpected {type(error).__name__} at {where}; please report this"
             self._failed_for_now(due, logging.ERROR, what)
         finally:
-            self._under_way.discard(due)
+            self._leave(due)
             self._broker.scheduler.poke()
+
+    def _leave(self, intent_id: str) -> None:
+        self._under_way[intent_id] -= 1
+        if not self._under_way[intent_id]:
+            del self._under_way[intent_id]
 
     def _failed_for_now(self, intent_id: str, level: int, reason: str) -> None:
         """Put down an attempt by itself that has failed."""
@@ -263,13 +268,13 @@ class Undertakings(EvidenceWork):
         self._waiting.add(intent_id)
         async with self.lock:
             self._waiting.discard(intent_id)
-            self._under_way.add(intent_id)
+            self._under_way[intent_id] += 1
             self.lock.holder = f"{self.noun} {intent_id}"
             try:
                 yield
             finally:
                 self.lock.holder = ""
-                self._under_way.discard(intent_id)
+                self._leave(intent_id)
                 # What was due meanwhile was passed over.
                 self._broker.scheduler.poke()
 

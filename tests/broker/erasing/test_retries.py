@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -58,6 +59,22 @@ async def test_a_tombstone_that_cannot_go_is_tried_less_and_less_often(
 
     monkeypatch.setattr(erasing.Erasures, "_compact_all", nothing)
     assert await next_pauses(broker, 4) == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS, 8 * RETRY_MS]
+
+
+async def test_an_attempt_is_under_way_until_its_failure_is_counted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for it, or goes on with it when the clock has moved, does not come in between."""
+    await create_with_key(broker)
+    erasure = await erase(broker)
+    monkeypatch.setattr(erasing.Erasures, "_carry_out", stopped)
+    for failures in (1, 2):
+        move_to(broker, due_ms(broker))
+        async with asyncio.timeout(60):
+            for is_at_work in (False, True):
+                while broker.erasures.is_at_work is is_at_work:
+                    await asyncio.sleep(0)
+        assert broker.erasures._failures == {erasure.id: failures}
 
 
 async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
