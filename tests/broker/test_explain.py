@@ -443,7 +443,10 @@ async def test_the_partition_as_a_whole(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_is_cleaned_while_it_is_explained(tmp_path: Path) -> None:
-    """What is told is of one moment: all records of the key, whatever the cleaner does meanwhile."""
+    """What is told is of one moment: all records of the key, whatever the cleaner does meanwhile.
+
+    Outputs that lie there at that moment are told of, as not read.
+    """
     async with stage(tmp_path, file_delete_delay_ms="0") as at:
         for number in range(20):
             await at.put(f"k={number}")
@@ -455,7 +458,7 @@ async def test_a_log_that_is_cleaned_while_it_is_explained(tmp_path: Path) -> No
             present = [one for one in found.records if not one.segment.endswith(".deleted")]
             assert present[-1].status == told.IS_LIVE
             assert [one.offset for one in present][-1] == 19
-            assert not found.problems
+            assert all("outputs of a round that is under way" in one for one in found.problems)
 
 
 async def test_questions_that_make_no_sense(tmp_path: Path) -> None:
