@@ -12,6 +12,8 @@ from hypothesis import settings
 
 from tests import effort, files_in_memory
 
+pytest_plugins = ["tests.time_limits"]
+
 ONE_IN = 8
 """Of the rows of a test's parameters a quick run tries one in so many, and at least two."""
 

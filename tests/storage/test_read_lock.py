@@ -76,7 +76,7 @@ def test_a_file_made_for_readers_stays_for_those_of_other_processes(tmp_path: Pa
     path = str(tmp_path / ".lock")
     held = RealEnv().lock_for_reading(path, create=True)
     assert held is not None
-    program = "import sys; held = RealEnv().lock_for_reading(sys.argv[1]); print(); sys.stdin.read()"
+    program = "import sys; held = RealEnv().lock_for_reading(sys.argv[1]); print(flush=True); sys.stdin.read()"
     with python(program, path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline()
