@@ -48,7 +48,8 @@ ROWS: Mapping[str, _Row] = {
     "diamant.removed.records": _Row(ConfigType.LONG, "Records that rounds have removed since the broker's start."),
     "diamant.tombstones": _Row(ConfigType.LONG, "Tombstones in the clean part, which wait for their delete horizons."),
     "diamant.uncleanable.partitions": _Row(
-        ConfigType.INT, "Partitions that the cleaner leaves alone because of an error, see the broker's log."
+        ConfigType.STRING,
+        "Partitions that the cleaner leaves alone because of an error, or a damaged segment of which: how many, and which files.",
     ),
 }
 """By name, in alphabetical order."""

@@ -93,14 +93,14 @@ _ROWS = (
     _gauge(
         "kafka_log_logcleanermanager_uncleanable_partitions_count",
         "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count,logDirectory=…",
-        "Partitions that the cleaner leaves alone after an error.",
+        "Partitions that the cleaner leaves alone after an error, or a damaged segment of which.",
         "partitions",
         _DIRECTORY,
     ),
     _gauge(
         "kafka_log_logcleanermanager_uncleanable_bytes",
         "kafka.log:type=LogCleanerManager,name=uncleanable-bytes,logDirectory=…",
-        "Bytes that could be cleaned in those partitions.",
+        "Bytes that could be cleaned in those partitions, or bytes of those segments.",
         "bytes",
         _DIRECTORY,
     ),
@@ -146,7 +146,7 @@ _ROWS = (
     _own(
         "cleaner_uncleanable_info",
         GAUGE,
-        "1 while the cleaner leaves the partition alone; the label says why.",
+        "1 while the cleaner leaves the partition alone, or a damaged segment of it; the label says why, with file and position.",
         "1",
         ("reason",),
     ),

@@ -404,8 +404,8 @@ def _of_cleaned_partition(status: PartitionStatus) -> Iterator[Sample]:
         yield "diamant_cleaner_removed_bytes_total", (*labels, reason), status.bytes_removed.get(reason, 0)
     for runner, count in status.rounds.items():
         yield "diamant_cleaner_rounds_total", (*labels, runner), count
-    if status.uncleanable_reason is not None:
-        reason = _printable(status.uncleanable_reason)[:MAX_REASON_LENGTH]
+    if status.trouble is not None:
+        reason = _printable(status.trouble)[:MAX_REASON_LENGTH]
         yield "diamant_cleaner_uncleanable_info", (*labels, reason), 1
 
 

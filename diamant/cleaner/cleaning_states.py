@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from diamant.cleaner.result import CleaningAborted
 from diamant.storage.checkpoints import TopicPartition
+from diamant.storage.log import Log
 
 RETRY_FIRST_MS = 60_000
 """A partition that could not be cleaned is tried again after this time; twice as long after each further failure."""
@@ -167,6 +168,10 @@ class CleaningStates:
     def checkpoint(self, partition: TopicPartition) -> int | None:
         """Return where the partition's last round ended; None if there was none."""
         return self._checkpoints.get(partition)
+
+    def first_dirty(self, log: Log) -> int:
+        """Return from where on no round has been over all of a log."""
+        return max(self._checkpoints.get((log.topic, log.partition), 0), log.log_start_offset)
 
     def checkpoints(self) -> dict[TopicPartition, int]:
         """Return all checkpoints, for the file."""

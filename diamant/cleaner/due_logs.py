@@ -202,9 +202,20 @@ class DueLogs:
                 self._states.retry_now(_name(log), now_ms)
         range_ = self._look_if_open(log, now_ms)
         due_ms = None if self._prompt is None else self._deadline_ms(self._prompt.of(log), range_, now_ms)
-        if range_ is not None:
-            self._figures.saw(_name(log), range_, now_ms, due_ms)
+        seen = self._look_aside(log, now_ms) if range_ is None else range_
+        if seen is not None:
+            oldest_ms = background_roll.oldest_append_ms(log, self._states.first_dirty(log), now_ms, with_active=True)
+            self._figures.saw(_name(log), seen, now_ms, due_ms=due_ms, oldest_ms=oldest_ms)
         return range_
+
+    def _look_aside(self, log: Log, now_ms: int) -> CleanableRange | None:
+        """Return what there is to clean at a log that is left alone after an error, if that can be told: for the figures."""
+        if not self._states.is_uncleanable(_name(log), now_ms):
+            return None
+        try:
+            return cleanable_range(log, self._states.checkpoint(_name(log)), now_ms)
+        except (StorageError, OSError):
+            return None
 
     def _roll_if_due(self, log: Log, now_ms: int) -> None:
         try:
@@ -219,9 +230,10 @@ class DueLogs:
     def _deadline_ms(self, known: PromptLog, found: CleanableRange | None, now_ms: int) -> int | None:
         """Return when a log is due next, or since when it is; notes the first deadline ahead and what is not known yet.
 
-        What was due before waits for something other than time.
+        What was due before waits for something other than time, as does what a segment in quarantine keeps.
         """
         log = known.log
+        kept_ms: int | None = None
         try:
             if found is None:
                 times = [background_roll.roll_due_ms(log, now_ms)]
@@ -230,6 +242,8 @@ class DueLogs:
                 times = [background_roll.due_ms(log, first_dirty, now_ms), known.horizon_ms(first_dirty, now_ms)]
                 if known.unknown(first_dirty):
                     self.to_learn.append((known, first_dirty))
+            if found is None or known.quarantine.segments:
+                kept_ms = background_roll.due_ms(log, self._states.first_dirty(log), now_ms)
         except (StorageError, OSError) as error:
             self._troubles.tell(_name(log), UNKNOWN_DEADLINE, error)
             return None
@@ -239,11 +253,11 @@ class DueLogs:
         if self.next_deadline_ms is not None:
             ahead.append(self.next_deadline_ms)
         self.next_deadline_ms = min(ahead, default=None)
-        return min(known_times, default=None)
+        return min([*known_times, *([] if kept_ms is None else [kept_ms])], default=None)
 
     async def _learn_first_timestamps(self, log: Log, now_ms: int) -> None:
         """After a restart nobody knows yet how old segments are: have it read off the loop."""
-        segments = log.segments[:-1] if log.config.max_compaction_lag_ms < now_ms else []
+        segments = log.segments[log.floor_segment(self._states.first_dirty(log)) : -1]
         if self._prompt is not None:
             segments.append(log.active)
         unknown = [segment for segment in segments if not segment.knows_first_timestamp]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.eligibility import CleanableRange
+from diamant.cleaner.quarantine import CorruptSegment
 from diamant.cleaner.result import CleanStats
 from diamant.cleaner.round_report import RoundReport
 from diamant.cleaner.status import CleanerStatus, PartitionStatus, RoundStatus, recopy_percent
@@ -24,6 +25,18 @@ class _PartitionFigures:
     rounds: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A partition as of the last look."""
+
+    range: CleanableRange
+    at_ms: int
+    due_ms: int | None
+    """Since or from when a round is due."""
+    oldest_ms: int | None
+    """Since when the oldest record is there that no round has been over."""
+
+
 class CleanerFigures:
     """Counts for as long as the process lives; bounded by the number of compacted partitions."""
 
@@ -33,16 +46,25 @@ class CleanerFigures:
         """Of the last scan."""
         self.max_delay_ms = 0
         """Of the last scan; in mode kafka of the last one that found a log to clean."""
-        self._ranges: dict[TopicPartition, tuple[CleanableRange, int, int | None]] = {}
-        """As of the last look, when that was, and since or from when a round is due."""
+        self._seen: dict[TopicPartition, _Seen] = {}
         self._partitions: dict[TopicPartition, _PartitionFigures] = {}
         self._last_rounds: dict[int, CleanStats] = {}
         """By thread."""
         self._io_bytes = 0
 
-    def saw(self, partition: TopicPartition, found: CleanableRange, now_ms: int, due_ms: int | None = None) -> None:
-        """Note what there is to clean at a partition, and from when on a round is due there, if that is known."""
-        self._ranges[partition] = found, now_ms, due_ms
+    def saw(
+        self,
+        partition: TopicPartition,
+        found: CleanableRange,
+        now_ms: int,
+        *,
+        due_ms: int | None,
+        oldest_ms: int | None,
+    ) -> None:
+        """Note what there is to clean at a partition, from when on a round is due there, if that is known, and since when
+        the oldest record is there that no round has been over, if there is one.
+        """
+        self._seen[partition] = _Seen(found, now_ms, due_ms, oldest_ms)
 
     def count(self, partition: TopicPartition, report: RoundReport, thread: int) -> None:
         """Add a finished round."""
@@ -59,7 +81,7 @@ class CleanerFigures:
 
     def forget(self, partition: TopicPartition) -> None:
         """Drop a partition that was deleted."""
-        self._ranges.pop(partition, None)
+        self._seen.pop(partition, None)
         self._partitions.pop(partition, None)
 
     def status(
@@ -71,11 +93,12 @@ class CleanerFigures:
         dead_threads: int,
         io_bytes_under_way: int,
         under_way: Sequence[RoundStatus] = (),
-        quarantined: Callable[[TopicPartition], tuple[str, ...]],
+        quarantined: Callable[[TopicPartition], Sequence[CorruptSegment]],
     ) -> CleanerStatus:
         """Return the status with these partitions."""
         rounds = self._last_rounds.values()
-        uncleanable = states.uncleanable
+        left_out = {one: quarantined(one) for one in sorted(compacted)}
+        uncleanable = {*states.uncleanable, *(one for one, segments in left_out.items() if segments)}
         return CleanerStatus(
             max_buffer_utilization_percent=max((stats.map_utilization * 100 for stats in rounds), default=0.0),
             cleaner_recopy_percent=recopy_percent(
@@ -86,41 +109,42 @@ class CleanerFigures:
             dead_thread_count=dead_threads,
             uncleanable_partitions_count=len(uncleanable),
             uncleanable_bytes=sum(
-                self._ranges[partition][0].cleanable_bytes for partition in uncleanable if partition in self._ranges
-            ),
+                self._seen[one].range.cleanable_bytes for one in states.uncleanable if one in self._seen
+            )
+            + sum(sum(segment.size for segment in left_out[one]) for one in uncleanable - {*states.uncleanable}),
             max_dirty_percent=int(100 * self.max_dirty_ratio),
             time_since_last_run_ms=0 if self.scan_started_ms is None else max(0, now_ms - self.scan_started_ms),
             io_bytes_total=self._io_bytes + io_bytes_under_way,
             under_way=tuple(under_way),
             partitions=tuple(
-                self._partition_status(partition, states, now_ms, quarantined(partition))
-                for partition in sorted(compacted)
+                self._partition_status(partition, states, now_ms, segments) for partition, segments in left_out.items()
             ),
         )
 
     def _partition_status(
-        self, partition: TopicPartition, states: CleaningStates, now_ms: int, quarantined: tuple[str, ...]
+        self, partition: TopicPartition, states: CleaningStates, now_ms: int, quarantined: Sequence[CorruptSegment]
     ) -> PartitionStatus:
         figures = self._partitions.get(partition) or _PartitionFigures()
-        seen = self._ranges.get(partition)
-        delay_ms = overdue_ms = 0
+        seen = self._seen.get(partition)
+        lag_ms = overdue_ms = 0
         if seen is not None:
-            range_, seen_ms, due_ms = seen
-            if range_.delay_ms:
-                delay_ms = overdue_ms = range_.delay_ms + max(0, now_ms - seen_ms)
-            if due_ms is not None:
-                overdue_ms = max(overdue_ms, now_ms - due_ms)
+            if seen.oldest_ms is not None:
+                lag_ms = max(0, now_ms - seen.oldest_ms)
+            if seen.range.delay_ms:
+                overdue_ms = seen.range.delay_ms + max(0, now_ms - seen.at_ms)
+            if seen.due_ms is not None:
+                overdue_ms = max(overdue_ms, now_ms - seen.due_ms)
         found = states.uncleanable.get(partition)
         return PartitionStatus(
             topic=partition[0],
             partition=partition[1],
-            dirty_ratio=0.0 if seen is None else seen[0].dirty_ratio,
-            compaction_lag_ms=delay_ms,
+            dirty_ratio=0.0 if seen is None else seen.range.dirty_ratio,
+            compaction_lag_ms=lag_ms,
             overdue_ms=overdue_ms,
             last_cleaned_ms=figures.last_cleaned_ms,
             records_removed=dict(figures.removed),
             bytes_removed=dict(figures.removed_bytes),
             rounds=dict(figures.rounds),
             uncleanable_reason=None if found is None else found.reason,
-            quarantined=quarantined,
+            quarantined=tuple(map(str, quarantined)),
         )

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 
 from diamant.cleaner.eligibility import CleanableRange
 from diamant.cleaner.plan import CleanerSettings, CleanPlan, SegmentPlan, make_plan
-from diamant.cleaner.quarantine import Quarantine
+from diamant.cleaner.quarantine import CorruptSegment, Quarantine
 from diamant.cleaner.segment_facts import PartitionFacts, horizon_round_end, prune, read_facts
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env
@@ -63,14 +63,6 @@ class PromptLog:
         segment.pass_over_first_timestamp()
         logger.warning("%s; the segment is in quarantine, the rest of the log is cleaned", error)
         return True
-
-    @property
-    def quarantined(self) -> tuple[str, ...]:
-        """What is in quarantine and why, in words."""
-        return tuple(
-            f"segment {one.base_offset}, position {one.position}: {'; '.join(filter(None, (one.reason, one.obstacle)))}"
-            for one in self.quarantine.segments
-        )
 
     # -- horizons ------------------------------------------------------------------------------------------------
 
@@ -151,10 +143,10 @@ class PromptLogs:
         """Drop a log that was deleted, or is compacted no more."""
         self._logs.pop(partition, None)
 
-    def quarantined(self, partition: TopicPartition) -> tuple[str, ...]:
-        """Return what of a partition is in quarantine, in words."""
+    def quarantined(self, partition: TopicPartition) -> list[CorruptSegment]:
+        """Return what of a partition is in quarantine."""
         found = self._logs.get(partition)
-        return () if found is None else found.quarantined
+        return [] if found is None else found.quarantine.segments
 
     async def learn(
         self, known: PromptLog, first_dirty_offset: int, now_ms: int, *, is_hurried: Callable[[], bool]

@@ -66,8 +66,14 @@ class CorruptSegment:
     since_ms: int
     clean_to: int
     """Up to here all keys were mapped when it was cleaned last; its base offset if it never was."""
+    size: int = 0
+    """Of the segment, in bytes."""
     obstacle: str = ""
     """Why its file could not be the segment's the last time: it was not there, or has another size."""
+
+    def __str__(self) -> str:
+        name = os.path.basename(names.log_file("", self.base_offset))
+        return f"{name} at {self.position}: {'; '.join(filter(None, (self.reason, self.obstacle)))}"
 
 
 def plan_around(plan: CleanPlan, corrupt: Collection[int], frozen_above: int | None = None) -> CleanPlan:
@@ -156,6 +162,7 @@ class Quarantine:
                 max(base_offset, first_dirty_offset),
                 self._let_out.pop(base_offset, max(base_offset, first_dirty_offset)),
             ),
+            size=segment.size,
         )
         self._corrupt[base_offset] = found
         return found

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar, TypeVarTuple
@@ -36,6 +36,7 @@ from diamant.cleaner.log_troubles import LogTroubles
 from diamant.cleaner.modes import KAFKA
 from diamant.cleaner.plan import CleanPlan, SegmentPlan, make_plan
 from diamant.cleaner.prompt_logs import PromptLog, PromptLogs
+from diamant.cleaner.quarantine import CorruptSegment
 from diamant.cleaner.result import CleaningAborted, CleanResult
 from diamant.cleaner.retention import deletable_segments
 from diamant.cleaner.room import check_room
@@ -244,7 +245,10 @@ class CleanerService:
             self._watches.pop(partition, None)
 
     def quarantined(self, partition: TopicPartition) -> tuple[str, ...]:
-        """Return what of a partition cannot be read and is left out, in words."""
+        """Return what of a partition cannot be read and is left out: file, position and reason of each."""
+        return tuple(map(str, self._quarantined(partition)))
+
+    def _quarantined(self, partition: TopicPartition) -> Sequence[CorruptSegment]:
         return () if self._prompt is None else self._prompt.quarantined(partition)
 
     @property
@@ -316,7 +320,7 @@ class CleanerService:
                 for thread in self._threads
                 if (one := thread.under_way) is not None
             ],
-            quarantined=lambda partition: () if self._prompt is None else self._prompt.quarantined(partition),
+            quarantined=self._quarantined,
         )
 
     def view(self, log: Log) -> CleanerView:
@@ -346,11 +350,8 @@ class CleanerService:
         )
 
     def first_dirty(self, log: Log) -> int:
-        """Return from where on no round has been over a log."""
-        checkpoint = self.states.checkpoint(_name(log))
-        if self._prompt is not None:
-            checkpoint = self._prompt.of(log).first_dirty(checkpoint)
-        return log.log_start_offset if checkpoint is None else max(checkpoint, log.log_start_offset)
+        """Return from where on no round has been over all of a log: rounds around a segment in quarantine do not count."""
+        return self.states.first_dirty(log)
 
     def facts(self, log: Log, end_offset: int) -> list[SegmentFacts]:
         """Return what is known of the closed segments that end at `end_offset` or before; nothing in mode kafka."""

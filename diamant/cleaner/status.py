@@ -19,7 +19,8 @@ class PartitionStatus:
     dirty_ratio: float = 0.0
     """Bytes cleanable by bytes cleaned and cleanable, 0 to 1, as of the last scan."""
     compaction_lag_ms: int = 0
-    """Age of the oldest record that no round has been over; 0 if there is none."""
+    """Age of the oldest record that no round has been over, at most; 0 if there is none. With a segment in quarantine no
+    round is over all of the log, so this grows on from where the segment was cleaned last."""
     overdue_ms: int = 0
     """Since when the oldest of what is due is due: max.compaction.lag.ms, the horizon of a tombstone or marker; 0: nothing."""
     last_cleaned_ms: int | None = None
@@ -33,7 +34,12 @@ class PartitionStatus:
     uncleanable_reason: str | None = None
     """Why the cleaner leaves the partition alone; None if it does not."""
     quarantined: tuple[str, ...] = ()
-    """Segments that cannot be read and are left out, each with its place and the reason (mode prompt)."""
+    """Segments that cannot be read and are left out: file, position and reason of each (mode prompt)."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the cleaner leaves the partition, or a part of it, alone; None if it does not."""
+        return "; ".join(self.quarantined) or None if self.uncleanable_reason is None else self.uncleanable_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +74,9 @@ class CleanerStatus:
     dead_thread_count: int = 0
     """Cleaner threads that ended by an error."""
     uncleanable_partitions_count: int = 0
+    """Those that are left alone, or a segment of which is."""
     uncleanable_bytes: int = 0
-    """Bytes that could be cleaned in those partitions."""
+    """Bytes that could be cleaned in those partitions, or bytes of those segments."""
     max_dirty_percent: int = 0
     """The highest dirty ratio at the last scan."""
     time_since_last_run_ms: int = 0

@@ -153,7 +153,7 @@ async def scrape(at: Stage) -> dict[str, float]:
     from diamant.broker import metrics
 
     text = metrics.render(await metrics.take(at.broker)).decode()
-    lines = [line for line in text.splitlines() if line.startswith("diamant_")]
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
 
 

@@ -13,7 +13,7 @@ from diamant.cleaner.modes import KAFKA, PROMPT
 from diamant.cleaner.result import CleaningAborted
 from diamant.cleaner.service import CleanerService
 from diamant.cleaner.service_settings import ServiceSettings
-from diamant.storage.log_config import LogConfig
+from diamant.storage.log_config import LONG_MAX, LogConfig
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.several_logs import HOUR_MS, START_MS, SeveralLogs
 from tests.waiting import wait_until
@@ -212,7 +212,7 @@ async def test_status(logs: SeveralLogs) -> None:
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_overdue_is_shown(logs: SeveralLogs, mode: str) -> None:
-    """A log that is not cleaned although its lag is over shows for how long."""
+    """A log that is not cleaned although its lag is over shows for how long, and how old its oldest record is."""
     log = logs.filthy("t", 20, max_compaction_lag_ms=HOUR_MS)
     logs.env.fail("append", "*.cleaned", OSError(errno.EIO, "Input/output error"))
     service = await logs.start(mode=mode)
@@ -220,8 +220,36 @@ async def test_overdue_is_shown(logs: SeveralLogs, mode: str) -> None:
     await service.settled()
     logs.clock.advance_ms(2_000)
     found = service.status().partitions[0]
-    assert found.overdue_ms == found.compaction_lag_ms == 12_000
+    assert (found.overdue_ms, found.compaction_lag_ms) == (12_000, HOUR_MS + 12_000)
     assert log.config.max_compaction_lag_ms == HOUR_MS
+
+
+@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
+@pytest.mark.parametrize("lag_ms", [LONG_MAX, 2 * HOUR_MS])
+async def test_the_lag_is_the_age_of_the_oldest_record_that_no_round_has_been_over(
+    logs: SeveralLogs, mode: str, lag_ms: int
+) -> None:
+    """With a longest lag and without, in the active segment too; what a round has been over has none."""
+    log = logs.add("t", max_compaction_lag_ms=lag_ms, min_cleanable_dirty_ratio=1.0)
+    service = await logs.start(mode=mode)
+    await service.settled()
+    assert service.status().partitions[0].compaction_lag_ms == 0
+    logs.data(log, "a=1")
+    logs.clock.advance_ms(HOUR_MS)
+    logs.data(log, "a=2")
+    await service.settled()
+    assert service.status().partitions[0].compaction_lag_ms == HOUR_MS
+    log.roll()
+    await service.settled()
+    assert service.status().partitions[0].compaction_lag_ms == HOUR_MS
+    await service.request(("t", 0))
+    await service.settled()
+    found = service.status().partitions[0]
+    assert (found.compaction_lag_ms, found.overdue_ms) == (0, 0)
+    logs.data(log, "a=3")
+    await service.settled()
+    logs.clock.advance_ms(5)
+    assert service.status().partitions[0].compaction_lag_ms == 5
 
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])

@@ -62,7 +62,7 @@ async def test_in_mode_prompt_a_corrupt_segment_is_left_out(logs: SeveralLogs) -
     await service.settled()
     assert not service.states.uncleanable
     (shown,) = service.status().partitions[0].quarantined
-    assert shown.startswith(f"segment {bad.base_offset}, position")
+    assert shown.startswith(f"{bad.base_offset:020}.log at ")
     assert logs.env.read_bytes(path)[: len(good)] == good[:middle] + b"\xff" * 4 + good[middle + 4 :]
     assert logs.checkpoints["t", 0] <= bad.base_offset
     assert len(log.segments) < 8

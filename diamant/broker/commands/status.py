@@ -28,8 +28,8 @@ _NAME_WIDTH = 30
 def status(is_all: bool, asked: Asked) -> None:
     """Print what a broker is, its clock, and how far its cleaner is with each compacted partition.
 
-    Exit codes: 0 all is well; 1 failed; 2 usage; 3 the broker is stopping, or a partition is offline, or left alone by the
-    cleaner because of an error.
+    Exit codes: 0 all is well; 1 failed; 2 usage; 3 the broker is stopping, or a partition is offline, or it or a damaged segment
+    of it is left alone by the cleaner.
     """
     found = asked.admin.status(timeout_s=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found, None if is_all else MAX_ROWS))

@@ -97,7 +97,7 @@ def broker_status(broker: Broker, started_s: float | None = None) -> BrokerStatu
 def _urgency(one: PartitionStatus) -> tuple[Any, ...]:
     return (
         one.uncleanable_reason is None,
-        not one.quarantined,
+        one.trouble is None,
         -one.overdue_ms,
         -one.dirty_ratio,
         one.topic,

@@ -68,7 +68,7 @@ class TopicFigures:
             "diamant.oldest.superseded": self._oldest(logs, starts),
             "diamant.removed.records": str(sum(sum(one.records_removed.values()) for one in statuses)),
             "diamant.tombstones": UNKNOWN if clean is None else str(clean.tombstones),
-            "diamant.uncleanable.partitions": str(sum(one.uncleanable_reason is not None for one in statuses)),
+            "diamant.uncleanable.partitions": _uncleanable(logs, self._status),
         }
         return [described(name, value) for name, value in values.items()]
 
@@ -116,6 +116,20 @@ class TopicFigures:
                 except (StorageError, OSError):
                     return UNKNOWN
         return min((time_text(time) for time in times if time is not None), default="none")
+
+
+def _uncleanable(logs: Sequence[Log], statuses: Mapping[tuple[str, int], PartitionStatus]) -> str:
+    """How many, and of the first ones why: clients are told of no path but of files in the partition's own directory."""
+    named = []
+    for log in logs:
+        one = statuses.get((log.topic, log.partition))
+        if one is None or one.trouble is None:
+            continue
+        own = f"{log.path}/"
+        is_own = one.uncleanable_reason is None or one.uncleanable_reason.startswith(own)
+        place = one.trouble.replace(own, "") if is_own else "see the broker's log"
+        named.append(f"partition {log.partition}: {place}")
+    return f"{len(named)}: {'; '.join(named[:MAX_NAMED])}" if named else "0"
 
 
 def _held_back(logs: Sequence[Log]) -> str:

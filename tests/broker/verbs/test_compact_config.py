@@ -193,7 +193,7 @@ async def test_a_failed_round_is_an_error_of_storage(
         result = await alter(wire, TOPIC, "t", COMPACT)
     assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert result.error_message == "t could not be compacted (uncleanable), see the broker's log"
-    assert (await figures(wire))["diamant.uncleanable.partitions"] == "1"
+    assert (await figures(wire))["diamant.uncleanable.partitions"] == "1: partition 0: see the broker's log"
     assert (await alter(wire, TOPIC, "t", COMPACT)).error_code == ErrorCode.NONE
     assert (await figures(wire))["diamant.uncleanable.partitions"] == "0"
 
