@@ -40,6 +40,7 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 _METADATA, _METADATA_VERSION = 3, 1
 _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION = 32, 1
 _BROKER_RESOURCE = 4
+_NOT_NAMED: dict[str, Any] = {"job": None, "undertaking": None}
 
 Fields: TypeAlias = Mapping[str, Any]
 Key: TypeAlias = "bytes | str | Mapping[str, str]"
@@ -100,13 +101,18 @@ class Admin:
     ) -> dict[str, Any]:
         """One request, the JSON object `fields` as its body; returns the answer. Of a job: its result, once it is over.
 
-        `on_progress` gets a job's `{"stage", "done", "total", "unit"}` now and then. Raises AdminError, with code `timed-out`
-        after `timeout_s` (default: the object's); a job goes on then, and the error names it. With `went-away` the broker was
-        there, and is no more before it has answered: whether what was asked for is done is not known.
+        `on_progress` gets a job's `{"stage", "done", "total", "unit"}` now and then, with the ids of the `job` and of its
+        `undertaking` (an erasure or redaction that has begun), None until the broker has named them.
+
+        Raises AdminError, with code `timed-out` after `timeout_s` (default: the object's); a job goes on then, and the error
+        names it. With `went-away` the broker was there, and is no more before it has answered: whether what was asked for is
+        done is not known.
         """
         deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         if on_progress is not None:
-            query = {"wait_ms": JOB_PROGRESS_MS, **(query or {})}
+            on_progress({"stage": "asking the broker", "done": 0, "total": None, "unit": "", **_NOT_NAMED})
+            # Answered at once, so that whoever waits knows what to ask for if it does not wait any longer.
+            query = {"wait_ms": 0, **(query or {})}
         status, answer = self._exchange(method, path, fields, query, deadline_s)
         return self._awaited(answer, deadline_s, on_progress) if status == 202 else answer
 
@@ -114,7 +120,7 @@ class Admin:
         """Wait for a job; its result."""
         while True:
             if on_progress is not None:
-                on_progress(job["progress"])
+                on_progress({**job["progress"], "job": job["id"], "undertaking": job["undertaking"]})
             if job["state"] == "failed":
                 error = job["error"]
                 raise AdminError(error["error"], status=error["status"], code=error["code"])
@@ -213,8 +219,8 @@ class Admin:
     ) -> dict[str, Any]:
         """Why records are still there. `options`: fields of POST /v1/explain. The key goes in the body, not in a path.
 
-        If that takes longer than one answer, as it does sooner with `on_progress`, the key of the record at `offset` is not in
-        the result: no job shows a key.
+        If that takes longer than one answer, or with `on_progress`, the key of the record at `offset` is not in the result: no
+        job shows a key.
         """
         fields = _given(topic=topic, partition=partition, key=_key(key), offset=offset, **options)
         found = self.call("POST", "/v1/explain", fields, timeout_s=timeout_s, on_progress=on_progress)

@@ -53,6 +53,7 @@ ROUTES = (
         ),
         changes_data=True,
         is_job=True,
+        can_be_ended=True,
         answer="is_clean, is_reached, horizon_ms, removed and, for each of `partitions`, offsets, bytes and records before and "
         "after, removed and kept by reason, rounds, runners, what is held back.",
     ),

@@ -102,6 +102,7 @@ ROUTES = (
         "Erase a key from topics, and certify what is gone.",
         changes_data=True,
         is_job=True,
+        can_be_ended=True,
         fields=(
             Param("key", "key", "The key.", is_required=True),
             Param("topics", "strings", "Compacted topics; all their partitions are searched.", is_required=True),
@@ -151,6 +152,7 @@ ROUTES = (
         verify,
         "Check a certificate against what the broker holds now.",
         is_job=True,
+        can_be_ended=True,
         max_body_bytes=MAX_VERIFY_BYTES,
         fields=(
             Param("certificate", "object", "The certificate.", is_required=True),

@@ -29,6 +29,7 @@ ROUTES = (
         explain,
         "Why records are still on the disk, when they go, and what would have them go now.",
         is_job=True,
+        can_be_ended=True,
         not_kept=("key",),
         fields=(
             Param("topic", "string", "The topic.", is_required=True),

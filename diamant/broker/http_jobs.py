@@ -3,6 +3,7 @@
 POST <verb>?wait_ms=5000    200 with the result if it was over by then, else 202 with the job
 GET  /v1/jobs               those that are remembered, without their results
 GET  /v1/jobs/<id>          one; ?wait_ms=5000: when it is over, at most so much later
+DELETE /v1/jobs/<id>        end one that leaves nothing half-done (`Route.can_be_ended`), and has begun no erasure or redaction
 
 A job goes on whether somebody waits or not, and ends with the broker. Bounds: `MAX_JOBS` are remembered, results of
 `MAX_RESULT_BYTES` together; the oldest that are over are forgotten first, and while `MAX_JOBS` run no other begins (429).
@@ -22,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from diamant.broker.http_json import JsonError
-from diamant.broker.verbs.errors import NotFound, TooMany, VerbError
+from diamant.broker.verbs.errors import NotFound, NotPossible, TooMany, VerbError
 from diamant.broker.verbs.progress import Progress
 from diamant.storage.clock import SystemClock
 
@@ -67,8 +68,11 @@ _codes = {
 class Job:
     """One call. `state` is running, done or failed."""
 
-    def __init__(self, number: int, verb: str, not_kept: Sequence[str] = ()) -> None:
+    def __init__(self, number: int, verb: str, not_kept: Sequence[str] = (), *, can_be_ended: bool = False) -> None:
         self.id = str(number)
+        self._can_be_ended = can_be_ended
+        self.is_ended = False
+        """Whether somebody wanted it to end."""
         self._not_kept = not_kept
         self._is_left = False
         self.verb = verb
@@ -105,6 +109,11 @@ class Job:
             self.result = self._kept
 
     @property
+    def can_be_ended(self) -> bool:
+        """Whether it may end before it is over: an erasure that has begun would go on by itself."""
+        return self._can_be_ended and self.progress.undertaking is None and self.state == RUNNING
+
+    @property
     def href(self) -> str:
         """Where it can be looked at."""
         return f"/v1/jobs/{self.id}"
@@ -117,6 +126,8 @@ class Job:
             "verb": self.verb,
             "state": self.state,
             "progress": self.progress.to_fields(),
+            "undertaking": self.progress.undertaking,
+            "can_be_ended": self.can_be_ended,
             "started_ms": self.started_ms,
             "ended_ms": self.ended_ms,
         }
@@ -152,14 +163,19 @@ class Jobs:
         return found
 
     def begin(
-        self, verb: str, run: Callable[[Progress], Awaitable[Mapping[str, Any]]], not_kept: Sequence[str] = ()
+        self,
+        verb: str,
+        run: Callable[[Progress], Awaitable[Mapping[str, Any]]],
+        not_kept: Sequence[str] = (),
+        *,
+        can_be_ended: bool = False,
     ) -> Job:
         """Start a job; `verb` names it without keys or values, `not_kept` fields of its result that have some. Raises TooMany."""
         if self._is_closed:
             raise asyncio.CancelledError
         self._make_room()
         self._last += 1
-        job = self._by_id[str(self._last)] = Job(self._last, verb, not_kept)
+        job = self._by_id[str(self._last)] = Job(self._last, verb, not_kept, can_be_ended=can_be_ended)
         job.task = asyncio.get_running_loop().create_task(self._run(job, run))
         return job
 
@@ -172,6 +188,18 @@ class Jobs:
             await asyncio.wait({job.task}, timeout=wait_ms / 1000)
         finally:
             self._waiters -= 1
+
+    async def end(self, job: Job) -> None:
+        """End a job that is not over; raises NotPossible."""
+        if job.state != RUNNING or job.task is None:
+            return
+        if not job.can_be_ended:
+            undertaking = job.progress.undertaking
+            how = "it ends by itself" if undertaking is None else f"POST /v1/cancel ends its undertaking {undertaking}"
+            raise NotPossible(f"job {job.id}, {job.verb}, cannot be ended half-way: {how}")
+        job.is_ended = True
+        job.task.cancel()
+        await asyncio.wait({job.task})
 
     def take_result(self, job: Job) -> Mapping[str, Any]:
         """Return the result of a job that is done, for whoever began it; it is not kept any longer."""
@@ -199,7 +227,8 @@ class Jobs:
             job.end(await run(job.progress))
             self._forgetting[job.id] = asyncio.get_running_loop().call_later(RESULT_KEEP_S, self._forget_result, job)
         except asyncio.CancelledError as error:
-            job.error, job.state = error_fields(error), FAILED
+            ended = NotPossible(f"job {job.id}, {job.verb}, was ended before it was over")
+            job.error, job.state = error_fields(ended if job.is_ended else error), FAILED
         except Exception as error:
             if not isinstance(error, VerbError | JsonError):
                 logger.exception("job %s, %s, failed", job.id, job.verb)

@@ -33,6 +33,7 @@ ROUTES = (
         "Remove the records of a topic that match, and certify what is gone.",
         changes_data=True,
         is_job=True,
+        can_be_ended=True,
         fields=(
             Param("topic", "string", "The topic, compacted or not; all its partitions.", is_required=True),
             Param(

@@ -138,6 +138,8 @@ class Route(NamedTuple):
     is_job: bool = False
     not_kept: tuple[str, ...] = ()
     """Fields of a job's result that hold a key: only the POST itself is answered with them, in the job they are null."""
+    can_be_ended: bool = False
+    """Of a job: it leaves nothing half-done if it ends before it is over."""
     takes_any_body: bool = False
     """The function reads the body by itself."""
     takes_any_query: bool = False

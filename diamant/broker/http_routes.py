@@ -95,6 +95,13 @@ class Routes:
                 "One job with its progress, and its result or error once it is over.",
                 query=(WAIT_PARAM._replace(default=0, doc="How long to wait for the end."),),
             ),
+            Route(
+                "DELETE",
+                "/v1/jobs/{id}",
+                self._end_job,
+                "End a job that leaves nothing half-done (its `can_be_ended` is true), and return it.",
+                changes_data=True,
+            ),
         ]
 
     # -- the table -------------------------------------------------------------------------------------------------------
@@ -192,7 +199,7 @@ class Routes:
             call.progress = progress
             return _to_fields(await row.handle(call))
 
-        job = self.jobs.begin(f"{row.method} {row.path}", run, row.not_kept)
+        job = self.jobs.begin(f"{row.method} {row.path}", run, row.not_kept, can_be_ended=row.can_be_ended)
         self.extend(request, wait_ms / 1000)
         try:
             await self.jobs.wait(job, wait_ms)
@@ -224,6 +231,11 @@ class Routes:
         wait_ms = call.query[WAIT_PARAM.name]
         self.extend(call.request, wait_ms / 1000)
         await self.jobs.wait(job, wait_ms)
+        return job.to_fields()
+
+    async def _end_job(self, call: Call) -> Mapping[str, Any]:
+        job = self.jobs.get(call.path["id"])
+        await self.jobs.end(job)
         return job.to_fields()
 
     async def _metrics(self, _call: Call) -> web.Response:

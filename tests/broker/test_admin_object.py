@@ -193,12 +193,14 @@ def test_a_long_call_is_waited_for(broker: Broker, admin: Admin, monkeypatch: py
 
     def on_progress(progress: dict[str, Any]) -> None:
         seen.append(progress)
-        if progress["stage"]:
+        if progress["job"] and progress["stage"]:
             opened.set()
 
     moved = admin.clock.advance("1d", on_progress=on_progress)
     assert moved["to_ms"] == moved["from_ms"] + DAY_MS
-    assert seen[-1] == {"stage": "moving the clock", "done": DAY_MS, "total": DAY_MS, "unit": "ms"}
+    last = {"stage": "moving the clock", "done": DAY_MS, "total": DAY_MS, "unit": "ms"}
+    assert seen[-1] == {**last, "job": seen[1]["job"], "undertaking": None}
+    assert (seen[0]["stage"], seen[0]["job"]) == ("asking the broker", None)
 
 
 def test_a_call_that_takes_too_long_names_its_job(

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from diamant.broker.commands import compact, explain, status
-from diamant.broker.commands.asking import progress_text
+from diamant.broker.commands.progress_text import progress_text
 
 MS = 1_767_225_600_000
 
@@ -209,7 +209,7 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
         },
     }  # fmt: skip
     at = console()
-    status._print(at, found, 50)
+    status._print(at, found, [], 50)
     shown = text(at)
     assert "and 50 partitions of internal topics where there was nothing to clean yet" in shown
     assert all(name in shown for name in ("__transaction_state-0", "users-0", "bad-0"))
@@ -217,7 +217,7 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
     assert "1 topic, 2 partitions" in shown
     assert shown.replace("\n", "").count("x") >= 100, "the reason is not cut off"
     at = console()
-    status._print(at, found, None)
+    status._print(at, found, [], None)
     assert text(at).count("__consumer_offsets") == 50
 
 

@@ -15,7 +15,8 @@ from click.testing import CliRunner, Result
 
 from diamant.admin import Admin
 from diamant.broker.broker import Broker
-from diamant.broker.commands.asking import Asked, progress_text
+from diamant.broker.commands.asking import Asked
+from diamant.broker.commands.progress_text import progress_text
 from diamant.broker.commands.verify import verify
 from diamant.cleaner.evidence import scan
 from diamant.cleaner.evidence.certificate import sign

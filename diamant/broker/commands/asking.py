@@ -9,7 +9,7 @@
         sys.exit(EXIT_DONE if ... else EXIT_NOT_SO)
 
 Exit codes: 0 done; 1 failed (no broker, an error there, not in time); 2 usage, also what the broker says of an argument; 3 not
-(yet) so, for commands that answer a question.
+(yet) so, for commands that answer a question; 130 Ctrl-C, which ends no job in the broker, so it is told what goes on there.
 """
 
 from __future__ import annotations
@@ -17,22 +17,27 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from diamant.admin import DEFAULT_BOOTSTRAP, Admin, AdminError
+from diamant.broker.commands.failing import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_USAGE, fail, say
+from diamant.broker.commands.left_behind import fail_in_time, fail_interrupted
+from diamant.broker.commands.progress_text import progress_text
 from diamant.broker.verbs.duration import parse_duration_ms
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_SO = 0, 1, 2, 3
+__all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_NOT_SO", "EXIT_USAGE", "Asked", "asking", "fail"]
+
 TOKEN_VARIABLE = "DIAMANT_TOKEN_FILE"
 DEFAULT_TIMEOUT = "10m"
 
@@ -55,7 +60,19 @@ class Asked:
         self.timeout_s = timeout_ms / 1000
         self.as_json = as_json
         self.admin = Admin(bootstrap, token_file=token_file, timeout_s=self.timeout_s)
+        self.job: str | None = None
+        """The job that is waited for, once the broker has named it."""
+        self.has_begun = False
+        """Whether the broker was asked for a job."""
+        self._token_file = token_file
         self._status: Status | None = None
+
+    def command(self, *words: str) -> str:
+        """Return another command for the same broker, to be pasted into a shell."""
+        options = [] if self.bootstrap == DEFAULT_BOOTSTRAP else ["-b", self.bootstrap]
+        if self._token_file not in (None, os.environ.get(TOKEN_VARIABLE)):
+            options += ["--token-file", str(self._token_file)]
+        return shlex.join(["diamant", *words, *options])
 
     def show(self, fields: Mapping[str, Any], show: Callable[[Console], object]) -> None:
         """Print an answer: as JSON if that was asked for, else what `show` prints to the console it gets."""
@@ -75,6 +92,8 @@ class Asked:
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
         """Show how far a job is, on standard error if that is a terminal."""
+        if "job" in progress:  # What the command does by itself is no job of the broker.
+            self.job, self.has_begun = progress["job"], True
         if self.as_json or not sys.stderr.isatty():
             return
         if self._status is None:
@@ -89,16 +108,6 @@ class Asked:
             self._status = None
 
 
-def progress_text(progress: Mapping[str, Any]) -> str:
-    """Return how far a job is: its stage, and how much of it is done as soon as anything is."""
-    done, total = progress["done"], progress["total"]
-    if not done:
-        return f"{progress['stage']} ..."
-    return (
-        f"{progress['stage']} {100 * done // total} %" if total else f"{progress['stage']} {done:,} {progress['unit']}"
-    )
-
-
 def asking(command: F) -> F:
     """Give a command the options `--bootstrap-server`, `--token-file`, `--timeout` and `--json`, and an `asked`."""
 
@@ -108,6 +117,14 @@ def asking(command: F) -> F:
             asked = Asked(bootstrap, token_file, timeout_ms, as_json=as_json)
             try:
                 command(*args, asked=asked, **options)
+            except KeyboardInterrupt:
+                asked.end_progress()
+                fail_interrupted(asked)
+            except AdminError as error:
+                asked.end_progress()
+                if error.code != "timed-out":
+                    raise
+                fail_in_time(asked, error, EXIT_FAILED)
             finally:
                 asked.end_progress()
 
@@ -155,7 +172,8 @@ def one_line_errors() -> Iterator[None]:
             # The header has another name here than in programs.
             message = message.partition(": Authorization")[0]
             message += f": give the file that holds it, by --token-file or ${TOKEN_VARIABLE}"
-        fail(message, EXIT_USAGE if error.code in ("bad-argument", "not-found") else EXIT_FAILED)
+        is_usage = error.code in ("bad-argument", "not-found")
+        fail(message, EXIT_USAGE if is_usage else EXIT_FAILED, code=error.code)
     except BrokenPipeError:
         raise  # click knows what to do when a pager is closed
     except OSError as error:
@@ -217,13 +235,5 @@ def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None) 
         except OSError as error:
             is_written = False
             reason = error.strerror or error
-            click.echo(
-                f"diamant: {path}: {reason}; the broker keeps the certificate: {found['certificate_path']}", err=True
-            )
+            say(f"{path}: {reason}; the broker keeps the certificate: {found['certificate_path']}")
     return is_written
-
-
-def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
-    """End with one line on standard error."""
-    click.echo(f"diamant: {message}", err=True)
-    sys.exit(code)

@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 @click.option("--reason", help="Why; it stands in the certificate: no key, no value.")
 @asking
 def cancel(undertaking: str | None, reason: str | None, asked: Asked) -> None:
-    """End the erasure or redaction ID without finishing it; without an ID list those that are not over.
+    """End the erasure or redaction ID, or the job of that number, without finishing it; without an ID list what is not over.
 
-    What was done stays done. The last certificate says that nothing is certified, and why. Exit codes: 0 done, 1 failed, 2 usage.
+    What was done stays done. The last certificate says that nothing is certified, and why. Jobs (diamant status) need no reason;
+    one that has begun an erasure or a redaction is ended by the id of that. Exit codes: 0 done, 1 failed, 2 usage.
     """
     if undertaking is None:
         answer = asked.admin.call("GET", "/v1/certificates")
         unfinished = {"unfinished": answer["unfinished"]}
         asked.show(unfinished, lambda console: _print_unfinished(console, answer["unfinished"]))
+        return
+    if undertaking.isdecimal():
+        job = asked.admin.call("DELETE", f"/v1/jobs/{undertaking}", timeout_s=asked.timeout_s)
+        asked.show(job, lambda console: console.print(f"job {job['id']}, {job['verb']}: {_end_of(job)}"))
         return
     if reason is None:
         fail("--reason is missing: it stands in the certificate", EXIT_USAGE)
@@ -39,6 +44,10 @@ def cancel(undertaking: str | None, reason: str | None, asked: Asked) -> None:
         # The list has another name here than in programs.
         fail(str(error).replace("GET /v1/certificates lists", "diamant cancel without an id lists"), EXIT_USAGE)
     asked.show(found, lambda console: _print(console, found))
+
+
+def _end_of(job: Mapping[str, Any]) -> str:
+    return "it was over already" if job["state"] == "done" else str(job["error"]["error"])
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from diamant.broker.commands.failing import EXIT_INTERRUPTED, fail, note_arguments, wants_json
+
 
 class LazyCommand(NamedTuple):
     """Where a command is, `module:function`, and its line in the help of the group."""
@@ -34,6 +36,22 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand], **fields: Any) -> None:
         super().__init__(*args, **fields)
         self.lazy = {name: command for name, command in lazy.items() if command.is_there()}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the group's own arguments."""
+        note_arguments(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Ctrl-C ends it with its own exit code, and with --json what is wrong with arguments is JSON, too."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            fail("interrupted", EXIT_INTERRUPTED)
+        except click.ClickException as error:
+            if not wants_json():
+                raise
+            fail(error.format_message(), error.exit_code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in order."""

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import click
 
 from diamant.broker.broker_configs import BROKER_CONFIGS
+from diamant.broker.commands.failing import EXIT_USAGE, fail, say
 from diamant.broker.commands.reading import counted
 from diamant.broker.commands.spark_options import conf_option, master_option, parse_conf, staging_option
 from diamant.broker.commands.topic_settings import CLEANUP_POLICY, names_set, read_topic_configs, with_topic_configs
@@ -54,9 +54,6 @@ BROKER_SETTINGS = (DEDUPE_BUFFER, LOAD_FACTOR, IO_BUFFER, IO_RATE, THREADS, MESS
 """What --set takes besides the configurations of topics."""
 
 MIN_PUBLIC_SEGMENT_BYTES = 1 << 20
-
-USAGE = 2
-"""The exit code for a wrong command line."""
 
 
 class Settings(NamedTuple):
@@ -131,14 +128,14 @@ def clean(
     try:
         parse_settings(settings, mode)
     except ConfigError as error:
-        _fail(with_hint(error), USAGE)
+        fail(with_hint(error), EXIT_USAGE)
     try:
         topic, _ = names.parse_partition_dir(os.path.basename(directory))
         lock = env.lock(f"{parent(directory)}/{names.LOCK}")
     except (StorageError, ValueError) as error:
-        _fail(str(error))
+        fail(str(error))
     except OSError as error:
-        _fail(f"{error.filename or directory}: {error.strerror or error}")
+        fail(f"{error.filename or directory}: {error.strerror or error}")
 
     def run(target: str) -> OfflineReport:
         return clean_partition(
@@ -155,11 +152,10 @@ def clean(
         )
 
     if not unclean and not env.exists(f"{parent(directory)}/{names.CLEAN_SHUTDOWN}"):
-        click.echo(
-            f"diamant: warning: {parent(directory)} has no {names.CLEAN_SHUTDOWN}: its broker did not stop in order, or this is "
+        say(
+            f"warning: {parent(directory)} has no {names.CLEAN_SHUTDOWN}: its broker did not stop in order, or this is "
             "a copy of a running one's files. The end of the log is taken as it is; --unclean recovers it first, as a start "
-            "after a crash does (what that cuts off: --unclean --dry-run)",
-            err=True,
+            "after a crash does (what that cuts off: --unclean --dry-run)"
         )
     try:
         parsed = parse_settings(_all_settings(env, parent(directory), topic, settings), mode)
@@ -170,9 +166,9 @@ def clean(
             )
         report = preview_partition(env, directory, clean=run, is_clean=not unclean) if dry_run else run(directory)
     except StorageError as error:
-        _fail(str(error))
+        fail(str(error))
     except OSError as error:
-        _fail(f"{error.filename or directory}: {error.strerror or error}")
+        fail(f"{error.filename or directory}: {error.strerror or error}")
     finally:
         lock.release()
     if as_json:
@@ -274,8 +270,3 @@ def describe(report: OfflineReport, *, is_dry_run: bool, is_compacted: bool = Tr
     if report.bytes_after != report.bytes_before:
         lines.append(f"{report.bytes_before} bytes before, {report.bytes_after} after")
     return "\n".join(lines)
-
-
-def _fail(message: str, code: int = 1) -> NoReturn:
-    click.echo(f"diamant: {message}", err=True)
-    sys.exit(code)

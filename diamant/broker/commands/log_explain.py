@@ -13,6 +13,7 @@ import click
 
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
 from diamant.broker.commands.explain import MAX_ROWS, show_explanation
+from diamant.broker.commands.failing import say
 from diamant.broker.commands.log_clean import parse_settings
 from diamant.broker.commands.reading import counted, one_line_errors, progress_bar, show_problem
 from diamant.broker.commands.topic_settings import topic_configs_of, with_topic_configs
@@ -137,12 +138,12 @@ def explain(
     if folded:
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all tells of them)")
     for note in () if as_json else notes:
-        click.echo(f"diamant: a start would say: {note}", err=True)
+        say(f"a start would say: {note}")
     for problem in problems:
         show_problem(problem)
     is_missing = not is_found and (wanted is not None or offset is not None)
     if is_missing:
-        click.echo("diamant: nothing was found", err=True)
+        say("nothing was found")
     if problems:
         sys.exit(EXIT_FAILED)
     sys.exit(EXIT_NOT_SO if is_missing else EXIT_DONE)

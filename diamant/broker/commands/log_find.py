@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import click
 
+from diamant.broker.commands.failing import say
 from diamant.broker.commands.reading import (
     bytes_json,
     bytes_text,
@@ -53,7 +54,7 @@ def find(directory: str, *, key: str | None, key_hex: bool, pattern: str | None,
         for problem in problems:
             show_problem(problem)
         if not found:
-            click.echo("diamant: nothing was found", err=True)
+            say("nothing was found")
     sys.exit(1 if problems else 0)
 
 

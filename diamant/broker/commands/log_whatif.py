@@ -9,10 +9,11 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
+from diamant.broker.commands.failing import EXIT_USAGE, fail
 from diamant.broker.commands.log_clean import parse_settings
 from diamant.broker.commands.log_stats import size_text
 from diamant.broker.commands.reading import (
@@ -50,7 +51,6 @@ from diamant.storage.env import RealEnv
 from diamant.storage.errors import StorageError
 
 MIB = 1024 * 1024
-USAGE = 2
 """The exit code for a wrong command line."""
 MAX_COMBINATIONS = 64
 
@@ -125,7 +125,7 @@ def whatif(
         combinations = combine(settings)
         parse_settings([f"{name}={value}" for name, value in combinations[0].items()], mode)
     except ConfigError as error:
-        _fail(with_hint(error), USAGE)
+        fail(with_hint(error), EXIT_USAGE)
     request = _Request(
         combinations, mode, SystemClock().now_ms() if now_ms is None else now_ms, until_ms, memory_mib * MIB
     )
@@ -148,7 +148,7 @@ def whatif(
                     )
                     found.append((partition, forecasts))
                 except ConfigError as error:
-                    _fail(with_hint(error), USAGE)
+                    fail(with_hint(error), EXIT_USAGE)
                 except StorageError as error:
                     problems.append(Problem(partition.directory, None, str(error)))
         if as_json:
@@ -390,8 +390,3 @@ def after_text(time_ms: int | None, now_ms: int) -> str:
     if not days:
         return f"{sign}{hours} h {minutes % 60:02d} min"
     return f"{sign}{days:,} d {hours % 24:02d} h"
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"diamant: {message}", err=True)
-    sys.exit(code)

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from diamant.broker.commands.failing import fail, say
 from diamant.cleaner.log_reader import Problem
 from diamant.storage.errors import StorageError
 
@@ -27,22 +26,17 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        _fail(str(error))
+        fail(str(error))
     except BrokenPipeError:
         raise  # click knows what to do when a pager is closed
     except OSError as error:
         reason = error.strerror or str(error)
-        _fail(f"{error.filename}: {reason}" if error.filename else reason)
-
-
-def _fail(message: str) -> None:
-    click.echo(f"diamant: {message}", err=True)
-    sys.exit(1)
+        fail(f"{error.filename}: {reason}" if error.filename else reason)
 
 
 def show_problem(problem: Problem) -> None:
     """Print a problem to standard error."""
-    click.echo(f"diamant: {problem}", err=True)
+    say(str(problem), **problem_fields(problem))
 
 
 def problem_fields(problem: Problem) -> dict[str, Any]:

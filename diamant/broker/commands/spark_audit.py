@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from diamant.broker.commands.asking import EXIT_NOT_SO
+from diamant.broker.commands.failing import say
 from diamant.broker.commands.reading import time_text
 from diamant.broker.commands.spark_running import give, running, spark_options
 
@@ -62,7 +63,7 @@ def audit(
         give(result, as_json=as_json, parquet=parquet, show=lambda rows: _show(list(rows)))
         found = [row["is_broken"] for row in result.select("is_broken").collect()]
     if not found:
-        click.echo("diamant: none of these topics is compacted; --all looks at them all the same", err=True)
+        say("none of these topics is compacted; --all looks at them all the same")
     if any(found):
         sys.exit(EXIT_NOT_SO)
 

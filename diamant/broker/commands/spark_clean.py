@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diamant.broker.commands.failing import EXIT_INTERRUPTED, fail, say
 from diamant.broker.commands.log_clean import describe, parse_settings
 from diamant.broker.commands.reading import counted, one_line_errors
 from diamant.broker.commands.spark_options import conf_option, master_option, staging_option
@@ -81,7 +82,7 @@ def clean(
     except ConfigError as error:
         raise click.UsageError(with_hint(error)) from None
     outcomes: list[PartitionOutcome] = []
-    with one_line_errors(), _locked(env, directory):
+    with _told_if_interrupted(outcomes), one_line_errors(), _locked(env, directory):
         known = _Settings(env, directory, topics, overrides, mode)
         with running("clean", master, spark_settings) as session:
             from diamant.cleaner.spark.directory_clean import clean_directory, partitions_by_size
@@ -104,6 +105,16 @@ def clean(
         click.echo(f"{counted(len(outcomes), 'partition')}, {failed} failed; records removed: {went}")
     if failed:
         sys.exit(1)
+
+
+@contextmanager
+def _told_if_interrupted(outcomes: Sequence[PartitionOutcome]) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        done = counted(sum(one.error is None for one in outcomes), "partition")
+        left = "others are as they were, or cleaned in part: no record is lost, and the same command goes on from there"
+        fail(f"interrupted: {done} dealt with; {left}", EXIT_INTERRUPTED)
 
 
 @contextmanager
@@ -152,4 +163,4 @@ def _print(outcome: PartitionOutcome, *, as_json: bool) -> None:
     elif outcome.report is not None:
         click.echo(describe(outcome.report, is_dry_run=False))
     else:
-        click.echo(f"{outcome.partition}: {outcome.error}", err=True)
+        say(f"{outcome.partition}: {outcome.error}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from diamant.broker.commands.failing import say
 from diamant.broker.commands.reading import bytes_text, counted
 from diamant.broker.commands.spark_running import cell_json, give, running, spark_options
 
@@ -69,4 +70,4 @@ def _show(rows: Iterator[Any]) -> None:
             f"{row['segment']} at {row['position']}"
         )
     what = f"{counted(count, 'record')} in {counted(len(logs), 'partition')}" if count else "nothing"
-    click.echo(f"diamant: {what} found", err=True)
+    say(f"{what} found")

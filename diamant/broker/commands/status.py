@@ -10,6 +10,7 @@ import click
 
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 from diamant.broker.commands.clock import clock_text
+from diamant.broker.commands.progress_text import progress_text
 from diamant.broker.commands.reading import counted, time_text
 from diamant.broker.verbs.duration import duration_text
 
@@ -32,12 +33,13 @@ def status(is_all: bool, asked: Asked) -> None:
     of it is left alone by the cleaner.
     """
     found = asked.admin.status(timeout_s=asked.timeout_s)
-    asked.show(found, lambda console: _print(console, found, None if is_all else MAX_ROWS))
+    jobs = [one for one in asked.admin.call("GET", "/v1/jobs")["jobs"] if one["state"] == "running"]
+    asked.show({**found, "jobs": jobs}, lambda console: _print(console, found, jobs, None if is_all else MAX_ROWS))
     is_well = not found["offline"] and not found["cleaner"]["uncleanable_partitions"] and not found["is_stopping"]
     sys.exit(EXIT_DONE if is_well else EXIT_NOT_SO)
 
 
-def _print(console: Console, found: Mapping[str, Any], limit: int | None) -> None:
+def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]], limit: int | None) -> None:
     from rich.markup import escape
 
     uptime = duration_text(int(found["uptime_s"]) * 1000)
@@ -64,6 +66,9 @@ def _print(console: Console, found: Mapping[str, Any], limit: int | None) -> Non
             f"under way: {escape(one['topic'])}-{one['partition']} by {one['runner']}{step}, "
             f"{one['io_bytes']:,} bytes read and written, {one['log_bytes']:,} bytes of log"
         )
+    for one in jobs:
+        of = f", {one['undertaking']}" if one["undertaking"] is not None else ""
+        console.print(f"job {one['id']}: {one['verb']}{of}: {escape(progress_text(one['progress']))}")
     found_partitions = cleaner["partitions"]
     # A broker has a hundred partitions of internal topics, most of them without a record.
     shown = [one for one in found_partitions if limit is None or not _is_idle(one)]

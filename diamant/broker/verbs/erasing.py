@@ -196,6 +196,7 @@ class Erasures(ErasureTombstones):
         self, erasure_id: str, is_confirmed: bool, timeout_ms: int | None, progress: Progress
     ) -> Erasure:
         self._check_room(is_new=False)
+        progress.undertaking = erasure_id
         self._calls += 1
         try:
             key = await self._usable_key()
@@ -237,6 +238,7 @@ class Erasures(ErasureTombstones):
             await self._check_groups_known(progress)
         async with self._turn(intent.id):
             # What follows may be interrupted at any point: this is what goes on then.
+            progress.undertaking = intent.id
             await self._save(intent, key)
             return await self._carry_out(intent, key, progress, is_patient=True, is_new=True)
 

@@ -10,15 +10,17 @@ class Progress:
     """`stage` is what is being done, in a few words without keys or values; `done` of `total` are counted in `unit`.
 
     A `total` of None: nobody knows yet. `on_change` is called after each change, in the thread that made it.
+    `undertaking`: the id of the erasure or redaction that goes on whatever becomes of the call, once it is one.
     """
 
-    __slots__ = ("done", "on_change", "stage", "total", "unit")
+    __slots__ = ("done", "on_change", "stage", "total", "undertaking", "unit")
 
     def __init__(self, on_change: Callable[[Progress], object] | None = None) -> None:
         self.stage = ""
         self.done = 0
         self.total: int | None = None
         self.unit = ""
+        self.undertaking: str | None = None
         self.on_change = on_change
 
     def begin(self, stage: str, total: int | None = None, unit: str = "") -> None:

@@ -192,6 +192,7 @@ class Redactions(RedactionSteps):
             ended = self._refused(intent, works)
             if ended is None:
                 _leave_what_refuses_writes(intent, works)
+                progress.undertaking = intent.id
                 await self._begin(intent, subject, works, key)
                 await self._rewrite(works, progress)
         if ended is not None:

@@ -1,0 +1,19 @@
+"""The command `diamant`, and `python -m diamant`: Ctrl-C ends it quietly even while the command line is being imported."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run it."""
+    try:
+        from diamant.broker.cli import main as command_line
+
+        command_line()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

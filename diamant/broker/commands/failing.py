@@ -1,0 +1,42 @@
+"""How commands end: their exit codes, and errors on standard error, as a line of text, or as one of JSON if --json was given.
+
+diamant: there is no topic 'users'
+{"error": "there is no topic 'users'", "code": "not-found", "exit_code": 2}
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NoReturn
+
+import click
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_SO = 0, 1, 2, 3
+EXIT_INTERRUPTED = 130
+"""Ctrl-C, as shells count it: 128 and the number of SIGINT."""
+
+_CODES = {EXIT_FAILED: "failed", EXIT_USAGE: "usage", EXIT_NOT_SO: "not-so", EXIT_INTERRUPTED: "interrupted"}
+_JSON_GIVEN = "diamant.json"
+
+
+def note_arguments(ctx: click.Context, arguments: list[str]) -> None:
+    """Remember whether --json is among the arguments: an error in parsing them comes before any option is known."""
+    ctx.meta[_JSON_GIVEN] = "--json" in arguments
+
+
+def wants_json() -> bool:
+    """Tell whether the command that runs was asked for JSON."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.meta.get(_JSON_GIVEN) or ctx.params.get("as_json"))
+
+
+def say(message: str, **fields: Any) -> None:
+    """Print one line to standard error; `fields` are for JSON only."""
+    click.echo(json.dumps({"error": message, **fields}) if wants_json() else f"diamant: {message}", err=True)
+
+
+def fail(message: str, exit_code: int = EXIT_FAILED, *, code: str | None = None, **fields: Any) -> NoReturn:
+    """End with one line on standard error; `code` is a word for programs, and `fields` are for JSON only."""
+    say(message, code=code or _CODES.get(exit_code, "failed"), exit_code=exit_code, **fields)
+    sys.exit(exit_code)

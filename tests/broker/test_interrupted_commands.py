@@ -1,0 +1,187 @@
+"""Ctrl-C and --timeout end a command, not what it has begun: what goes on is told, and how to watch it and end it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.admin import Admin
+from diamant.broker.broker import Broker
+from diamant.broker.cli import main
+from diamant.protocol.records import Record, build_batch
+from tests.broker.certifying_broker import certifying_broker
+from tests.waiting import wait_until
+
+TIMEOUT_S = 120
+COMMANDS = {
+    "erase": ["erase", "users", "--key", "customer-42", "--reason", "asked for"],
+    "redact": ["redact", "users", "--where", 'key == "customer-42"', "--reason", "asked for"],
+    "compact": ["compact", "users", "--until", "tombstones-gone"],
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker with HTTP, and a topic with the key and a tombstone in it."""
+    with certifying_broker(tmp_path_factory.mktemp("interrupted"), prepare) as running:
+        yield running
+
+
+async def prepare(broker: Broker) -> None:
+    await broker.topics.create([broker.topics.check_new("users", 1, 1, None, {"cleanup.policy": "compact"})])
+    records = [Record(0, 1000, b"customer-42", b"the first of two values"), Record(1, 1000, b"customer-7", None)]
+    broker.topics.log("users", 0).append_as_leader(memoryview(build_batch(records, codec=2)))
+
+
+@contextmanager
+def turn_taken(broker: Broker) -> Iterator[None]:
+    """Nobody else's erasure or redaction has its turn meanwhile."""
+    lock = broker.call(_lock_of(broker))
+    broker.call(lock.acquire())
+    try:
+        yield
+    finally:
+        broker.call(_release(lock))
+
+
+async def _lock_of(broker: Broker) -> Any:
+    return broker.erasures.lock
+
+
+async def _release(lock: Any) -> None:
+    lock.release()
+
+
+def interrupted(broker: Broker, arguments: list[str], *, undertaking: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, and send it SIGINT once the broker is at its job."""
+    command = [sys.executable, "-m", "diamant", *arguments, "-b", broker.bootstrap_servers]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        Admin(broker.bootstrap_servers).status()
+        jobs = broker._http._serving._routes.jobs  # type: ignore[union-attr]
+
+        def is_waiting() -> bool:
+            """It waits for the job, so it has been told which."""
+            names = [one.progress.undertaking for one in jobs.list() if one.state == "running"]
+            return jobs._waiters > 0 and (any(names) or not undertaking)
+
+        broker.call(wait_until(is_waiting))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+        process.wait()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def running_jobs(admin: Admin) -> list[dict[str, Any]]:
+    return [one for one in admin.call("GET", "/v1/jobs")["jobs"] if one["state"] == "running"]
+
+
+def pasted(line: str) -> Result:
+    """Run a hint as it stands."""
+    program, *arguments = shlex.split(line.partition(": ")[2])
+    assert program == "diamant"
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_interrupted_command_says_what_goes_on_and_how_to_end_it(broker: Broker, name: str) -> None:
+    """Exit code 130, the job's number, and hints that can be pasted: one shows the job, the other ends it."""
+    with turn_taken(broker):
+        found = interrupted(broker, COMMANDS[name])
+        assert (found.returncode, found.stdout, "Traceback" in found.stderr) == (130, "", False), found.stderr
+        [job] = running_jobs(Admin(broker.bootstrap_servers))
+        first, watch, end = found.stderr.splitlines()
+        assert first.startswith(f"diamant: interrupted; {name} goes on in the broker as job {job['id']} (")
+        assert f"job {job['id']}: POST /v1/{name}" in pasted(watch).output
+        result = pasted(end)
+        assert (result.exit_code, "was ended before it was over" in result.output) == (0, True), result.output
+        assert not running_jobs(Admin(broker.bootstrap_servers))
+    assert Admin(broker.bootstrap_servers).call("GET", "/v1/certificates")["unfinished"] == []
+
+
+@pytest.mark.slow
+def test_an_interrupted_erasure_that_has_begun_is_named_by_its_id(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id is that of `diamant certificates` and `diamant cancel`, and its job cannot be ended half-way."""
+    held = broker.call(_event())
+
+    async def wait(*_: Any, **__: Any) -> Any:
+        await held.wait()
+        raise AssertionError
+
+    monkeypatch.setattr(type(broker.erasures), "_locate", wait)
+    found = interrupted(broker, COMMANDS["erase"], undertaking=True)
+    assert (found.returncode, found.stdout) == (130, ""), found.stderr
+    first, certificate, watch, end = found.stderr.splitlines()
+    erasure = re.fullmatch(r"diamant: interrupted; erasure ([0-9a-f]{32}) goes on in the broker \(.*\)", first)
+    assert erasure is not None, first
+    assert erasure[1] in certificate
+    [job] = running_jobs(Admin(broker.bootstrap_servers))
+    refused = CliRunner().invoke(main, ["cancel", job["id"], "-b", broker.bootstrap_servers])
+    assert (refused.exit_code, f"ends its undertaking {erasure[1]}" in refused.output) == (1, True), refused.output
+    assert erasure[1] in pasted(watch).output
+    monkeypatch.undo()
+    result = pasted(end)
+    assert (result.exit_code, "cancelled: not-certified" in result.output) == (0, True), result.output
+    assert pasted(certificate).exit_code == 0
+
+
+async def _event() -> Any:
+    import asyncio
+
+    return asyncio.Event()
+
+
+def test_a_command_whose_time_is_over_says_what_goes_on(broker: Broker) -> None:
+    """The same hints as after Ctrl-C, with exit code 1; with --json they are in the error."""
+    arguments = [*COMMANDS["compact"], "--timeout", "50ms", "-b", broker.bootstrap_servers]
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stdout) == (1, ""), result.output
+    assert "is still under way" in result.stderr
+    assert pasted(result.stderr.splitlines()[-1]).exit_code == 0
+    result = CliRunner().invoke(main, [*arguments, "--json"])
+    error = json.loads(result.stderr)
+    assert (error["code"], error["exit_code"]) == ("timed-out", 1)
+    assert pasted(f": {error['hints']['to end it']}").exit_code == 0
+    assert not running_jobs(Admin(broker.bootstrap_servers))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["compact"], ["compact", "t", "--nonsense"], ["nonsense"], ["log", "find", "/", "--key", "a", "--pattern", "b"]],
+    ids=" ".join,
+)
+def test_with_json_a_wrong_command_line_is_an_object_on_standard_error(arguments: list[str]) -> None:
+    """`error`, `code` and `exit_code`; nothing on standard output."""
+    result = CliRunner().invoke(main, [*arguments, "--json"])
+    error = json.loads(result.stderr)
+    assert (result.exit_code, result.stdout, error["code"], error["exit_code"]) == (2, "", "usage", 2)
+    assert CliRunner().invoke(main, arguments).stderr.startswith("Usage: ")
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_the_command_line_is_imported_shows_no_traceback(tmp_path: Path) -> None:
+    """Exit code 130 and nothing else."""
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path[:0] = [{str(tmp_path)!r}]; import diamant.__main__ as m; m.main()",
+    ]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", "")
