@@ -185,8 +185,8 @@ _ROWS = (
     _own(
         "erasures_total",
         COUNTER,
-        "Erasures that ended since the start: `done` with the certificate for `key-gone`, or `failed`: without one, or "
-        "cancelled; `held`: attempts that certified nothing, at what goes on by itself.",
+        "Erasures that ended since the start: `done` with the certificate for `key-gone` or `nothing-matched`, or `failed`: "
+        "without one, or cancelled; `held`: attempts that certified nothing, at what goes on by itself.",
         "erasures",
         ("outcome",),
         per_partition=False,

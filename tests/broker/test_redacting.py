@@ -209,7 +209,14 @@ async def test_headers_keys_and_nothing_at_all(broker: Broker) -> None:
     write(broker, b"two", key=b"\x00\xff")
     write(broker, b"three", b"four")
     nothing = await redact(broker, 'key == "nobody"')
-    assert (nothing.state, nothing.removed, nothing.certificate["found"]) == ("records-gone", 0, [])
+    assert (nothing.state, nothing.removed, nothing.certificate["found"]) == ("nothing-matched", 0, [])
+    assert [path.name for path in data_of(broker).glob("diamant-*.json")] == [
+        f"diamant-redaction-{nothing.id}.nothing-matched.json"
+    ]
+    assert (broker.redactions.done, "This proves no removal" in certificate_page(nothing.certificate)) == (1, True)
+    pinned = bytes.fromhex(nothing.certificate["signature"]["public_key"])
+    verified = await broker.erasures.verify(nothing.certificate, public_key=pinned, where='key == "nobody"')
+    assert (verified.outcome, verified.claims[0]["verdict"]) == ("nothing-matched", "holds")
     assert (await redact(broker, 'header.user == "42"')).removed == 1
     assert (await redact(broker, 'key == hex:"00ff"')).removed == 1
     assert offsets(broker) == [2, 3]
@@ -655,7 +662,7 @@ async def test_what_may_be_of_the_topic_is_not_passed_over(broker: Broker) -> No
     assert [one["state"] for one in redaction.certificate["not_certified"]] == ["inconclusive"]
     assert "outside of records" in redaction.certificate["not_certified"][0]["problems"][0]["reason"]
     snapshot.unlink()
-    assert (await redact(broker)).state == "records-gone"
+    assert (await redact(broker)).state == "nothing-matched"
 
 
 async def test_a_record_that_was_moved_out_of_the_claim_is_not_gone(broker: Broker) -> None:

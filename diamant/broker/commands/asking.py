@@ -9,7 +9,8 @@
         sys.exit(EXIT_DONE if ... else EXIT_NOT_SO)
 
 Exit codes: 0 done; 1 failed (no broker, an error there, not in time); 2 usage, also what the broker says of an argument; 3 not
-(yet) so, for commands that answer a question; 130 Ctrl-C, which ends no job in the broker, so it is told what goes on there.
+(yet) so, for commands that answer a question; 4 nothing was found, for those that were to remove something; 130 Ctrl-C, which
+ends no job in the broker, so it is told what goes on there.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from diamant.admin import DEFAULT_BOOTSTRAP, Admin, AdminError
-from diamant.broker.commands.failing import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_USAGE, fail, say
+from diamant.broker.commands.failing import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING, EXIT_USAGE, fail, say
 from diamant.broker.commands.left_behind import fail_in_time, fail_interrupted
 from diamant.broker.commands.progress_text import progress_text
 from diamant.broker.verbs.duration import parse_duration_ms
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-__all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_NOT_SO", "EXIT_USAGE", "Asked", "asking", "fail"]
+__all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_NOTHING", "EXIT_NOT_SO", "EXIT_USAGE", "Asked", "asking", "fail"]
 
 TOKEN_VARIABLE = "DIAMANT_TOKEN_FILE"
 DEFAULT_TIMEOUT = "10m"

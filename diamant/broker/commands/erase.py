@@ -12,6 +12,7 @@ from diamant.broker.commands.asking import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_NOT_SO,
+    EXIT_NOTHING,
     EXIT_USAGE,
     Asked,
     OutputFile,
@@ -70,7 +71,7 @@ def erase(
     """Erase a key from TOPICS and certify what is gone.
 
     Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, 3 if not everything is certified, the key was written again
-    meanwhile, or the tombstones stay because --now was answered with no.
+    meanwhile, or the tombstones stay because --now was answered with no, 4 if the topics have nothing under the key.
     """
     try:
         wanted = key_from_options(key, key_hex, key_base64)
@@ -136,10 +137,11 @@ def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool, is_written
     asked.show(found, lambda console: _print(console, found))
     if is_refused:
         click.echo(_refusal(found), err=True)
-    is_done = found["state"] in ("values-gone", "key-gone") and not found["written_since"] and not is_refused
-    if not is_done:
+    if found["state"] == "not-certified" or found["written_since"] or is_refused:
         sys.exit(EXIT_NOT_SO)
-    sys.exit(EXIT_DONE if is_written else EXIT_FAILED)
+    if not is_written:
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_NOTHING if found["state"] == "nothing-matched" else EXIT_DONE)
 
 
 def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
@@ -177,7 +179,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
     from diamant.cleaner.evidence.certificate_words import seen_elsewhere
 
     certificate = found["certificate"]
-    if not certificate["found"] and not certificate["not_certified"]:
+    if found["state"] == "nothing-matched":
         topics = escape(", ".join(certificate["request"]["topics"]))
         console.print(
             f"[yellow][bold]NOTHING WAS FOUND[/bold] under this key in {topics}, so nothing was erased. Is the key spelled as "

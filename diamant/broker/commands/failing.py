@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_SO = 0, 1, 2, 3
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_NOT_SO, EXIT_NOTHING = 0, 1, 2, 3, 4
 EXIT_INTERRUPTED = 130
 """Ctrl-C, as shells count it: 128 and the number of SIGINT."""
 

@@ -13,6 +13,7 @@ from diamant.broker.commands.asking import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_NOT_SO,
+    EXIT_NOTHING,
     Asked,
     OutputFile,
     asking,
@@ -63,7 +64,7 @@ def redact(
     """Remove the records of TOPIC that match and certify what is gone. All other records keep their offsets.
 
     Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, 3 if something is left, or could not be checked, or if no
-    record matches although some of the topic hold what was looked for.
+    record matches although some of the topic hold what was looked for, 4 if nothing matches.
     """
     try:
         with going_on():
@@ -85,9 +86,11 @@ def redact(
         fail(str(error).replace("set yes_all", "say --yes-all"))
     is_written = write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, found))
-    if found["state"] != "records-gone" or found["unmatched"]:
+    if found["state"] == "not-certified" or found["unmatched"]:
         sys.exit(EXIT_NOT_SO)
-    sys.exit(EXIT_DONE if is_written else EXIT_FAILED)
+    if not is_written:
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_NOTHING if found["state"] == "nothing-matched" else EXIT_DONE)
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
@@ -99,7 +102,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
     certificate = found["certificate"]
     if found["unmatched"]:
         console.print(f"[bold red]NOTHING WAS REMOVED[/bold red]: {_doubt(certificate)}")
-    elif not certificate["found"] and not certificate["not_certified"]:
+    elif found["state"] == "nothing-matched":
         console.print(f"[yellow][bold]NOTHING WAS FOUND[/bold]: {_nothing(certificate)}[/yellow]")
     console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
     located = {one["partition"]: one for one in certificate["found"]}

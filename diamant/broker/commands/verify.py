@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.admin import AdminError
-from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, EXIT_USAGE, Asked, asking, fail
+from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, EXIT_NOTHING, EXIT_USAGE, Asked, asking, fail
 from diamant.broker.commands.reading import visible
 from diamant.broker.verbs.errors import BadArgument
 from diamant.broker.verbs.record_key import key_from_options, parse_key
@@ -56,7 +56,8 @@ def verify(
 ) -> None:
     """Check the signature of CERTIFICATE, and what has changed since.
 
-    Exit codes: 0 valid, 1 failed, 2 usage, 3 not valid, not trusted, no longer so, or not to be told.
+    Exit codes: 0 valid, 1 failed, 2 usage, 3 not valid, not trusted, no longer so, or not to be told, 4 nothing is against it,
+    but it says itself that nothing was found, and proves no removal.
     """
     from diamant.cleaner.evidence.certificate import CertificateError, WrongKind, check_kind, parse
     from diamant.cleaner.evidence.signing_key import load_secret, read_public_key
@@ -111,7 +112,7 @@ def verify(
     except StorageError as error:
         fail(str(error))
     asked.show(found, lambda console: _print(console, found))
-    sys.exit(EXIT_DONE if found["is_valid"] else EXIT_NOT_SO)
+    sys.exit({"valid": EXIT_DONE, "nothing-matched": EXIT_NOTHING}.get(found["outcome"], EXIT_NOT_SO))
 
 
 def _check_options(*, offline: bool, data_dir: str | None, secret: str | None, is_looking: bool) -> None:
@@ -181,7 +182,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         # A certificate may be anybody's: nothing in it is markup, or tells the terminal what to do.
         return Text(visible(str(text)), style)
 
-    colour = {"valid": "green", "not-confirmed": "yellow"}.get(found["outcome"], "red")
+    colour = {"valid": "green", "not-confirmed": "yellow", "nothing-matched": "yellow"}.get(found["outcome"], "red")
     console.print(plain(_headline(found), colour))
     console.print(plain(f"The certificate says {found['state']}; signed by {found['signer']}"))
     if found["claims"]:
@@ -205,6 +206,8 @@ def _headline(found: Mapping[str, Any]) -> str:
     match found["outcome"]:
         case "valid":
             return f"valid: {signature}"
+        case "nothing-matched":
+            return f"NOTHING WAS FOUND: the signature is {signature}, and nothing was removed, as nothing was there"
         case "broken":
             return f"BROKEN: what was gone is there again; {of_all} {verdicts['broken']} do not hold"
         case "not-certified":

@@ -7,7 +7,7 @@ What happens, and what a broker that is stopped in between goes on with at its n
 
     writing     the key is located in every partition; tombstones are written where a value has none yet
     removing    the partitions are compacted, what waits to be deleted is deleted at once, everything is scanned:
-                the certificate for `values-gone`
+                the certificate for `values-gone`; if the topics had nothing of the key, for `nothing-matched`, and it is over
     waiting     for the tombstones' horizon, or until somebody asks not to wait for it (`erase_now`); then another round
     closing     the intent loses the key, everything is scanned again: the certificate for `key-gone`, and the intent goes
 
@@ -41,7 +41,8 @@ from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import ended_topics, scope_of
 from diamant.broker.verbs.undertakings import ID_BYTES, MAX_FAILURE_DOUBLINGS, RETRY_MS
-from diamant.cleaner.evidence.certificate_files import CertificateList, certificate_path, tidy
+from diamant.cleaner.evidence.certificate import NOTHING_MATCHED
+from diamant.cleaner.evidence.certificate_files import LAST_STATES, CertificateList, certificate_path, tidy
 from diamant.cleaner.evidence.findings import VALUE
 from diamant.cleaner.evidence.intent import (
     CLOSING,
@@ -269,7 +270,7 @@ class Erasures(ErasureTombstones):
         """Return an erasure whose horizon has come meanwhile. NotFound if it ended otherwise, or if there was none."""
         try:
             found = await self._as_certified(erasure_id, key)
-            if found.state == KEY_GONE:
+            if found.state in LAST_STATES:
                 return found
         except NotFound:
             pass  # What is not there, or has ended without a certificate, is told in the same words.
@@ -364,6 +365,7 @@ class Erasures(ErasureTombstones):
         seen = await self._look_at(intent, await self._scan(subject, progress))
         report, state = seen.report, self._state(intent, seen.report, subject)
         if state == KEY_GONE:
+            state = state if intent.found else NOTHING_MATCHED
             return await self._issue(intent, subject, key, seen, state, None)
         if state != VALUES_GONE:
             return await self._not_certified(intent, subject, key, seen)

@@ -24,7 +24,7 @@ class Erasure:
 
     id: str
     state: str
-    """`values-gone`, `key-gone` or `not-certified`: that of the certificate."""
+    """`values-gone`, `key-gone`, `nothing-matched` or `not-certified`: that of the certificate."""
     certificate: dict[str, Any]
     certificate_path: str
     public_key: str

@@ -227,7 +227,7 @@ class ErasureCertificates(Cancelling):
         due_ms: int | None,
         ended: dict[str, Any] | None = None,
     ) -> Erasure:
-        """Sign what the scan has shown, and keep it. With `key-gone`, or if it was `ended` otherwise, the intent goes.
+        """Sign what the scan has shown, and keep it. With a last state, or if it was `ended` otherwise, the intent goes.
 
         To be called in the turn of the loop in which `state` was told: the claims have to be of the same topics.
         """
@@ -243,11 +243,11 @@ class ErasureCertificates(Cancelling):
             self._finished(intent.id)
 
         signed, text = await asyncio.to_thread(sign)
-        if state == KEY_GONE or ended is not None:
+        if state in LAST_STATES or ended is not None:
             await self._to_its_end(end())
         else:
             await self._to_its_end(asyncio.to_thread(self._env.write_atomically, path, text))
-        if state == KEY_GONE:
+        if state in LAST_STATES:
             self.done += 1
         elif ended is not None:
             self.failed += 1

@@ -39,7 +39,7 @@ class Redaction:
 
     id: str
     state: str
-    """`records-gone` or `not-certified`: that of the certificate."""
+    """`records-gone`, `nothing-matched` or `not-certified`: that of the certificate."""
     removed: int
     """Records, older values on compacted topics included."""
     certificate: dict[str, Any]

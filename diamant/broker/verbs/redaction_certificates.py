@@ -14,7 +14,7 @@ from diamant.broker.verbs.redaction import NOT_CERTIFIED, Redaction, Work, relat
 from diamant.broker.verbs.scope import ended_as, ended_topics, later_partitions
 from diamant.cleaner.evidence import broker_files, own_certificates
 from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence.certificate_files import REDACTION_PREFIX, certificate_path, conclude, tidy
+from diamant.cleaner.evidence.certificate_files import LAST_STATES, REDACTION_PREFIX, certificate_path, conclude, tidy
 from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.cleaner.evidence.needles import MIN_BYTES
 from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
@@ -69,7 +69,9 @@ class RedactionCertificates(Cancelling):
         if (ended := self._ended(intent)) is not None:
             return await self._conclude(intent, subject, key, report, ended=ended)
         claims, refused = self._claims(intent, subject, works, report)
-        state = RECORDS_GONE if claims and not refused else NOT_CERTIFIED
+        is_found = any(one["records"] for one in intent.found)
+        certified = RECORDS_GONE if is_found else certificates.NOTHING_MATCHED
+        state = certified if claims and not refused else NOT_CERTIFIED
         intent.due_ms = None
         if refused and all(_is_undecided(report, one) for one in refused):
             # Nothing changes that by itself: whoever asked has to say what is to become of them.
@@ -143,7 +145,7 @@ class RedactionCertificates(Cancelling):
 
         signed, text = await asyncio.to_thread(sign)
         await self._to_its_end(keep())
-        if state == RECORDS_GONE:
+        if state in LAST_STATES:
             self.done += 1
         elif ended is None:
             self.held += 1

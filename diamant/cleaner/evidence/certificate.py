@@ -28,6 +28,9 @@ VERSION = 1
 MAX_BYTES = 16 * 1024 * 1024
 """Of a certificate's file."""
 
+NOTHING_MATCHED = "nothing-matched"
+"""State of a certificate: what was asked for was nowhere in the topics, so nothing was removed. A slip looks no different."""
+
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted signer"
 WRONG_SIGNER = "signed with another key than the pinned one"
@@ -121,6 +124,11 @@ def check_kind(certificate: Mapping[str, Any], *, key: object = None, where: obj
         raise WrongKind(
             "this is the certificate of an erasure: it is about a key, and a description of records (where) says nothing of it"
         )
+
+
+def is_anything_found(certificate: Mapping[str, Any]) -> bool:
+    """Tell whether anything was found that was to go: records, values or tombstones."""
+    return any(one.get("records", 1) for one in certificate["found"])
 
 
 def parse(text: bytes) -> dict[str, Any]:

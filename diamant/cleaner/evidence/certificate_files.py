@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from diamant.cleaner.evidence.certificate import MAX_BYTES, CertificateError, check_form
+from diamant.cleaner.evidence.certificate import MAX_BYTES, NOTHING_MATCHED, CertificateError, check_form
 from diamant.cleaner.evidence.intent import PREFIX, SUFFIX, remove_intent
 from diamant.storage.env import Env
 
 REDACTION_PREFIX = "diamant-redaction-"
 """Of redactions, whose certificates lie beside those of erasures."""
 
-LAST_STATES = ("key-gone", "records-gone")
+LAST_STATES = ("key-gone", "records-gone", NOTHING_MATCHED)
 """Of certificates on which nothing follows: the intent goes with them."""
 
 MAX_DESCRIBED = 100

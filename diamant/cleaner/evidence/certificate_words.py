@@ -15,6 +15,7 @@ _STATES = {
     "key-gone": "no record with the key",
     "values-gone": "a deletion mark, no value",
     "records-gone": "no record that matches",
+    "nothing-matched": "nothing was found",
     "values-present": "values are left",
     "records-present": "records are left",
     "inconclusive": "could not be decided",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
+from diamant.cleaner.evidence.certificate import NOTHING_MATCHED
 from diamant.cleaner.evidence.certificate_words import (
     Fields,
     is_redaction,
@@ -42,6 +43,7 @@ _STATES = {
     "key-gone": ("Everything stored under the key is gone", "good"),
     "values-gone": ("All values are gone; only a deletion mark still names the key", "good"),
     "records-gone": ("All records that matched are gone", "good"),
+    "nothing-matched": ("Nothing was found, and nothing was removed", "warn"),
     "not-certified": ("Not certified: something is left, or could not be checked", "bad"),
 }
 _NOTHING_MATCHED = ("No record matched, and nothing was removed", "bad")
@@ -131,6 +133,13 @@ def _notices(certificate: Fields) -> Iterable[Html]:
                 if behind
                 else ("No known reader had yet to see it." if "groups_that_had_not_passed_it" in one else _offsets(one))
             ),
+        )
+    if certificate["state"] == NOTHING_MATCHED and not part(certificate, "unmatched"):
+        yield _notice(
+            "warn",
+            "This proves no removal.",
+            f"What was asked for was not in {_these(certificate)}: it was never there or had gone before, or it was written "
+            "differently in the request.",
         )
     if doubt := part(certificate, "unmatched"):
         yield _notice(
@@ -298,6 +307,9 @@ def _proven(certificate: Fields) -> Iterable[Html]:
         "key-gone": "no record with this key is left, neither a value nor a deletion mark",
         "values-gone": "no record with this key has a value any more; what is left names the key and holds no data",
         "records-gone": "no record that matches the description is left",
+        "nothing-matched": "there is no record that matches the description, and none was removed"
+        if is_redaction(certificate)
+        else "there is no record with this key, and none was removed",
     }
     if state in words:
         where = "partition" if len(claims) == 1 else "partitions"
@@ -371,7 +383,9 @@ def _verifying(certificate: Fields) -> Iterable[Html]:
     )
     yield tag(
         "p",
-        "It says “valid”, and what has changed since; or what is wrong. A single changed letter makes the signature invalid.",
+        "It says “valid”"
+        + " (of this one: “NOTHING WAS FOUND”)" * (certificate["state"] == NOTHING_MATCHED)
+        + ", and what has changed since; or what is wrong. A single changed letter makes the signature invalid.",
     )
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.cleaner.evidence.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificate import (
     INVALID,
+    NOTHING_MATCHED,
     REDACTION_TYPE,
     TRUSTED,
     UNTRUSTED,
@@ -29,6 +30,7 @@ from diamant.cleaner.evidence.certificate import (
     check_kind,
     check_signature,
     file_digest,
+    is_anything_found,
     merkle_root,
 )
 from diamant.cleaner.evidence.claim_checks import (
@@ -94,6 +96,9 @@ NOTHING_CERTIFIED = "not-certified"
 NOT_CONFIRMED = "not-confirmed"
 """Of a claim nobody can tell whether it holds."""
 
+_CLAIMING = (VALUES_GONE, KEY_GONE, RECORDS_GONE, NOTHING_MATCHED)
+"""States of certificates that claim something of every partition."""
+
 
 @dataclass(slots=True)
 class Verification:
@@ -121,7 +126,7 @@ class Verification:
 
     @property
     def outcome(self) -> str:
-        """`VALID`, or what most of all is against that."""
+        """`VALID`, or what most of all is against that; `NOTHING_MATCHED` if nothing is, and it proves no removal."""
         verdicts = {claim["verdict"] for claim in self.claims}
         if self.signature not in (TRUSTED, UNTRUSTED) or not (self.roots_fit and self.coverage_adds_up):
             return NOT_VALID
@@ -129,9 +134,11 @@ class Verification:
             return UNTRUSTED_SIGNER
         if BROKEN in verdicts:
             return NO_LONGER_SO
-        if self.state not in (VALUES_GONE, KEY_GONE, RECORDS_GONE):
+        if self.state not in _CLAIMING:
             return NOTHING_CERTIFIED
-        return VALID if verdicts <= {HOLDS} else NOT_CONFIRMED
+        if not verdicts <= {HOLDS}:
+            return NOT_CONFIRMED
+        return NOTHING_MATCHED if self.state == NOTHING_MATCHED else VALID
 
     def to_fields(self) -> dict[str, Any]:
         return {
@@ -195,6 +202,8 @@ def verify_certificate(
                 f"No record matched when it was issued, and nothing was removed, but {unmatched['records']} of the topic held "
                 "what was looked for in another place: the field or path may have been wrong."
             )
+        if found.state in (KEY_GONE, RECORDS_GONE, NOTHING_MATCHED) and not is_anything_found(certificate):
+            found.notes.append("Nothing was found when it was issued, so nothing was removed: it proves no removal.")
         if unlisted := certificate.get("written_since_not_listed"):
             found.notes.append(
                 f"When it was issued {len(certificate['written_since']) + unlisted} records had been written above the offsets "
@@ -236,7 +245,7 @@ def _check_roots(certificate: Mapping[str, Any], found: Verification) -> None:
 
 def _check_coverage(certificate: Mapping[str, Any], found: Verification) -> None:
     problems = coverage_problems(certificate)
-    if found.state in (VALUES_GONE, KEY_GONE, RECORDS_GONE) and not certificate["claims"]:
+    if found.state in _CLAIMING and not certificate["claims"]:
         problems.append("It says that something is gone, and claims that of no partition.")
     found.coverage_adds_up = not problems
     found.notes += problems[:MAX_PROBLEMS]

@@ -9,6 +9,10 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut
+from diamant.cleaner.evidence.certificate import sign
+from diamant.cleaner.evidence.page import certificate_page
+from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.cleaner.evidence.verification import verify_certificate
 from diamant.protocol.records import Header, Record, build_batch
 from tests.broker.erasing.cases import (
     DAY_MS,
@@ -69,8 +73,47 @@ async def test_a_key_that_is_nowhere_is_certified_so(broker: Broker) -> None:
     fill(broker)
     ends = [broker.topics.log("users", index).log_end_offset for index in (0, 1)]
     erasure = await erase(broker)
-    assert (erasure.state, erasure.certificate["found"], erasure.next_due_ms) == ("key-gone", [], None)
+    assert (erasure.state, erasure.certificate["found"], erasure.next_due_ms) == ("nothing-matched", [], None)
     assert [broker.topics.log("users", index).log_end_offset for index in (0, 1)] == ends
+    assert ([one["state"] for one in await broker.erasures.certificates()], intents_of(broker)) == (
+        ["nothing-matched"],
+        [],
+    )
+    assert (broker.erasures.done, (await broker.erase_now(erasure.id)).state) == (1, "nothing-matched")
+    page = certificate_page(erasure.certificate)
+    assert "Nothing was found, and nothing was removed" in page
+    assert "This proves no removal" in page
+
+
+async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_found_nothing(broker: Broker) -> None:
+    """With an outcome of its own; a value that is there later, below the claim, breaks it all the same. One of a version before,
+    which called that `key-gone`, is as valid as it was.
+    """
+    await create(broker)
+    fill(broker)
+    erasure = await erase(broker)
+    pinned = bytes.fromhex(erasure.certificate["signature"]["public_key"])
+    verified = await broker.erasures.verify(erasure.certificate, public_key=pinned, key=KEY)
+    assert (verified.outcome, verified.is_valid, verified.claims[0]["verdict"]) == ("nothing-matched", False, "holds")
+    assert verified.notes[1:] == ["Nothing was found when it was issued, so nothing was removed: it proves no removal."]
+    assert verify_certificate(erasure.certificate, pinned).outcome == "nothing-matched"
+    key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
+    fields = {name: one for name, one in erasure.certificate.items() if name != "signature"}
+    older = sign({**fields, "state": "key-gone"}, key)
+    assert (await broker.erasures.verify(older, public_key=pinned, key=KEY)).outcome == "valid"
+    claims = [{**one, "below_offset": 1000} for one in erasure.certificate["claims"]]
+    wider = sign({**fields, "claims": claims}, key)
+    write(broker, (KEY, PERSON))
+    assert (await broker.erasures.verify(wider, public_key=pinned, key=KEY)).outcome == "broken"
+
+
+async def test_a_key_of_which_there_was_only_a_tombstone_was_found(broker: Broker) -> None:
+    """The tombstone names it, and goes: that is something that was there."""
+    await create(broker)
+    write(broker, (KEY, None))
+    fill(broker)
+    assert (await erase(broker)).state == "values-gone"
+    await certified_at(broker, START_MS + DAY_MS, "key-gone")
 
 
 async def test_a_second_erase_writes_no_second_tombstone(broker: Broker) -> None:
