@@ -26,6 +26,7 @@ from diamant.cleaner.evidence.claim_checks import BROKEN, CANNOT_TELL, HOLDS, ch
 from diamant.cleaner.evidence.findings import DECIDING, RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, UNDECIDED, VALUE, Finding
 from diamant.cleaner.evidence.needles import Needles, keyed_digest
 from diamant.cleaner.evidence.own_certificates import set_own_aside
+from diamant.cleaner.evidence.places import is_of_log
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import INCONCLUSIVE, Advance, LogEnd, ScanReport, scan_directory
 from diamant.cleaner.evidence.scan_report import NOT_THERE
@@ -33,7 +34,6 @@ from diamant.cleaner.evidence.staging_place import StagingPlace
 from diamant.cleaner.evidence.verification import IN_CERTIFICATES, IN_NAMES, RECORDS_GONE, Verification
 from diamant.cleaner.redaction_where import HOLD, KEEP, NO, YES, Where, may_hold
 from diamant.protocol.records import Record
-from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env
 
@@ -170,7 +170,6 @@ def kept_astray(report: ScanReport, where: Where) -> list[dict[str, Any]]:
 
 def matching_from(report: ScanReport, partition: TopicPartition, first: int, end: int | None = None) -> list[Finding]:
     """Return the records that `where` means from offset `first` on, and below `end`, ascending."""
-    live = names.partition_dir_name(*partition) + "/"
     found = {
         # A tombstone that has a value in its headers is found as both.
         (one.file, one.offset): one
@@ -179,7 +178,7 @@ def matching_from(report: ScanReport, partition: TopicPartition, first: int, end
         and one.offset is not None
         and one.offset >= first
         and (end is None or one.offset < end)
-        and one.file.startswith(live)
+        and is_of_log(one.file, *partition)
     }
     return sorted(found.values(), key=lambda one: one.offset or 0)
 

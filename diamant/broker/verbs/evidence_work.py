@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from diamant import __version__
@@ -64,6 +65,7 @@ class EvidenceWork:
                 log.log_end_offset,
                 log.active.base_offset,
                 log.active.size if log.write_failure is None else WHOLE_FILE,
+                partial(_segment_size, log),
             )
             for partition, log in self._broker.directory.logs.items()
         }
@@ -201,6 +203,12 @@ class EvidenceWork:
             "file.delete.delay.ms": config.file_delete_delay_ms,
             "diamant.cleaner.mode": self._broker.config.diamant_cleaner_mode,
         }
+
+
+def _segment_size(log: Log, base_offset: int) -> int | None:
+    """Return how much is in a segment of a log by now; None if it has none with that base. Any thread."""
+    # The newest are asked for. The loop thread may change the list meanwhile.
+    return next((one.size for one in reversed(tuple(log.segments)) if one.base_offset == base_offset), None)
 
 
 def _limit(name: str, ends: Mapping[TopicPartition, LogEnd]) -> int | None:

@@ -27,6 +27,9 @@ Amounts: TypeAlias = dict[str, list[int]]
 
 Identity: TypeAlias = tuple[Any, ...]
 
+FileKey: TypeAlias = tuple[str, Identity]
+"""A name, relative to the directory, and the file that has it. A file with several names is read as each of them says."""
+
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
 _LENGTH_AND_MAGIC = Struct(">i4xb")
 _ATTRIBUTES = Struct(">h")
@@ -97,10 +100,8 @@ def file_identity(env: Env, path: str) -> tuple[Identity, int]:
 
 @dataclass(slots=True)
 class Listed:
-    """One file."""
+    """One file, under one name."""
 
-    name: str
-    """Relative to the directory."""
     size: int
     """The least that it had, from when it was seen first: files grow while they are read."""
     latest_size: int
@@ -117,14 +118,14 @@ class FileCensus:
     """Another directory: what is below its directories whose names begin with the second text; by whole paths."""
     problem: str = ""
     """Why that one cannot be listed, when it was tried last."""
-    files: dict[Identity, Listed] = field(default_factory=dict)
+    files: dict[FileKey, Listed] = field(default_factory=dict)
     """Those that the last look has found."""
     looks: int = 0
 
     def look(self) -> None:
         """List everything anew. Blocks; OSError if a directory cannot be listed."""
         self.looks += 1
-        found: dict[Identity, Listed] = {}
+        found: dict[FileKey, Listed] = {}
         self._list(found, f"{self.directory}/", [""])
         self.problem = ""
         if self.besides is not None:
@@ -138,7 +139,7 @@ class FileCensus:
                 self.problem = str(error.strerror or error)
         self.files = found
 
-    def _list(self, found: dict[Identity, Listed], base: str, waiting: list[str]) -> None:
+    def _list(self, found: dict[FileKey, Listed], base: str, waiting: list[str]) -> None:
         while waiting:
             prefix = waiting.pop()
             try:
@@ -155,5 +156,5 @@ class FileCensus:
                     identity, size = file_identity(self.env, path)
                 except FileNotFoundError:
                     continue
-                known = self.files.get(identity)
-                found[identity] = Listed(name, size if known is None else min(size, known.size), size)
+                known = self.files.get((name, identity))
+                found[name, identity] = Listed(size if known is None else min(size, known.size), size)

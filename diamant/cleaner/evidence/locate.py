@@ -24,7 +24,7 @@ from diamant.cleaner.evidence.needles import (
     make_needle,
 )
 from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
-from diamant.cleaner.evidence.places import Place
+from diamant.cleaner.evidence.places import Place, is_of_log
 from diamant.cleaner.evidence.record_search import FileSearch, Subject
 from diamant.cleaner.evidence.scan import Advance, LogEnd, ScanReport, scan_partitions
 from diamant.cleaner.segment_reader import read_chunks
@@ -133,9 +133,7 @@ def locate_key(
 
 def is_in_use(name: str, partition: TopicPartition) -> bool:
     """Tell whether a file, by its name below the data directory, is a segment that a partition's log has now."""
-    directory, _, file = name.rpartition("/")
-    parsed = names.parse_segment_file(file)
-    return directory == names.partition_dir_name(*partition) and parsed is not None and not parsed.stage
+    return is_of_log(name, *partition) and name.count("/") == 1 and name.endswith(names.LOG_SUFFIX)
 
 
 def filter_skip(env: Env, key: bytes | None, hash_key: bytes | None) -> Callable[[Place], bool] | None:
@@ -190,8 +188,8 @@ class _Collector:
         with self._lock:
             one = self.found.setdefault((search.topic, search.partition), Located(search.topic, search.partition))
             one.files.add(search.name)
-            # A directory that is set aside has another log's offsets: that of a topic of this name before, or of a copy.
-            is_own = search.name.startswith(names.partition_dir_name(search.topic, search.partition) + "/")
+            # Any other file has another log's offsets: that of a topic of this name before, or of a copy.
+            is_own = is_of_log(search.name, search.topic, search.partition)
             if value is None:
                 one.tombstones += 1
                 is_used = is_in_use(search.name, (search.topic, search.partition))

@@ -9,7 +9,7 @@ Memory: 16 bytes for each segment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,12 +28,19 @@ WHOLE_FILE = 1 << 62
 """As a size: whatever is there."""
 
 
+def _no_segment(_: int) -> int | None:
+    return None
+
+
 class LogEnd(NamedTuple):
     """Up to where a log in use is scanned; taken by its owner in one turn."""
 
     log_end_offset: int
     active_base_offset: int
     active_size: int
+    size_of: Callable[[int], int | None] = _no_segment
+    """How much the log has, at the time of asking, in its segment with a base offset; None: it has no such segment. A file that
+    is called like a segment need not be one. Any thread."""
 
     def is_before(self, base_offset: int) -> bool:
         """Tell whether a segment with that base was begun after this was taken; the active one may be empty."""

@@ -37,7 +37,8 @@ class Place:
     base_offset: int | None = None
     """Of a segment in use."""
     named_offset: int | None = None
-    """In the name of a segment's file or a snapshot, whatever state it is in, in a partition's directory in use."""
+    """In the name of a segment's file or a snapshot, whatever state it is in, in a partition's directory in use. Only of names as
+    logs give them, with 20 digits."""
     is_set_aside: bool = False
     """Whether it is in a directory that waits to be deleted, or that no topic claims."""
 
@@ -53,6 +54,21 @@ def list_below(env: Env, directory: str, owner: tuple[str, int, bool] | None) ->
     `owner`: the topic, the partition, and that nothing there is in use; None: nobody knows whose it is. OSError.
     """
     yield from _list(env, directory, f"{directory}/", owner, 1)
+
+
+def is_of_log(file: str, topic: str, partition: int) -> bool:
+    """Tell by its name below the data directory whether a file is a segment of a log in use, or a part of a round's output.
+
+    Offsets of any other file in the partition's directory are not those of its log.
+    """
+    directory, _, rest = file.partition("/")
+    staged, _, entry = rest.rpartition("/")
+    parsed = names.parse_segment_file(entry)
+    if parsed is None or parsed.suffix != names.LOG_SUFFIX or parsed.stage == names.ASIDE_SUFFIX:
+        return False
+    is_staged = staged.startswith(names.STAGING_PREFIX) and "/" not in staged
+    is_own = entry.startswith(f"{parsed.offset:020d}.")
+    return directory == names.partition_dir_name(topic, partition) and is_own and (is_staged or not staged)
 
 
 def _list(env: Env, directory: str, prefix: str, owner: tuple[str, int, bool] | None, depth: int) -> Iterator[Place]:
@@ -87,7 +103,8 @@ def _place_in(path: str, name: str, entry: str, owner: tuple[str, int, bool] | N
     if parsed is not None:
         is_segment = parsed.suffix == names.LOG_SUFFIX
         sort = ("segment" if is_segment else parsed.suffix[1:]) + parsed.stage
-        named_offset = parsed.offset if not is_set_aside and name.count("/") == 1 else None
+        is_own = not is_set_aside and name.count("/") == 1 and entry.startswith(f"{parsed.offset:020d}.")
+        named_offset = parsed.offset if is_own else None
         base_offset = named_offset if is_segment and not parsed.stage else None
         content = BATCHES if is_segment else BYTES
         return Place(path, name, content, sort, topic, partition, base_offset, named_offset, is_set_aside)

@@ -381,8 +381,7 @@ def _unsound(buffer: bytes, at: int, left: int) -> str:
     return ""
 
 
-def file_size(file: File, limit: int | None) -> int:
-    """Return how much of a file is to be searched: all that is there now, or up to `limit`."""
+def file_size(file: File) -> int:
+    """Return how much there is in a file now."""
     fd = file.fileno()
-    size = file.size() if fd is None else os.fstat(fd).st_size
-    return size if limit is None else min(limit, size)
+    return file.size() if fd is None else os.fstat(fd).st_size

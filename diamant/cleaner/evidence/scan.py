@@ -1,8 +1,9 @@
 """The certifying scan: reads and decompresses everything that a data directory holds, and says of each partition what is left.
 
 It asks no index, no filter and no summary: what a file holds is what its bytes say. A log that takes appends is scanned up to
-its recorded end (`LogEnd`). Files come and go meanwhile, so the directory is listed again until nothing in it is new: a segment
-that was renamed, or written anew by the cleaner, is not missed.
+its recorded end (`LogEnd`). Passed over is what the log has begun since, and nothing else, whatever its name: it has to be a
+segment of the running log by now, and a file that was not there when the scan began. Files come and go meanwhile, so the
+directory is listed again until nothing in it is new: a segment that was renamed, or written anew by the cleaner, is not missed.
 
 The scan is accountable: at its beginning and end `census` lists the directory by itself and counts what segments declare. A file
 that was not read, or not wholly, makes everything inconclusive (`scan_account`), whoever passed it over.
@@ -21,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import NamedTuple
 
-from diamant.cleaner.evidence.census import FileCensus, Identity, declared, file_identity
+from diamant.cleaner.evidence.census import FileCensus, FileKey, Identity, declared, file_identity
 from diamant.cleaner.evidence.coverage import FileRow
 from diamant.cleaner.evidence.findings import Unreadable
 from diamant.cleaner.evidence.found_list import Room
@@ -122,6 +123,10 @@ class _Found(NamedTuple):
     size: int
     identity: Identity
 
+    @property
+    def key(self) -> FileKey:
+        return self.place.name, self.identity
+
 
 class _Scan:
     def __init__(
@@ -146,16 +151,16 @@ class _Scan:
         self.is_locating = False
         self.report = ScanReport()
         self._room = Room()
-        self._found: dict[tuple[Identity, str], FileSearch] = {}
-        """What was found in files, by their names then; of those in which there was something."""
+        self._found: dict[FileKey, FileSearch] = {}
+        """What was found in files, of those in which there was something."""
         self._engine = SearchEngine()
         self._lock = threading.Lock()
-        self._seen: dict[Identity, set[tuple[str | None, int | None]]] = {}
-        """Files, and as whose they were looked at: one may have several names."""
+        self._seen: set[FileKey] = set()
+        """What was looked at. A file is looked at once more under each name that it has or gets: the name tells as what."""
+        self._passed_over: set[Identity] = set()
+        """Segments that were begun after the recorded ends."""
         besides = None if staging is None or staging.root is None else (staging.root, staging.owner)
         self._books = ScanAccount(FileCensus(env, directory, besides), ends)
-        self._again: set[Identity] = set()
-        """What is to be read once more."""
         self._later: set[str] = set()
         self._scanned_bytes = 0
         self._known_bytes = 0
@@ -209,10 +214,10 @@ class _Scan:
                 continue
             if self._is_later(place, identity):
                 continue
-            owners = self._seen.setdefault(identity, set())
-            if (place.topic, place.partition) not in owners:
-                owners.add((place.topic, place.partition))
-                found.append(_Found(place, size, identity))
+            one = _Found(place, size, identity)
+            if one.key not in self._seen:
+                self._seen.add(one.key)
+                found.append(one)
         self._known_bytes += sum(one.size for one in found)
         return sorted(found, key=lambda one: -one.size)
 
@@ -224,17 +229,21 @@ class _Scan:
     def _is_later(self, place: Place, identity: Identity) -> bool:
         """Tell whether a file came with a segment that was begun after the recorded end of its log.
 
+        Names do not tell that: the log has to have such a segment, and the file not to have been there from the beginning.
         An output of the cleaner may begin higher than any of its sources; what it holds of them is below that end, and so is
-        what it begins with. Indexes and snapshots that were there from the beginning are read, whatever their names say.
+        what it begins with.
         """
         if place.topic is None or place.partition is None or place.named_offset is None:
             return False
         end = self._ends.get((place.topic, place.partition))
-        if end is None or not end.is_before(place.named_offset):
+        if end is None or not end.is_before(place.named_offset) or identity in self._books.oldest:
             return False
-        if place.base_offset is None:
-            return identity not in self._books.oldest
-        self._later.add(place.name)
+        if end.size_of(place.named_offset) is not None:
+            self._passed_over.add(identity)
+        if identity not in self._passed_over:
+            return False
+        if place.base_offset is not None:
+            self._later.add(place.name)
         return True
 
     def _end(self, place: Place) -> LogEnd | None:
@@ -242,13 +251,32 @@ class _Scan:
             return None
         return self._ends.get((place.topic, place.partition))
 
+    def _end_of_order(self, found: _Found) -> LogEnd | None:
+        """Return the end that all of a segment has to be below; None if nobody knows of one."""
+        end, base_offset = self._end(found.place), found.place.base_offset
+        if end is None or base_offset is None or found.identity not in self._books.oldest:
+            return None
+        # It was rolled between recording the end and looking what is there.
+        return None if end.is_before(base_offset) and end.size_of(base_offset) is not None else end
+
+    def _limit(self, found: _Found, size: int) -> int | None:
+        """Return how much of a file with `size` bytes is to be read; None: all of it."""
+        end, base_offset = self._end(found.place), found.place.base_offset
+        if end is None or base_offset is None or base_offset != end.active_base_offset or size <= end.active_size:
+            return None
+        if self.only is None and found.identity not in self._books.oldest:
+            return None  # It is another file by now.
+        written = end.size_of(base_offset)
+        # What is behind the end, and not of the log, is read.
+        return None if written is None or written < size else end.active_size
+
     # -- one file ------------------------------------------------------------------------------------------------------
 
     def _search(self, found: _Found) -> tuple[FileSearch, FileRow] | None:
         """Search one file; None if it is gone."""
         place = found.place
         for attempt in range(1, MAX_RETRIES + 1):
-            order = order_of(place.name, self._end(place) if found.identity in self._books.oldest else None)
+            order = order_of(place.name, self._end_of_order(found))
             search = FileSearch(
                 self._subject,
                 place.topic,
@@ -263,7 +291,7 @@ class _Scan:
             row = FileRow(place.name, place.topic, place.partition, place.sort, found.size)
             try:
                 before = self._env.file_size(place.path), self._env.mtime_ms(place.path)
-                self._read(place, search, row, has_limit=attempt == 1)
+                self._read(found, search, row, has_limit=attempt == 1)
                 is_whole = self.only is not None or row.adds_up
                 if attempt == MAX_RETRIES or (is_whole and not search.found.unreadable):
                     break
@@ -285,15 +313,16 @@ class _Scan:
                 self._advance(self._scanned_bytes, max(self._known_bytes, self._scanned_bytes))
         return search, row
 
-    def _read(self, place: Place, search: FileSearch, row: FileRow, *, has_limit: bool) -> None:
+    def _read(self, found: _Found, search: FileSearch, row: FileRow, *, has_limit: bool) -> None:
+        place = found.place
         file = self._env.open(place.path, read_only=True)
         try:
-            end = self._end(place)
-            is_active = end is not None and end.active_base_offset == place.base_offset
+            whole = file_size(file)
             # If the limit cuts a batch, the file is not the one any more that it was recorded of.
-            size = file_size(file, end.active_size if end is not None and is_active and has_limit else None)
+            limit = self._limit(found, whole) if has_limit else None
+            size = whole if limit is None else limit
             search.counts.bytes = row.size = size
-            row.beyond_end = file_size(file, None) - size
+            row.beyond_end = whole - size
             row.read = search.amounts
             if place.content == BATCHES:
                 self._engine.search(search, file, size)
@@ -308,23 +337,18 @@ class _Scan:
     def _take(self, found: _Found, outcome: tuple[FileSearch, FileRow] | None) -> None:
         report = self.report
         if outcome is None:
-            # Under another name it is the same file, and nobody has read it yet.
-            self._seen.pop(found.identity, None)
+            # Under another name it is listed again.
+            self._seen.discard(found.key)
             report.vanished += 1
             return
         search, row = outcome
-        # If it has grown, and is read once more, what was found before counts no more, whatever its name was then.
-        stale = [(found.identity, row.file)]
-        if found.identity in self._again:
-            self._again.discard(found.identity)
-            stale = [key for key in self._found if key[0] == found.identity]
-        for key in stale:
-            before = self._found.pop(key, None)
-            if before is not None:
-                self._room.give_back(before.found.taken)
+        # If it has grown, and is read once more, what was found before counts no more.
+        before = self._found.pop(found.key, None)
+        if before is not None:
+            self._room.give_back(before.found.taken)
         if search.found.findings or search.found.unreadable:
-            self._found[found.identity, row.file] = search
-        self._books.add(found.identity, row, None if search.order is None else search.order.next_offset)
+            self._found[found.key] = search
+        self._books.add(found.key, row, None if search.order is None else search.order.next_offset)
         report.counts.add(search.counts)
         if search.topic is not None and search.is_in_scope:
             report.partitions.add((search.topic, search.partition or 0))
@@ -332,6 +356,8 @@ class _Scan:
     def _sum_up(self) -> None:
         """Put down what was found."""
         report = self.report
+        for key in self._books.outdated(self._found):
+            del self._found[key]
         for search in self._found.values():
             for finding in search.found.findings:
                 report.add(finding, is_in_the_way=finding.topic is None and self._subject.is_in_the_way(finding))
@@ -346,9 +372,8 @@ class _Scan:
     # -- the account ---------------------------------------------------------------------------------------------------
 
     def _is_accounted(self) -> bool:
-        is_complete, self._again = self._books.look()
-        for identity in self._again:
-            self._seen.pop(identity, None)
+        is_complete, again = self._books.look()
+        self._seen -= again
         return is_complete
 
     def _account(self) -> None:

@@ -9,9 +9,9 @@ One thread. Memory: that of `FileCensus`, and 1 KB for each file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from diamant.cleaner.evidence.census import FileCensus, Identity, Listed
+from diamant.cleaner.evidence.census import FileCensus, FileKey, Identity, Listed
 from diamant.cleaner.evidence.coverage import FileRow
 from diamant.cleaner.evidence.findings import Unreadable
 from diamant.cleaner.evidence.offset_order import LogEnd, overlapping
@@ -34,13 +34,15 @@ class ScanAccount:
         self._census = census
         self._ends = ends
         self.oldest: frozenset[Identity] = frozenset()
-        """The files that were there when it began: none of them has what was written behind the recorded ends."""
-        self._rows: dict[Identity, FileRow] = {}
-        self._next_offsets: dict[Identity, int] = {}
+        """The files that were there when it began, whatever they are called by now."""
+        self._passed_over: set[Identity] = set()
+        """Segments that were begun after the recorded ends."""
+        self._rows: dict[FileKey, FileRow] = {}
+        self._next_offsets: dict[FileKey, int] = {}
         """Of segments the offset behind their last batch."""
-        self._missing: dict[Identity, int] = {}
+        self._missing: dict[FileKey, int] = {}
         """What the census has and nobody has read, when it was looked at last; and in how many looks in a row."""
-        self._rereads: Counter[Identity] = Counter()
+        self._rereads: Counter[FileKey] = Counter()
         """How often files were to be read again because they had grown, of those with places that could not be read."""
 
     @property
@@ -51,39 +53,44 @@ class ScanAccount:
     def begin(self) -> None:
         """See what is there before anything is read. Blocks; OSError."""
         self._census.look()
-        self.oldest = frozenset(self._census.files)
+        self.oldest = frozenset(identity for _, identity in self._census.files)
 
-    def add(self, identity: Identity, row: FileRow, next_offset: int | None) -> None:
+    def add(self, key: FileKey, row: FileRow, next_offset: int | None) -> None:
         """Take note of a file that was read. `next_offset`: of a segment, behind its last batch."""
-        self._rows[identity] = row
+        self._rows[key] = row
         if next_offset is not None:
-            self._next_offsets[identity] = next_offset
+            self._next_offsets[key] = next_offset
 
-    def look(self) -> tuple[bool, set[Identity]]:
+    def outdated(self, keys: Iterable[FileKey]) -> list[FileKey]:
+        """Return the names that files have no more which are there: under those that they have they were read since."""
+        there = {identity for _, identity in self._census.files}
+        return [key for key in keys if key[1] in there and key not in self._census.files]
+
+    def look(self) -> tuple[bool, set[FileKey]]:
         """Return whether everything was read that is there, or is not read by trying again; and what is to be read once more.
 
         Blocks; OSError.
         """
         before, census = self._missing, self._census
         census.look()
-        missing = (identity for identity, listed in census.files.items() if not self._has(identity, listed))
-        self._missing = {identity: before.get(identity, 0) + 1 for identity in missing}
-        grown = {identity for identity, listed in census.files.items() if self._may_be_whole_now(identity, listed)}
+        missing = (key for key, listed in census.files.items() if not self._has(key, listed))
+        self._missing = {key: before.get(key, 0) + 1 for key in missing}
+        grown = {key for key, listed in census.files.items() if self._may_be_whole_now(key, listed)}
         self._rereads.update(grown)
         is_complete = not grown and all(looks > MAX_MISSED_LOOKS for looks in self._missing.values())
         return is_complete, grown.union(self._missing)
 
-    def _may_be_whole_now(self, identity: Identity, listed: Listed) -> bool:
+    def _may_be_whole_now(self, key: FileKey, listed: Listed) -> bool:
         """Tell whether a file that could not be read has grown since, as one does that somebody was writing then."""
-        row = self._rows.get(identity)
-        if row is None or not row.problems or self._rereads[identity] >= MAX_REREADS:
+        row = self._rows.get(key)
+        if row is None or not row.problems or self._rereads[key] >= MAX_REREADS:
             return False
         return listed.latest_size > row.size + row.beyond_end
 
-    def _has(self, identity: Identity, listed: Listed) -> bool:
-        row = self._rows.get(identity)
+    def _has(self, key: FileKey, listed: Listed) -> bool:
+        row = self._rows.get(key)
         if row is None:
-            return self._is_beyond_ends(listed.name, identity)
+            return self._is_beyond_ends(*key)
         return bool(row.problems) or row.size + row.beyond_end >= listed.size
 
     def _is_beyond_ends(self, name: str, identity: Identity) -> bool:
@@ -94,35 +101,36 @@ class ScanAccount:
         except ValueError:
             return False
         parsed = names.parse_segment_file(file)
-        if end is None or parsed is None or names.set_aside_suffix(directory):
+        if end is None or parsed is None or names.set_aside_suffix(directory) or identity in self.oldest:
             return False
         if parsed.offset < end.log_end_offset or parsed.offset == end.active_base_offset:
             return False
-        return identity not in self.oldest or (parsed.suffix == names.LOG_SUFFIX and not parsed.stage)
+        if not file.startswith(f"{parsed.offset:020d}."):
+            return False
+        if end.size_of(parsed.offset) is not None:
+            self._passed_over.add(identity)
+        return identity in self._passed_over
 
     def put_into(self, report: ScanReport) -> None:
         """Put down what was read of each file that is there, and what was not."""
         files = self._census.files
         report.files_listed = len(files)
-        there = {one.name: self._next_offsets[key] for key, one in files.items() if key in self._next_offsets}
-        rows = {one.name: self._rows[key] for key, one in files.items() if key in self._rows}
+        there = {key[0]: self._next_offsets[key] for key in files if key in self._next_offsets}
+        rows = {key[0]: self._rows[key] for key in files if key in self._rows}
         for name, reason in overlapping(there):
             into = rows[name]
             into.problems += 1
             report.add_unreadable(Unreadable(into.topic, into.partition, name, None, reason))
-        for identity, listed in files.items():
-            row = self._rows.get(identity)
-            is_missing = identity in self._missing
+        for key, listed in files.items():
+            name, row = key[0], self._rows.get(key)
+            is_missing = key in self._missing
             if is_missing:
-                report.unaccounted.append(Unreadable(None, None, listed.name, None, "the scan has not read it"))
+                report.unaccounted.append(Unreadable(None, None, name, None, "the scan has not read it"))
             if row is None:
                 beyond_end = 0 if is_missing else listed.size
-                row = FileRow.from_fields(
-                    {"file": listed.name, "bytes": listed.size, "beyond_end": beyond_end, "read": {}}
-                )
+                row = FileRow.from_fields({"file": name, "bytes": listed.size, "beyond_end": beyond_end, "read": {}})
                 row.sort = "not read" if is_missing else "after the recorded end"
             elif not row.adds_up and not row.problems:
                 reason = f"the scan has looked at {row.read}, there are {row.declared or row.size}"
-                report.unaccounted.append(Unreadable(None, None, listed.name, None, reason))
-            row.file = listed.name
+                report.unaccounted.append(Unreadable(None, None, name, None, reason))
             report.rows.append(row)

@@ -31,6 +31,7 @@ from diamant.cleaner.evidence.findings import (
     Unreadable,
 )
 from diamant.cleaner.evidence.found_list import MAX_LISTED
+from diamant.cleaner.evidence.places import is_of_log
 from diamant.cleaner.evidence.record_search import Counts, Subject
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
@@ -185,12 +186,14 @@ class ScanReport:
         return INCONCLUSIVE if raw else KEY_GONE
 
     def claimed(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
-        """Return what was found of a partition below `claim_end`, and outside of records. Directories set aside count whole."""
-        live = names.partition_dir_name(*partition) + "/"
+        """Return what was found of a partition below `claim_end`, and outside of records.
+
+        What is no segment of the log counts whole, as directories that were set aside do: its offsets are another log's.
+        """
         return [
             one
             for one in self.of(partition)
-            if one.offset is None or one.offset < claim_end or not one.file.startswith(live)
+            if one.offset is None or one.offset < claim_end or not is_of_log(one.file, *partition)
         ]
 
     def reasons(
@@ -223,11 +226,13 @@ class ScanReport:
         return [one for offset, one in found.items() if offset not in values]
 
     def _since(self, partition: TopicPartition, claim_end: int, what: str) -> list[Finding]:
-        live = names.partition_dir_name(*partition) + "/"
         found = [
             one
             for one in self.of(partition)
-            if one.what == what and one.offset is not None and one.offset >= claim_end and one.file.startswith(live)
+            if one.what == what
+            and one.offset is not None
+            and one.offset >= claim_end
+            and is_of_log(one.file, *partition)
         ]
         return sorted(found, key=lambda one: one.offset or 0)
 

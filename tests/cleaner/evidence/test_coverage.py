@@ -237,8 +237,12 @@ def test_a_segment_after_the_recorded_end_is_listed_as_such(tmp_path: Path) -> N
     """It claims nothing, and is no hole."""
     first = batch(1)
     put(tmp_path, LOG, first, batch(1))
-    put(tmp_path, "users-0/00000000000000000002.log", batch(1))
-    report = scanned(tmp_path, ends={TOPIC: LogEnd(1, 0, len(first))})
+
+    def rolled(*_: object) -> None:
+        put(tmp_path, "users-0/00000000000000000002.log", batch(1))
+
+    written = {0: 2 * len(first), 2: len(batch(1))}
+    report = scanned(tmp_path, ends={TOPIC: LogEnd(1, 0, len(first), written.get)}, advance=rolled)
     assert (report.unaccounted, state(report)) == ([], KEY_GONE)
     assert row_of(report, LOG).beyond_end == len(batch(1))
     later = row_of(report, "users-0/00000000000000000002.log")
@@ -270,7 +274,10 @@ def test_a_log_that_rolls_all_the_time_is_no_obstacle(
             roll()
         real_look(self)
 
-    ends = {TOPIC: LogEnd(1, 0, len(batch(1))), ("busy", 0): LogEnd(1, 0, len(batch(1)))}
+    ends = {
+        TOPIC: LogEnd(1, 0, len(batch(1))),
+        ("busy", 0): LogEnd(1, 0, len(batch(1)), dict.fromkeys(range(99), 1).get),
+    }
     monkeypatch.setattr(scan, "list_places", roll_first)
     monkeypatch.setattr(FileCensus, "look", look)
     report = scanned(tmp_path, ends=ends)
@@ -296,7 +303,7 @@ def test_an_output_of_the_cleaner_is_no_later_segment(
         return list_places(env, directory)
 
     monkeypatch.setattr(scan, "list_places", replaced)
-    report = scanned(tmp_path, ends={TOPIC: LogEnd(9, 0, len(batch(9)))})
+    report = scanned(tmp_path, ends={TOPIC: LogEnd(9, 0, len(batch(9)), {9: len(batch(1))}.get)})
     assert (row_of(report, f"users-0/{name}").size, report.later) == (len(output), 1)
 
 

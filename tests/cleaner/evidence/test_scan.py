@@ -218,10 +218,91 @@ def test_damage_in_another_topic_is_reported_and_no_more(tmp_path: Path) -> None
 def test_a_log_in_use_is_scanned_up_to_its_recorded_end(tmp_path: Path) -> None:
     """What was appended later, and segments begun later, claim nothing."""
     first = bytes(build_batch([record(b"a", b"b")]))
-    put(tmp_path, LOG, first, build_batch([record(b"customer-42", PERSON, 1)]))
-    put(tmp_path, "users-0/00000000000000000002.log", build_batch([record(b"customer-42", PERSON, 2)]))
-    report = scan(tmp_path, ends={TOPIC: LogEnd(1, 0, len(first))})
+    log = put(tmp_path, LOG, first, build_batch([record(b"customer-42", PERSON, 1)]))
+    written = {0: log.stat().st_size}
+
+    def rolled(*_: object) -> bool:
+        path = put(tmp_path, "users-0/00000000000000000002.log", build_batch([record(b"customer-42", PERSON, 2)]))
+        written[2] = path.stat().st_size
+        return True
+
+    report = scan(tmp_path, ends={TOPIC: LogEnd(1, 0, len(first), written.get)}, advance=rolled)
     assert (state(report), report.later) == (KEY_GONE, 1)
+
+
+@pytest.mark.parametrize("name", ["00000000000000000009.log", "9.log", "0.log", "0000000000000000000000.log"])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_file_that_is_called_like_a_segment_is_read_whole(tmp_path: Path, name: str, is_link: bool) -> None:
+    """The log has no such segment: a copy of one that is gone by now, or another name of one that is read to its end only."""
+    first = bytes(build_batch([record(b"a", b"b")]))
+    log = put(tmp_path, LOG, first)
+    other = put(tmp_path, f"users-0/{name}", first, build_batch([record(b"customer-42", PERSON, 1)], codec=1))
+    if is_link:
+        put(tmp_path, "old", other.read_bytes())
+        log.unlink()
+        other.unlink()
+        os.link(tmp_path / "old", log)
+        os.link(tmp_path / "old", other)
+        (tmp_path / "old").unlink()
+    report = scan(tmp_path, ends={TOPIC: LogEnd(2, 0, len(first), {0: log.stat().st_size}.get)})
+    assert state(report, end=2) in (INCONCLUSIVE, VALUES_PRESENT)
+    assert report.later == 0
+    assert f"users-0/{name}" in [row.file for row in report.rows if row.beyond_end == 0]
+
+
+@pytest.mark.parametrize("stage", ["", ".deleted"])
+def test_a_file_that_gets_a_later_name_while_the_scan_runs_is_read(tmp_path: Path, stage: str) -> None:
+    """A copy whose source is gone before its turn comes, or a file that was there under another name."""
+    first = bytes(build_batch([record(b"a", b"b")]))
+    put(tmp_path, LOG, first)
+    copy = put(tmp_path, "users-0/copy", build_batch([record(b"customer-42", PERSON, 1)], codec=1))
+
+    def renamed(*_: object) -> bool:
+        if copy.exists():
+            put(tmp_path, f"users-0/00000000000000000008.log{stage}", copy.read_bytes())
+            copy.rename(tmp_path / f"users-0/00000000000000000009.log{stage}")
+        return True
+
+    report = scan(tmp_path, ends={TOPIC: LogEnd(2, 0, len(first))}, advance=renamed, threads=1)
+    assert state(report, end=2) in (INCONCLUSIVE, VALUES_PRESENT)
+    assert report.later == 0
+    assert f"users-0/00000000000000000008.log{stage}" in {row.file for row in report.rows if row.beyond_end == 0}
+
+
+def test_what_is_behind_the_recorded_end_and_not_of_the_log_is_read(tmp_path: Path) -> None:
+    """Bytes that somebody has put behind the active segment's own."""
+    first = bytes(build_batch([record(b"a", b"b")]))
+    put(tmp_path, LOG, first, build_batch([record(b"customer-42", PERSON, 1)], codec=1))
+    assert state(scan(tmp_path, ends={TOPIC: LogEnd(2, 0, len(first), {0: len(first)}.get)}), end=2) == VALUES_PRESENT
+
+
+@pytest.mark.parametrize("names", [("0.log", "1.log"), ("a.index", "b.log"), ("users.log", "users.bin")])
+def test_a_second_name_of_a_file_hides_nothing(tmp_path: Path, names: tuple[str, str]) -> None:
+    """What a file is read as goes by its name, and whose it is by its directory: it is read under each, and listed under each."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    stray = f"users-0.{'0' * 32}-stray"
+    hidden = build_batch([record(b"customer-42", PERSON, 7)], codec=1)
+    segment = put(tmp_path, f"{stray}/00000000000000000000.log", hidden)
+    for name in names:
+        os.link(segment, segment.with_name(name))
+    os.link(segment, put(tmp_path, "elsewhere/0", b"").with_name("link"))
+    os.link(segment, tmp_path / "users-0/00000000000000000005.log")
+    report = scan(tmp_path, ends={TOPIC: LogEnd(9, 0, 1 << 20)})
+    assert state(report, end=5) in (INCONCLUSIVE, VALUES_PRESENT)
+    assert {one.file for one in report.findings if one.what == VALUE} >= {
+        f"{stray}/00000000000000000000.log",
+        "users-0/00000000000000000005.log",
+    }
+    assert {f"{stray}/{name}" for name in names} < {row.file for row in report.rows}
+    assert report.files_listed == len(report.rows) == 7
+
+
+def test_the_offsets_of_what_is_no_segment_of_the_log_mean_nothing(tmp_path: Path) -> None:
+    """A copy of an earlier log in the partition's directory was not written since, however high its offsets are."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    put(tmp_path, "users-0/backup/00000000000000000050.log", build_batch([record(b"customer-42", PERSON, 50)]))
+    report = scan(tmp_path)
+    assert (state(report, end=9), report.written_since(TOPIC, 9)) == (VALUES_PRESENT, [])
 
 
 def test_a_write_behind_the_claim_is_named(tmp_path: Path) -> None:
@@ -468,7 +549,7 @@ def test_gaps_and_what_was_appended_meanwhile_are_no_damage(tmp_path: Path, is_c
     old = build_batch([record(b"a", b"b", 90)])
     put(tmp_path, "users-0/00000000000000000000.log", make_message(1, 1, b"a", b"b"), *batches[:3])
     active = put(tmp_path, "users-0/00000000000000000080.log", old, build_batch([record(b"a", b"b", 91)]))
-    ends = {TOPIC: LogEnd(91, 80, len(old))}
+    ends = {TOPIC: LogEnd(91, 80, len(old), {80: active.stat().st_size}.get)}
     report = scan(tmp_path, ends=ends, is_compiled=is_compiled)
     assert (report.unreadable, state(report, end=91)) == ([], KEY_GONE)
     active.rename(active.with_name("00000000000000000080.log.deleted"))
