@@ -43,7 +43,6 @@ from diamant.broker.verbs.scope import ended_topics, scope_of
 from diamant.broker.verbs.undertakings import ID_BYTES, MAX_FAILURE_DOUBLINGS, RETRY_MS
 from diamant.cleaner.evidence.certificate import NOTHING_MATCHED
 from diamant.cleaner.evidence.certificate_files import LAST_STATES, CertificateList, certificate_path, tidy
-from diamant.cleaner.evidence.findings import VALUE
 from diamant.cleaner.evidence.intent import (
     CLOSING,
     REMOVING,
@@ -395,7 +394,7 @@ class Erasures(ErasureTombstones):
         if subject.key is not None:
             # It may be that they lack a tombstone: a filter has hidden them, or it is gone.
             claims = [claim_of(claim) for claim in self._claims(intent)]
-            left = [one for one, end in claims if any(found.what == VALUE for found in seen.report.claimed(one, end))]
+            left = [one for one, end in claims if seen.report.has_telling(one, end)]
             intent.missed = [list(one) for one in left]
             intent.phase = WRITING if left else intent.phase
         erasure = await self._issue(intent, subject, key, seen, NOT_CERTIFIED, intent.due_ms)

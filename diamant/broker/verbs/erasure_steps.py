@@ -125,9 +125,8 @@ class ErasureSteps(ErasureCertificates):
     ) -> list[TopicPartition]:
         """Return the partitions that have a value below their claim's end still."""
         report = await self._look(subject, partitions)
-        digest = subject.key_digest.hex()
         ends = claim_ends(intent)
-        return [one for one in partitions if report.state(one, ends.get(one, 0), digest) == VALUES_PRESENT]
+        return [one for one in partitions if self._state_of(report, subject, one, ends.get(one, 0)) == VALUES_PRESENT]
 
     def _is_held(self, intent: Intent, partition: TopicPartition, end: int) -> bool:
         """Tell whether time may help below the claim's end: an open transaction, or `min.compaction.lag.ms`."""

@@ -86,7 +86,7 @@ class ErasureTombstones(ErasureSteps):
             below = claims[partition]["below_offset"] if partition in claims else end.log_end_offset
             if one is not None:
                 # What was written behind a claim is not to be erased; it supersedes what is below as well.
-                is_needed = one.needs_tombstone and one.last_value_offset < below
+                is_needed = one.needs_tombstone and one.last_said_offset < below
                 try:
                     offset = self._write_tombstone(log, intent.key) if is_needed else None
                 except TombstoneRefused as refusal:

@@ -40,6 +40,8 @@ class Finding(NamedTuple):
     """From when on a tombstone may go; None while nobody knows."""
     has_value: bool | None = None
     """Of a record of the same key that is not in the erasure's topics: whether it has a value. None for everything else."""
+    has_headers: bool | None = None
+    """True of a tombstone with headers: nobody can tell whether they say what it has deleted. Else None."""
 
     def to_fields(self) -> dict[str, Any]:
         return {name: value for name, value in self._asdict().items() if value is not None and value != ""}

@@ -60,19 +60,19 @@ class Located:
     first_offsets: list[int] = field(default_factory=list)
     """Of values, ascending, as many as `locate_key` lists."""
     value_digests: list[str] = field(default_factory=list)
-    last_value_offset: int = -1
-    """In the log's own directory."""
+    last_said_offset: int = -1
+    """Of what says something of the key in the log's own directory: a value, or a tombstone with headers, which may say what it
+    has superseded."""
     last_tombstone_offset: int = -1
-    """Of one in a segment in use, outside of transactions: it holds whatever comes of them. And without headers, which may say
-    what it has superseded."""
+    """Of one without headers in a segment in use, outside of transactions: it holds whatever comes of them."""
     files: set[str] = field(default_factory=set)
     seen: set[int] = field(default_factory=set)
     """Offsets of values, `MAX_COUNTED` at most."""
 
     @property
     def needs_tombstone(self) -> bool:
-        """Whether there is a value that no tombstone has superseded."""
-        return self.last_value_offset > self.last_tombstone_offset
+        """Whether there is a value, or a tombstone with headers, that no tombstone without any has superseded."""
+        return self.last_said_offset > self.last_tombstone_offset
 
     def to_fields(self) -> dict[str, Any]:
         return {
@@ -193,7 +193,9 @@ class _Collector:
             if value is None:
                 one.tombstones += 1
                 is_used = is_in_use(search.name, (search.topic, search.partition))
-                if is_used and not header.is_transactional and not record.headers:
+                if record.headers:
+                    one.last_said_offset = max(one.last_said_offset, record.offset if is_own else -1)
+                elif is_used and not header.is_transactional:
                     one.last_tombstone_offset = max(one.last_tombstone_offset, record.offset)
                 return
             one.copies += 1
@@ -202,7 +204,7 @@ class _Collector:
                 if len(one.seen) < MAX_COUNTED:
                     one.seen.add(record.offset)
             if is_own:
-                one.last_value_offset = max(one.last_value_offset, record.offset)
+                one.last_said_offset = max(one.last_said_offset, record.offset)
             if len(one.value_digests) < self._listed and digest.hex() not in one.value_digests:
                 one.value_digests.append(digest.hex())
             if digest in self.needles or not is_telling(value):

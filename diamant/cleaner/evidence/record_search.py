@@ -257,7 +257,11 @@ class FileSearch:
             self._add(self._finding(VALUE, batch, record, "key", digest))
             return
         horizon_ms = batch.header.base_timestamp if batch.header.has_delete_horizon else None
-        self._add(self._finding(TOMBSTONE, batch, record, "key", digest)._replace(horizon_ms=horizon_ms))
+        self._add(
+            self._finding(TOMBSTONE, batch, record, "key", digest)._replace(
+                horizon_ms=horizon_ms, has_headers=bool(record.headers) or None
+            )
+        )
         # It names its key, and has a value all the same if that is in its headers.
         for place, needle in hits:
             if place == "header" and needle.kind == VALUE_NEEDLE and needle.digest != self.subject.key_digest:

@@ -207,7 +207,8 @@ class ScanReport:
         if partition not in self.partitions:
             found.append({"file": names.partition_dir_name(*partition), "reason": "there is no file of it"})
         against = {what: reason for what, reason in _REASONS.items() if what != may_stay}
-        own = [(one, against[one.what]) for one in self.claimed(partition, claim_end) if one.what in against]
+        claimed = self.claimed(partition, claim_end)
+        own = [(one, _REASONS[one.what]) for one in claimed if one.what in against or one.has_headers]
         listed = (self.astray if is_key_wanted else self.in_the_way)[: MAX_REASONS // 2]
         astray = [(one, _IN_THE_WAY + _SET_ASIDE * _is_set_aside(one.file)) for one in listed]
         for one, reason in [*astray, *own[:MAX_REASONS]]:
@@ -245,6 +246,10 @@ class ScanReport:
         if any(one.what in whats for one in self.claimed(partition, claim_end)):
             return 0
         return sum(self.unlisted_in[partition, what] for what in whats)
+
+    def has_telling(self, partition: TopicPartition, claim_end: int) -> bool:
+        """Tell whether there are values below `claim_end`, or tombstones whose headers may say what they have deleted."""
+        return any(one.what == VALUE or one.has_headers for one in self.claimed(partition, claim_end))
 
     def tombstones(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
         """Return the tombstones of the key below `claim_end`."""

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.verbs.errors import TimedOut
 from diamant.protocol.errors import KafkaError
-from diamant.protocol.records import Header
-from tests.broker.erasing.cases import KEY, PERSON, create, create_with_key, data_of, erase, fill, values_left, write
-from tests.broker.erasing.obstacles import no_space
+from diamant.protocol.records import Header, Record, build_batch
+from tests.broker.erasing.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    START_MS,
+    Producer,
+    certified_at,
+    create,
+    create_with_key,
+    data_of,
+    erase,
+    fill,
+    values_left,
+    write,
+)
+from tests.broker.erasing.obstacles import erase_in_vain, no_space
 from tests.cleaner.evidence.naive_scanner import files_with
 
 SEGMENT = "users-0/00000000000000000000.log"
@@ -27,6 +43,50 @@ async def test_a_tombstone_that_says_what_it_deletes_is_superseded(broker: Broke
     assert (erasure.state, erasure.certificate["elsewhere"]) == ("values-gone", [])
     assert "tombstone_offset" in erasure.certificate["done"][0]
     assert (files_with(data_of(broker), PERSON), values_left(broker)) == ([], [None])
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+async def test_so_is_one_beside_which_there_is_no_value_any_more(broker: Broker, *, is_transactional: bool) -> None:
+    """What its headers say nobody can tell then; a second erasure finds the new one, and writes no other."""
+    await create(broker)
+    if is_transactional:
+        producer = Producer(broker, "users", 0, 5)
+        producer.write((KEY, None), headers=[Header("last", PERSON)])
+        producer.end(is_commit=True)
+    else:
+        write(broker, (KEY, None), headers=[Header("last", PERSON)])
+    fill(broker)
+    erasure = await erase(broker)
+    offset = erasure.certificate["done"][0]["tombstone_offset"]
+    assert (erasure.state, files_with(data_of(broker), PERSON)) == ("values-gone", [])
+    assert "tombstone_offset" not in (await erase(broker)).certificate["done"][0]
+    await certified_at(broker, START_MS + DAY_MS, "key-gone")
+    assert offset < broker.topics.log("users", 0).log_end_offset
+
+
+async def test_as_long_as_its_headers_are_there_nothing_is_certified(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open transaction keeps it, or a copy in a directory that was set aside; then the certificate names the place."""
+    await create(broker)
+    producer = Producer(broker, "users", 0, 5)
+    producer.write((b"another", b"one"))
+    write(broker, (KEY, None), headers=[Header("last", PERSON)])
+    with pytest.raises(TimedOut):
+        await erase_in_vain(broker, monkeypatch)
+    assert files_with(data_of(broker), PERSON) != []
+    producer.end(is_commit=True)
+    fill(broker)
+    stray = data_of(broker) / f"users-0.{'0' * 32}-stray"
+    stray.mkdir()
+    batch = build_batch([Record(0, START_MS, KEY, None, (Header("last", PERSON),))], codec=4)
+    (stray / "00000000000000000000.log").write_bytes(batch)
+    refused = (await erase(broker)).certificate
+    assert (refused["state"], refused["not_certified"][0]["state"]) == ("not-certified", "values-present")
+    assert refused["not_certified"][0]["problems"][0]["file"].startswith(stray.name)
+    shutil.rmtree(stray)
+    assert (await erase(broker)).state == "values-gone"
+    assert files_with(data_of(broker), PERSON) == []
 
 
 async def test_what_a_failed_write_has_left_is_searched(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
