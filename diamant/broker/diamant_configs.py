@@ -35,9 +35,7 @@ ROWS: Mapping[str, _Row] = {
     "diamant.held.back": _Row(
         ConfigType.STRING, "Partitions in which an open transaction keeps the cleaner out, and from which offset on."
     ),
-    "diamant.last.cleaned": _Row(
-        ConfigType.STRING, "When the last round ended in any partition since the broker's start, in UTC; or `never`."
-    ),
+    "diamant.last.cleaned": _Row(ConfigType.STRING, "When the last round ended in any partition, in UTC; or `never`."),
     "diamant.live.records": _Row(
         ConfigType.LONG, "Records with a value in the part that is clean, where each key has one record."
     ),

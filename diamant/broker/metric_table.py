@@ -135,7 +135,7 @@ _ROWS = (
     _own(
         "cleaner_last_cleaned_timestamp_seconds",
         GAUGE,
-        "When the last round ended; missing if there was none since the start.",
+        "When the last round ended, before the broker's start, too; missing if none is known.",
         "seconds since 1970",
     ),
     _own("cleaner_removed_records_total", COUNTER, "Records removed, by reason.", "records", ("reason",)),

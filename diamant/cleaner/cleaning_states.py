@@ -61,10 +61,11 @@ class CleaningStates:
 
     def __init__(self, checkpoints: Mapping[TopicPartition, int] | None = None) -> None:
         self._checkpoints = dict(checkpoints or {})
+        self._last_cleaned_ms: dict[TopicPartition, int] = {}
         self._states: dict[TopicPartition, _State] = {}
         self._uncleanable: dict[TopicPartition, Uncleanable] = {}
         self.generation = 0
-        """Grows with every change of the checkpoints."""
+        """Grows with every change of the checkpoints and of when rounds ended."""
         self.on_paused: Callable[[TopicPartition], object] | None = None
         """Called when a round that was aborted has ended and its partition is paused."""
 
@@ -183,6 +184,19 @@ class CleaningStates:
             self._checkpoints[partition] = offset
             self.generation += 1
 
+    def last_cleaned(self) -> dict[TopicPartition, int]:
+        """Return when the last round of each partition ended, by the clock."""
+        return dict(self._last_cleaned_ms)
+
+    def last_cleaned_ms(self, partition: TopicPartition) -> int | None:
+        """Return when the partition's last round ended, before the start, too; None if that is not known."""
+        return self._last_cleaned_ms.get(partition)
+
+    def set_last_cleaned(self, partition: TopicPartition, time_ms: int) -> None:
+        """Note when a round ended."""
+        self._last_cleaned_ms[partition] = time_ms
+        self.generation += 1
+
     # -- partitions that cannot be cleaned ---------------------------------------------------------------------------
 
     @property
@@ -224,10 +238,12 @@ class CleaningStates:
         """Drop what is known of a partition that was deleted, and abort the round at it. Pauses stay to be resumed."""
         self.abort(partition)
         self._uncleanable.pop(partition, None)
-        if self._checkpoints.pop(partition, None) is not None:
+        known = self._checkpoints.pop(partition, None), self._last_cleaned_ms.pop(partition, None)
+        if known != (None, None):
             self.generation += 1
 
     def keep_only(self, partitions: Collection[TopicPartition]) -> None:
         """Forget all other partitions."""
-        for partition in [one for one in (*self._checkpoints, *self._uncleanable) if one not in partitions]:
+        known = {**self._checkpoints, **self._uncleanable, **self._last_cleaned_ms}
+        for partition in [one for one in known if one not in partitions]:
             self.forget(partition)

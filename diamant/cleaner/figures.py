@@ -19,7 +19,6 @@ from diamant.storage.checkpoints import TopicPartition
 class _PartitionFigures:
     """Of one partition, since the start."""
 
-    last_cleaned_ms: int | None = None
     removed: Counter[str] = field(default_factory=Counter)
     removed_bytes: Counter[str] = field(default_factory=Counter)
     rounds: Counter[str] = field(default_factory=Counter)
@@ -72,7 +71,6 @@ class CleanerFigures:
         assert result is not None
         stats = result.stats
         figures = self._partitions.setdefault(partition, _PartitionFigures())
-        figures.last_cleaned_ms = report.ended_ms
         figures.removed.update(stats.removed)
         figures.removed_bytes.update(stats.removed_bytes)
         figures.rounds[result.runner] += 1
@@ -141,7 +139,7 @@ class CleanerFigures:
             dirty_ratio=0.0 if seen is None else seen.range.dirty_ratio,
             compaction_lag_ms=lag_ms,
             overdue_ms=overdue_ms,
-            last_cleaned_ms=figures.last_cleaned_ms,
+            last_cleaned_ms=states.last_cleaned_ms(partition),
             records_removed=dict(figures.removed),
             bytes_removed=dict(figures.removed_bytes),
             rounds=dict(figures.rounds),

@@ -48,7 +48,6 @@ from diamant.cleaner.segment_facts import SegmentFacts, horizon_round_end
 from diamant.cleaner.service_settings import ServiceSettings, kept_hash_key, new_hash_key
 from diamant.cleaner.status import CleanerStatus, RoundStatus
 from diamant.cleaner.worker_warmth import WorkerWarmth
-from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env
 from diamant.storage.errors import CorruptLog, StorageError
@@ -122,7 +121,7 @@ class CleanerService:
         self._on_retained = on_retained
         self._hash_key = new_hash_key()
         self._blocking: Executor = ThreadPoolExecutor(2, "cleaner")
-        self._checkpoints = CheckpointFile(env, f"{directory}/{names.CLEANER_CHECKPOINT}", self.states, self._blocking)
+        self._checkpoints = CheckpointFile(env, directory, self.states, self._blocking)
         self._figures = CleanerFigures()
         self._prompt = None if settings.mode == KAFKA else PromptLogs(env, self._blocking)
         self._due = DueLogs(env, logs, self.states, self._figures, self._prompt, self._blocking)
@@ -556,6 +555,7 @@ class CleanerService:
             if report.is_cleaned and not log.is_deleted:
                 self._restarts.pop(partition, None)
                 self.states.mark_cleanable(partition)
+                self.states.set_last_cleaned(partition, report.ended_ms)
                 self._figures.count(partition, report, thread.index)
                 self._on_cleaned(log)
             await self._checkpoints.write()

@@ -24,7 +24,7 @@ class PartitionStatus:
     overdue_ms: int = 0
     """Since when the oldest of what is due is due: max.compaction.lag.ms, the horizon of a tombstone or marker; 0: nothing."""
     last_cleaned_ms: int | None = None
-    """Wall clock at the end of the last round; None if there was none since the start."""
+    """Wall clock at the end of the last round, before the start, too; None if none is known."""
     records_removed: Mapping[str, int] = field(default_factory=dict)
     """By reason (`result.REASONS`)."""
     bytes_removed: Mapping[str, int] = field(default_factory=dict)

@@ -66,10 +66,10 @@ def read_recovery_point(env: Env, log_directory: str, partition: TopicPartition)
     return read_offset_checkpoint(env, path).get(partition, 0) if env.exists(path) else None
 
 
-def write_offset_checkpoint(env: Env, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace an offset checkpoint atomically and durably; blocks for the disk."""
+def write_offset_checkpoint(env: Env, path: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
+    """Replace an offset checkpoint atomically and, unless told otherwise, durably; blocks for the disk."""
     lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]
-    env.write_atomically(path, _format(lines))
+    env.write_atomically(path, _format(lines), sync=sync)
 
 
 def _read_entries(env: Env, path: str, field_count: int) -> list[tuple[int, list[str]]]:

@@ -30,6 +30,8 @@ RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+LAST_CLEANED_CHECKPOINT = "diamant-last-cleaned-checkpoint"
+"""Ours: when the last round of each partition ended, in the form of an offset checkpoint."""
 MANUAL_CLOCK = "diamant-clock"
 """Ours: see `clock_file`."""
 

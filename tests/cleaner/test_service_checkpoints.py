@@ -8,13 +8,15 @@ import pytest
 
 from diamant.cleaner.modes import KAFKA, PROMPT
 from tests.cleaner.held_runner import HeldRunner
-from tests.cleaner.several_logs import CHECKPOINT, HOUR_MS, SeveralLogs
+from tests.cleaner.several_logs import CHECKPOINT, HOUR_MS, START_MS, SeveralLogs
 from tests.waiting import wait_until
+
+LAST_CLEANED = "/data/diamant-last-cleaned-checkpoint"
 
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_the_key_of_hashes_is_kept(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
-    """In mode prompt it is the same after a restart, for filters on disk; Kafka's directory holds nothing of ours."""
+    """In mode prompt it is the same after a restart, for filters on disk; in mode kafka there is none on disk."""
     logs.filthy("t", 20)
     for count in (1, 2):
         held.is_closed = False
@@ -43,6 +45,30 @@ async def test_a_restart_goes_on_at_the_checkpoint(logs: SeveralLogs) -> None:
         assert report.range.first_dirty_offset == first_end
     await service.settled()
     assert logs.checkpoints == {("t", 0): log.active.base_offset}
+
+
+@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
+async def test_when_a_log_was_cleaned_is_known_after_a_restart(logs: SeveralLogs, mode: str) -> None:
+    """Of logs that are still there; after a restart, and after a kill, too. A file that is empty or broken is no hindrance."""
+    log = logs.filthy("t", 20)
+    logs.filthy("gone", 20)
+    service = await logs.start(mode=mode)
+    await service.settled()
+    logs.delete(logs.logs["gone", 0])
+    await logs.stop()
+    logs.clock.advance_ms(HOUR_MS)
+    service = await logs.start(mode=mode)
+    assert [(one.topic, one.last_cleaned_ms) for one in service.status().partitions] == [("t", START_MS)]
+    logs.fill(log, 20)
+    await service.settled()
+    assert logs.env.read_bytes(LAST_CLEANED) == f"0\n1\nt 0 {START_MS + HOUR_MS}\n".encode(), "before the stop"
+    for content in (b"", b"0\nmany\n"):
+        await logs.stop()
+        logs.env.write_atomically(LAST_CLEANED, content)
+        service = await logs.start(mode=mode)
+        await service.settled()
+        assert service.status().partitions[0].last_cleaned_ms is None
+        assert logs.checkpoints == {("t", 0): log.active.base_offset}
 
 
 async def test_a_deleted_log_leaves_the_checkpoint_file_soon(logs: SeveralLogs) -> None:
