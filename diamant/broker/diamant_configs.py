@@ -30,7 +30,7 @@ ROWS: Mapping[str, _Row] = {
         ConfigType.DOUBLE, "Share of the closed segments' bytes that no round has been over, of the dirtiest partition."
     ),
     "diamant.dirty.records": _Row(
-        ConfigType.LONG, "Records that no round has been over, those in active segments included."
+        ConfigType.LONG, "Records that no round has been over, those in active segments included; without markers."
     ),
     "diamant.held.back": _Row(
         ConfigType.STRING, "Partitions in which an open transaction keeps the cleaner out, and from which offset on."
@@ -39,11 +39,14 @@ ROWS: Mapping[str, _Row] = {
     "diamant.live.records": _Row(
         ConfigType.LONG, "Records with a value in the part that is clean, where each key has one record."
     ),
+    "diamant.markers": _Row(ConfigType.LONG, "Markers of transactions in the whole topic; they count as no records."),
     "diamant.oldest.superseded": _Row(
         ConfigType.STRING,
         "Since when something superseded may be in the log, in UTC: the first append that no round has been over; or `none`.",
     ),
-    "diamant.removed.records": _Row(ConfigType.LONG, "Records that rounds have removed since the broker's start."),
+    "diamant.removed.records": _Row(
+        ConfigType.LONG, "Records that rounds have removed since the broker's start; without markers."
+    ),
     "diamant.tombstones": _Row(ConfigType.LONG, "Tombstones in the clean part, which wait for their delete horizons."),
     "diamant.uncleanable.partitions": _Row(
         ConfigType.STRING,

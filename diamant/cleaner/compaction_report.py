@@ -73,14 +73,17 @@ class PartitionCompaction:
     bytes_before: int
     bytes_after: int
     records_before: int | None
-    """Markers included; None if the log is too large to be counted."""
+    """Without markers; None if the log is too large to be counted."""
     records_after: int | None
+    markers_before: int | None
+    """Of transactions; None as `records_before`."""
+    markers_after: int | None
     removed: Mapping[str, int]
-    """Records by reason (`result.REASONS`)."""
+    """Records by reason, and markers under theirs (`result.REASONS`)."""
     removed_bytes: Mapping[str, int]
     """Their bytes before compression."""
     kept: Mapping[str, int] | None
-    """Records by reason: LIVE, TOMBSTONE, MARKER, and what is held back; None as `records_before`."""
+    """Records by reason: LIVE, TOMBSTONE, and what is held back; MARKER: all markers. None as `records_before`."""
     held_back: HeldBack | None
     horizon_ms: int | None
     """When the last tombstone that is left may go; None if none is left, or nobody knows."""

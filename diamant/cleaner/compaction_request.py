@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
+from diamant.cleaner import result
 from diamant.cleaner.alarm import Alarm
 from diamant.cleaner.compaction_report import (
     CLEAN,
@@ -376,10 +377,10 @@ class _Call:
                 removed.update(report.result.stats.removed)
                 removed_bytes.update(report.result.stats.removed_bytes)
         held = None if self._log.is_deleted else self._held_back()
-        kept = records_after = None
-        if failure is None:
-            kept = await self._kept(held)
-            records_after = None if kept is None else sum(kept.values())
+        kept = markers_after = records_after = None
+        if failure is None and (kept := await self._kept(held)) is not None:
+            markers_after = kept[MARKER]
+            records_after = sum(kept.values()) - markers_after
         after = self._asked_segments()
         return PartitionCompaction(
             topic=self._log.topic,
@@ -393,8 +394,10 @@ class _Call:
             segments_after=len(after),
             bytes_before=bytes_before,
             bytes_after=sum(segment.size for segment in after),
-            records_before=None if records_after is None else records_after + removed.total(),
+            records_before=None if records_after is None else records_after + removed.total() - removed[result.MARKER],
             records_after=records_after,
+            markers_before=None if markers_after is None else markers_after + removed[result.MARKER],
+            markers_after=markers_after,
             removed=dict(removed),
             removed_bytes=dict(removed_bytes),
             kept=kept,
@@ -418,6 +421,7 @@ class _Call:
             if young is None:
                 return None
             kept[held.reason] = young.records
+            kept[MARKER] += young.markers
         return kept
 
 

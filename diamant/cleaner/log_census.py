@@ -33,14 +33,15 @@ class SegmentCensus:
     tombstones: int = 0
     """In batches with a delete horizon."""
     markers: int = 0
+    """Of transactions; they are no records."""
     first_horizon_ms: int | None = None
     """The earliest horizon of a batch with tombstones; None without any."""
     last_horizon_ms: int | None = None
 
     @property
     def records(self) -> int:
-        """All of them, markers included."""
-        return self.values + self.tombstones + self.markers
+        """Data records of both kinds."""
+        return self.values + self.tombstones
 
     def __add__(self, other: SegmentCensus) -> SegmentCensus:
         horizons = [one for one in (self.first_horizon_ms, other.first_horizon_ms) if one is not None]

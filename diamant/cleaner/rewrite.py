@@ -298,7 +298,9 @@ class _Round:
         )
         fate_of_all = policy.FATE_MARKER if header.is_control else policy.FATE_ABORTED
         if not plan.is_kafka and header.last_offset < plan.log_start_offset:
-            drops_all, fate_of_all = True, policy.FATE_BELOW_LOG_START
+            drops_all = True
+            if not header.is_control:
+                fate_of_all = policy.FATE_BELOW_LOG_START
         verdict = policy.batch_verdict(
             drops_all=drops_all,
             is_last_of_producer=policy.is_last_of_producer(

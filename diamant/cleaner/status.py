@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from diamant.cleaner.result import MARKER
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
@@ -26,7 +28,7 @@ class PartitionStatus:
     last_cleaned_ms: int | None = None
     """Wall clock at the end of the last round, before the start, too; None if none is known."""
     records_removed: Mapping[str, int] = field(default_factory=dict)
-    """By reason (`result.REASONS`)."""
+    """By reason (`result.REASONS`), markers of transactions under theirs."""
     bytes_removed: Mapping[str, int] = field(default_factory=dict)
     """By reason, as encoded in their batches before compression."""
     rounds: Mapping[str, int] = field(default_factory=dict)
@@ -35,6 +37,16 @@ class PartitionStatus:
     """Why the cleaner leaves the partition alone; None if it does not."""
     quarantined: tuple[str, ...] = ()
     """Segments that cannot be read and are left out: file, position and reason of each (mode prompt)."""
+
+    @property
+    def markers_removed(self) -> int:
+        """How many markers of transactions went."""
+        return self.records_removed.get(MARKER, 0)
+
+    @property
+    def data_removed(self) -> int:
+        """How many data records went."""
+        return sum(self.records_removed.values()) - self.markers_removed
 
     @property
     def trouble(self) -> str | None:

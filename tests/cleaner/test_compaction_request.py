@@ -43,13 +43,13 @@ async def compact(made: Compactor, log: Log, **options: Any) -> PartitionCompact
         return await made.compact(log, **options)
 
 
-def count(logs: SeveralLogs, log: Log) -> int:
-    """How many records there are, markers included."""
-    return sum(
-        header.record_count
-        for segment in log.segments
-        for _, header in iter_headers(logs.env.read_bytes(segment.path)[: segment.size])
-    )
+def count(logs: SeveralLogs, log: Log) -> tuple[int, int]:
+    """How many records and how many markers there are."""
+    found = [0, 0]
+    for segment in log.segments:
+        for _, header in iter_headers(logs.env.read_bytes(segment.path)[: segment.size]):
+            found[header.is_control] += header.record_count
+    return found[0], found[1]
 
 
 def keys(logs: SeveralLogs, log: Log) -> list[str]:
@@ -152,7 +152,39 @@ async def test_aborted_data_and_its_marker(logs: SeveralLogs) -> None:
     report = await compact(await compactor(logs), log)
     assert report.removed == {"aborted": 2}
     assert report.kept == {"live": 2, "tombstone": 0, "marker": 1}
-    assert report.records_before == 5
+    assert (report.records_before, report.records_after) == (4, 2), "a marker is no record"
+    assert (report.markers_before, report.markers_after) == (1, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_markers_are_counted_apart_from_records(logs: SeveralLogs, mode: str) -> None:
+    """Those that stay, those that go with their horizon or with what lies below the log start, and those held back."""
+    log = logs.add("t", delete_retention_ms=HOUR_MS)
+    made = await compactor(logs, mode=mode)
+    producer = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    for turn in range(3):
+        logs.data(log, "a=1", base_sequence=turn, **producer)
+        logs.marker(log, 7, is_commit=True)
+    report = await compact(made, log)
+    assert (report.records_before, report.records_after, report.removed) == (3, 1, {"superseded": 2})
+    assert (report.markers_before, report.markers_after) == (3, 3)
+    logs.clock.advance_ms(HOUR_MS)
+    logs.data(log, "b=1", base_sequence=3, **producer)
+    logs.marker(log, 7, is_commit=True)
+    logs.data(log, "c=1", base_sequence=4, **producer)
+    logs.marker(log, 7, is_commit=True)
+    log.roll()
+    logs.data(log, "d=1", base_sequence=5, **producer)
+    log.delete_records(8)
+    report = await compact(made, log)
+    assert report.held_back is not None
+    assert report.kept is not None
+    assert (report.records_after, report.markers_after) == (report.kept["live"] + 1, report.kept["marker"])
+    removed_markers = report.removed.get("marker", 0)
+    assert report.markers_after == report.markers_before - removed_markers
+    assert report.records_before == report.records_after + sum(report.removed.values()) - removed_markers
+    if mode == PROMPT:
+        assert report.removed == {"below_log_start": 2, "marker": 4}
 
 
 async def test_a_forced_call_shares_its_round_with_others(logs: SeveralLogs) -> None:
@@ -518,8 +550,9 @@ async def test_calls_among_random_writes(logs: SeveralLogs, mode: str, seed: int
             log.roll()
     before = count(logs, log)
     report = await compact(made, log)
-    assert report.records_after == count(logs, log)
-    assert report.records_before == before or is_enabled  # else the cleaner may have been there in between
+    assert (report.records_after, report.markers_after) == count(logs, log)
+    # Else the cleaner may have been there in between.
+    assert (report.records_before, report.markers_before) == before or is_enabled
     assert report.kept is not None
     assert report.kept["live"] + report.kept["tombstone"] == len(logs.values(log))
     live = {key for _, key in logs.values(log)}

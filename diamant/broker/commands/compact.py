@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_COLUMNS = ("partition", "offsets", "rounds", "segments", "bytes", "records", "removed", "kept")
-_WIDE_ONLY = ("offsets", "segments")
+_COLUMNS = ("partition", "offsets", "rounds", "segments", "bytes", "records", "markers", "removed", "kept")
+_WIDE_ONLY = ("offsets", "segments", "markers")
 _WIDE = 110
 """Columns that a terminal must have for all of them."""
 
@@ -90,7 +90,10 @@ def show_report(console: Console, report: Mapping[str, Any]) -> None:
 
     console.print(f"[bold]{escape(report['topic'])}[/]: {_verdict(report)} after {report['duration_ms']:g} ms")
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    columns = [name for name in _COLUMNS if console.width >= _WIDE or name not in _WIDE_ONLY]
+    left_out = () if console.width >= _WIDE else _WIDE_ONLY
+    if not any(one["markers_before"] for one in report["partitions"]):
+        left_out = (*left_out, "markers")
+    columns = [name for name in _COLUMNS if name not in left_out]
     for name in columns:
         is_text = name in ("removed", "kept")
         table.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text)
@@ -102,6 +105,7 @@ def show_report(console: Console, report: Mapping[str, Any]) -> None:
             "segments": f"{one['segments_before']} → {one['segments_after']}",
             "bytes": f"{one['bytes_before']:,} → {one['bytes_after']:,}",
             "records": f"{_number(one['records_before'])} → {_number(one['records_after'])}",
+            "markers": f"{_number(one['markers_before'])} → {_number(one['markers_after'])}",
             "removed": _counts(one["removed"]),
             "kept": _counts(one["kept"] or {}),
         }

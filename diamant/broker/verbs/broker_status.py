@@ -114,7 +114,8 @@ def _partition_fields(one: PartitionStatus) -> dict[str, Any]:
         "overdue_ms": one.overdue_ms,
         "last_cleaned_ms": one.last_cleaned_ms,
         "rounds": sum(one.rounds.values()),
-        "records_removed": sum(one.records_removed.values()),
+        "records_removed": one.data_removed,
+        "markers_removed": one.markers_removed,
         "uncleanable_reason": one.uncleanable_reason,
         "quarantined": list(one.quarantined),
     }

@@ -65,8 +65,9 @@ class TopicFigures:
             "diamant.held.back": _held_back(logs),
             "diamant.last.cleaned": "never" if cleaned_ms is None else time_text(cleaned_ms),
             "diamant.live.records": UNKNOWN if clean is None else str(clean.values),
+            "diamant.markers": UNKNOWN if clean is None or dirty is None else str(clean.markers + dirty.markers),
             "diamant.oldest.superseded": self._oldest(logs, starts),
-            "diamant.removed.records": str(sum(sum(one.records_removed.values()) for one in statuses)),
+            "diamant.removed.records": str(sum(one.data_removed for one in statuses)),
             "diamant.tombstones": UNKNOWN if clean is None else str(clean.tombstones),
             "diamant.uncleanable.partitions": _uncleanable(logs, self._status),
         }
