@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.broker_configs import BROKER_CONFIGS
 from diamant.broker.config import BrokerConfig, check_cleaner_memory
 from diamant.broker.config_key import DOUBLE_MAX, ConfigError
+from diamant.broker.superseded_looks import SupersededLooks
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from diamant.storage.env import Env, RealEnv
@@ -44,6 +45,7 @@ class Cleaning:
         self._loading: asyncio.Task[CleanerService] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self.superseded = SupersededLooks()
         broker.topics.on_created = broker.topics.on_deletion = self._forget
         broker.topics.on_config_changed = self._config_changed
 

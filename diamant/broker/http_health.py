@@ -1,7 +1,8 @@
 """`/healthz` and `/readyz`, as Kubernetes asks for them. `/health` says the same and more, for people.
 
 /healthz            200 as long as the broker answers at all: restart it if it does not
-/healthz?erasure    503 while something superseded or deleted is older than `diamant.erasure.deadline.ms` and still there
+/healthz?erasure    503 while something superseded or deleted is older than `diamant.erasure.deadline.ms` and still there;
+                    200 with the status `cannot-be-told`, and the partitions, if nobody knows whether something is
 /readyz             200 if clients may be sent here: 503 while it stops
 """
 
@@ -20,10 +21,12 @@ async def healthz(call: Call) -> web.Response:
         return web.json_response({"status": "ok"})
     found = await take_deadlines(call.broker)
     late = [one for one in found if one.is_late]
+    not_told = [{"topic": one.topic, "partitions": one.not_told} for one in found if one.not_told]
     fields = {
-        "status": "late" if late else "ok",
+        "status": "late" if late else "cannot-be-told" if not_told else "ok",
         "deadline_ms": call.broker.config.diamant_erasure_deadline_ms,
         "topics": [one.to_fields() for one in late],
+        "not_told": not_told,
     }
     return web.json_response(fields, status=503 if late else 200)
 

@@ -160,7 +160,8 @@ _ROWS = (
     _own(
         "oldest_superseded_age_seconds",
         GAUGE,
-        "Age of the oldest superseded value, at most: since when the oldest record is there that no round has been over.",
+        "Age of the oldest superseded value, at most: since when the oldest record is there that no round has been over. Near "
+        "the deadline this is looked up, and is 0 if nothing is superseded.",
         "seconds",
         ("topic",),
         per_partition=False,
@@ -178,6 +179,14 @@ _ROWS = (
         GAUGE,
         "Until the older of these two reaches diamant.erasure.deadline.ms; negative: it has.",
         "days",
+        ("topic",),
+        per_partition=False,
+    ),
+    _own(
+        "erasure_deadline_not_told",
+        GAUGE,
+        "Partitions near the deadline of which it takes too much to tell whether anything is superseded; they count as in time.",
+        "partitions",
         ("topic",),
         per_partition=False,
     ),

@@ -1,0 +1,65 @@
+"""A look at what is superseded reads the dirty part, and of the clean part what may hold its keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.cleaner import superseded_look
+from diamant.cleaner.segment_facts import file_facts
+from diamant.cleaner.segment_keys import read_key_facts
+from diamant.cleaner.superseded_look import CannotBeTold, LookedAtSegment, LookPlan, look
+from diamant.storage.env import RealEnv
+from diamant.storage.errors import CorruptLog
+from tests.builder import TIMESTAMP, make_log
+
+HASH_KEY = bytes(range(16))
+AHEAD_MS = 100
+
+
+def plan_of(directory: Path, clean: bytearray, dirty: bytearray, first_dirty: int, **fields: Any) -> LookPlan:
+    """Two segments on the disk; the second one is dirty."""
+    segments = []
+    for base_offset, data in ((0, clean), (first_dirty, dirty)):
+        path = directory / f"{base_offset:020d}.log"
+        path.write_bytes(data)
+        segments.append(LookedAtSegment(base_offset, str(path), len(data), 0))
+    given: dict[str, Any] = {"max_bytes": 1 << 20, **fields}
+    return LookPlan(str(directory), segments, first_dirty, 0, AHEAD_MS, HASH_KEY, **given)
+
+
+def test_the_filter_of_a_clean_segment_spares_reading_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as none of the dirty keys may be in it, and the filter is of this file; else it counts as read."""
+    monkeypatch.setattr(superseded_look, "MIN_FILED_BYTES", 0)
+    env = RealEnv()
+    clean, dirty = make_log(["a=1", "b=1"] * 50), make_log(["c=1", "d=1"], base_offset=100)
+    plan = plan_of(tmp_path, clean, dirty, 100, max_bytes=len(dirty))
+    with pytest.raises(CannotBeTold):
+        look(env, plan)
+    facts, keys = read_key_facts(env, plan.segments[0].path, 0, len(clean), HASH_KEY)
+    assert keys is not None
+    file_facts(env, str(tmp_path), facts, keys.to_bytes())
+    found = look(env, plan)
+    assert (found.oldest_ms, found.bytes_read) == (None, len(dirty))
+    other = make_log(["c=1", "a=2"], base_offset=100)
+    plan = plan_of(tmp_path, clean, other, 100)
+    assert look(env, plan).oldest_ms == TIMESTAMP + 1 - AHEAD_MS
+
+
+def test_what_is_told_is_never_too_young(tmp_path: Path) -> None:
+    """A timestamp may be ahead of its append; it counts in full where the broker has set it."""
+    clean = make_log(["a=1"])
+    dirty = make_log(["a=2"], base_offset=1, timestamp=TIMESTAMP)
+    assert look(RealEnv(), plan_of(tmp_path, clean, dirty, 1)).oldest_ms == TIMESTAMP - AHEAD_MS
+    dirty = make_log(["a=2"], base_offset=1, timestamp=TIMESTAMP, log_append_time_ms=TIMESTAMP)
+    assert look(RealEnv(), plan_of(tmp_path, clean, dirty, 1)).oldest_ms == TIMESTAMP
+
+
+def test_a_damaged_segment_is_told(tmp_path: Path) -> None:
+    """Nobody can say what is in it."""
+    dirty = make_log(["a=2"], base_offset=1)
+    dirty[-1] ^= 1
+    with pytest.raises(CorruptLog):
+        look(RealEnv(), plan_of(tmp_path, make_log(["a=1"]), dirty, 1))
