@@ -446,14 +446,16 @@ class Broker:
             await self._start_coordinators()
             for (listener, sock), advertised in zip(sockets, self._advertised(), strict=True):
                 self.server.listen(sock, listener.name, advertised.host, advertised.port)
+            # In the same turn of the loop: whoever is answered by the Kafka port finds HTTP there.
+            self.started_s = time.monotonic()
+            self._loop = loop
+            self._start_http()
+            undo.callback(self._abandon_http)
             await self.cleaning.start()
             self.scheduler.start()
             self._is_started = True
-            self.started_s = time.monotonic()
-            self._loop = loop
             undo.pop_all()
         logger.info("started with %s in %s", self._partitions_text(), self.config.data_dir)
-        self._start_http()
         if self._has_unfinished("diamant-erasure-"):
             await self.erasures.start()
         if self._has_unfinished("diamant-redaction-"):
@@ -622,6 +624,12 @@ class Broker:
         self._http = http
         self.http_address = reachable(listener, sock)
         logger.info("metrics at %s/metrics", self.http_url)
+
+    def _abandon_http(self) -> None:
+        """Let go of it after a start that failed."""
+        http, self._http, self.http_address = self._http, None, None
+        if http is not None:
+            http.abandon()
 
     async def _start_coordinators(self) -> None:
         """Load the state of groups and transactions that there is from before, in the background if it takes long.

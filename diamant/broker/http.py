@@ -62,6 +62,12 @@ class HttpServer:
             await self._serving.close()
         self._sock.close()
 
+    def abandon(self) -> None:
+        """Let go of the port without waiting for anything; for a start that fails."""
+        self._is_closed = True
+        asyncio.get_running_loop().remove_reader(self._sock)
+        self._sock.close()
+
     def _someone_connects(self) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._sock)

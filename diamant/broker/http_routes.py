@@ -2,8 +2,9 @@
 it is large; what answers a verb is imported with the first request for it (`http_modules`).
 
 One request for each connection, within `CONNECTION_TIMEOUT_S` from the accept to the last byte, so that neither silent nor slow
-peers keep anything, and so much longer as the request waits for a job; at most `MAX_CONNECTIONS`. Bodies are bounded
-(`Route.max_body_bytes`).
+peers keep anything, and so much longer as the request waits for a job, or its body takes at `MIN_BYTES_PER_SECOND`; at most
+`MAX_CONNECTIONS`. When there are so many, the oldest that has not sent a request yet gives way; if all have, `PROBE_CONNECTIONS`
+more are taken, for `PROBES` only. Bodies are bounded (`Route.max_body_bytes`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
+PROBE_CONNECTIONS = 16
+PROBES = ("/health", "/healthz", "/readyz")
 CONNECTION_TIMEOUT_S = 10.0
+MIN_BYTES_PER_SECOND = 256 * 1024
 CLOSE_TIMEOUT_S = 1.0
 ACCEPT_RETRY_S = 1.0
 MAX_LINE_BYTES = 8190
@@ -73,6 +77,8 @@ class Routes:
         self.jobs = Jobs()
         self.extend: Callable[[web.BaseRequest, float], None] = lambda _request, _seconds: None
         """Has the connection of a request live so much longer."""
+        self.is_for_probes: Callable[[web.BaseRequest], bool] = lambda _request: False
+        """Notes that a request has come; whether its connection is for probes only."""
         self._modules: dict[str, ModuleType] = {}
         self._rows: list[Route] = [
             Route(
@@ -159,6 +165,9 @@ class Routes:
         await self.jobs.close()
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
+        if self.is_for_probes(request) and request.path not in PROBES:
+            sentence = f"{MAX_CONNECTIONS} other connections are at work: only {', '.join(PROBES)} are answered now"
+            return web.json_response({"error": sentence, "code": "too-many"}, status=503)
         steps = [unquote(step) for step in request.rel_url.raw_path.split("/")[1:]]
         methods = await self._find(request.path, steps)
         method = "GET" if request.method == "HEAD" else request.method
@@ -187,6 +196,8 @@ class Routes:
 
     async def _handled(self, row: Route, names: dict[str, str], request: web.BaseRequest) -> web.Response:
         query = {} if row.takes_any_query else _query(row, request)
+        if request.content_length is not None and not row.takes_any_body:
+            self.extend(request, min(request.content_length, row.max_body_bytes) / MIN_BYTES_PER_SECOND)
         fields = await _fields(row, request)
         call = Call(self._broker, request, names, query, fields)
         if not row.is_job:
@@ -349,9 +360,36 @@ class TimedServer(web.Server):
             max_field_size=MAX_LINE_BYTES,
         )
         self._deadlines: dict[RequestHandler, asyncio.TimerHandle] = {}
+        self._silent: dict[RequestHandler, asyncio.Transport] = {}
+        """Those that have sent no whole request yet, the oldest first."""
+        self._ending: set[RequestHandler] = set()
+        """Those that have given way and are closed in the next turn of the loop."""
+        self._for_probes: set[RequestHandler] = set()
+
+    @property
+    def count(self) -> int:
+        """How many connections there are."""
+        return len(self.connections) - len(self._ending)
+
+    def make_room(self) -> bool:
+        """Close the oldest connection that has not sent a request; False if there is none."""
+        for handler, transport in self._silent.items():
+            del self._silent[handler]
+            self._ending.add(handler)
+            transport.abort()
+            return True
+        return False
+
+    def is_for_probes(self, request: web.BaseRequest) -> bool:
+        """Take note that a request has come; tell whether its connection was taken for probes only."""
+        self._silent.pop(request.protocol, None)
+        return request.protocol in self._for_probes
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
+        self._silent[handler] = transport
+        if self.count > MAX_CONNECTIONS:
+            self._for_probes.add(handler)
         loop = asyncio.get_running_loop()
         self._deadlines[handler] = loop.call_later(CONNECTION_TIMEOUT_S, transport.abort)
 
@@ -369,6 +407,9 @@ class TimedServer(web.Server):
         deadline = self._deadlines.pop(handler, None)
         if deadline is not None:
             deadline.cancel()
+        self._silent.pop(handler, None)
+        self._ending.discard(handler)
+        self._for_probes.discard(handler)
         super().connection_lost(handler, exc)
 
 
@@ -384,6 +425,7 @@ class Serving:
         self.server = TimedServer(routes)
         self._routes = routes
         routes.extend = self.server.extend
+        routes.is_for_probes = self.server.is_for_probes
         self._sock = sock
         self._loop = asyncio.get_running_loop()
         self._connecting: set[asyncio.Task[Any]] = set()
@@ -413,7 +455,8 @@ class Serving:
             self._loop.remove_reader(self._sock)
             self._retry = self._loop.call_later(ACCEPT_RETRY_S, self.start)
             return
-        if len(self.server.connections) + len(self._connecting) >= MAX_CONNECTIONS:
+        count = self.server.count + len(self._connecting)
+        if count >= MAX_CONNECTIONS and not self.server.make_room() and count >= MAX_CONNECTIONS + PROBE_CONNECTIONS:
             connection.close()
             return
         task = self._loop.create_task(self._connect(connection))

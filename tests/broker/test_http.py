@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -13,13 +15,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from diamant.admin import Admin
 from diamant.broker import http_routes, metrics
 from diamant.broker.broker import Broker
 from diamant.broker.broker_configs import DEFAULT_HTTP_LISTEN
+from diamant.broker.cleaning import Cleaning
 from diamant.broker.cli import make_config
 from diamant.broker.config import BrokerConfig
 from diamant.broker.config_key import ConfigError
 from diamant.broker.listeners import Listener
+from diamant.storage.errors import StorageError
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
@@ -257,24 +262,99 @@ async def test_a_peer_that_does_not_read_is_closed(broker: Broker, monkeypatch: 
 
 async def serving(broker: Broker) -> http_routes.TimedServer:
     """The server of aiohttp, once it is there."""
-    assert broker._http is not None
+    http = broker._http
+    assert http is not None
     async with asyncio.timeout(TIMEOUT_S):
-        await wait_until(lambda: broker._http._serving is not None)
-    return broker._http._serving.server
+        await wait_until(lambda: http._serving is not None)
+    assert http._serving is not None
+    return http._serving.server
 
 
-async def test_there_is_a_limit_on_connections(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes beyond it is closed at once; when one ends another is taken."""
-    monkeypatch.setattr(http_routes, "MAX_CONNECTIONS", 2)
-    first, second = await connect(broker), await connect(broker)
+async def test_silent_connections_give_way(broker: Broker) -> None:
+    """With more of them than there may be, and requests that never end: the oldest are closed, and all paths are answered."""
+    said = [b"", b"GET /met", b"POST /v1/compact HTTP/1.1\r\nHost: x\r\nX-Slow: "]
+    slow = []
+    for index in range(2 * http_routes.MAX_CONNECTIONS):
+        reader, writer = await connect(broker)
+        writer.write(said[index % len(said)])
+        slow.append((reader, writer))
+        if index % 16 == 0:
+            assert (await get(broker, "/healthz")).status == 200
     server = await serving(broker)
+    for path in ("/healthz", "/readyz", "/health", "/metrics"):
+        assert (await get(broker, path)).status == 200
+        assert server.count <= http_routes.MAX_CONNECTIONS
     async with asyncio.timeout(TIMEOUT_S):
-        await wait_until(lambda: len(server.connections) >= 2)
-        assert await exchange(broker, b"") == b""
-        first[1].close()
-        await wait_until(lambda: len(server.connections) < 2)
-    assert (await get(broker, "/health")).status == 200
-    second[1].close()
+        with contextlib.suppress(ConnectionResetError):
+            assert await slow[0][0].read() == b""
+    for _, writer in slow:
+        writer.close()
+
+
+async def test_probes_are_answered_while_all_connections_are_at_work(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With requests whose bodies never end in every connection; others are told to come again, and silent ones change nothing."""
+    monkeypatch.setattr(http_routes, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(http_routes, "PROBE_CONNECTIONS", 4)
+    head = b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+    busy = [await connect(broker) for _ in range(8)]
+    for _, writer in busy:
+        writer.write(head)
+    server = await serving(broker)
+    await wait_until(lambda: server.requests_count == 8)
+    silent = [await connect(broker) for _ in range(12)]
+    for path in http_routes.PROBES:
+        assert (await get(broker, path)).status == 200
+    answer = await get(broker, "/metrics")
+    assert (answer.status, answer.json["code"]) == (503, "too-many")
+    assert len(server.connections) <= 12
+    for _, writer in [*busy, *silent]:
+        writer.close()
+    await wait_until(lambda: not server.connections)
+    assert (await get(broker, "/metrics")).status == 200
+
+
+async def test_http_is_there_when_the_kafka_port_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even while the cleaner is still being loaded, so that no command is told that there is no HTTP."""
+    opened = asyncio.Event()
+    start = Cleaning.start
+
+    async def held(self: Cleaning) -> None:
+        await opened.wait()
+        await start(self)
+
+    monkeypatch.setattr(Cleaning, "start", held)
+    broker = Broker(config(tmp_path))
+    starting = asyncio.create_task(broker.start())
+    await wait_until(lambda: bool(broker.addresses) and broker.__dict__.get("_loop") is not None)
+    async with WireClient(broker.bootstrap_servers) as wire:
+        assert (await wire.create("t")).error_code == 0
+    found = await asyncio.to_thread(Admin(broker.bootstrap_servers).status)
+    assert found["topics"] == 1
+    assert not starting.done()
+    opened.set()
+    await starting
+    await broker.stop()
+
+
+async def test_a_start_that_fails_lets_go_of_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker may have it."""
+
+    async def fail(_self: Cleaning) -> None:
+        raise StorageError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cleaning, "start", fail)
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{sock.getsockname()[1]}"
+        broker = Broker(config(tmp_path, address))
+        with pytest.raises(StorageError):
+            await broker.start()
+        assert (broker.http_url, broker._http) == (None, None)
+    async with Broker(config(tmp_path, address)) as broker:
+        assert broker.http_url == f"http://{address}"
 
 
 # -- start and stop ------------------------------------------------------------------------------------------------------
