@@ -55,6 +55,7 @@ HOLD, REMOVE, KEEP = "hold", "remove", "keep"
 MAX_BYTES = 64 * 1024
 MAX_COMPARISONS = 100
 MAX_DEPTH = 32
+MAX_PLAIN_DIGITS = 40
 """Parentheses in parentheses, and steps of a path."""
 
 
@@ -185,6 +186,12 @@ class Where:
         """The texts and bytes that are looked for."""
         return [found for one in comparisons(self.node) if (found := one.needle)]
 
+    @property
+    def said(self) -> list[bytes]:
+        """All that is compared with, numbers as they are usually written; not what is true, false or null."""
+        numbers = (one.literal for one in comparisons(self.node) if isinstance(one.literal, Decimal))
+        return [*self.needles, *(_plain_text(number).encode() for number in numbers)]
+
     def judge(self, record: Record) -> int:
         """Return YES if the record is meant, NO, or UNDECIDED. Of a record of users only: markers have other keys."""
         verdict = self.node.judge(record)
@@ -193,6 +200,11 @@ class Where:
     def may_be_in(self, payload: bytes) -> bool:
         """Tell whether the decompressed records of a batch may hold one that is meant, or undecided."""
         return self.node.may_be_in(payload)
+
+
+def _plain_text(number: Decimal) -> str:
+    # One with a great exponent would be as long as that.
+    return f"{number.normalize():f}" if abs(number.adjusted()) < MAX_PLAIN_DIGITS else str(number)
 
 
 def comparisons(node: Node) -> Iterator[Comparison]:

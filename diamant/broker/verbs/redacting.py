@@ -112,7 +112,7 @@ class Redactions(RedactionSteps):
 
     def _sought(self, intent: RedactionIntent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
         where = parse_where(intent.where, intent.undecided)
-        return where.needles, self._subject(intent, where, key).needles
+        return where.said, self._subject(intent, where, key).needles
 
     async def _resume(self, intent_id: str) -> Redaction | None:
         async with self._turn(intent_id):
@@ -144,7 +144,7 @@ class Redactions(RedactionSteps):
         except WhereError as error:
             raise BadArgument(str(error)) from None
         self._check_reason(reason, reference)
-        self._check_unsaid("reason and reference", [reason, reference], where.needles)
+        self._check_unsaid("reason and reference", [reason, reference], where.said)
         self._user_topic(topic)
         self._check_room()
         scope = scope_of(self._topics, [topic])

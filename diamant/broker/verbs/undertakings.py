@@ -25,10 +25,11 @@ from diamant.broker.topics import INTERNAL_TOPICS
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany, VerbError
 from diamant.broker.verbs.evidence_work import EvidenceWork
 from diamant.broker.verbs.progress import Progress
+from diamant.broker.verbs.unsaid import holds_value, names_sought
 from diamant.cleaner.evidence.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificate_files import LAST_STATES, has_traces, name_pending
 from diamant.cleaner.evidence.intent import PREFIX
-from diamant.cleaner.evidence.needles import Needles, is_telling
+from diamant.cleaner.evidence.needles import Needles
 from diamant.cleaner.evidence.own_certificates import set_own_aside
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan_report import ScanReport
@@ -432,16 +433,12 @@ class Undertakings(EvidenceWork):
     def _check_unsaid(
         self, what: str, texts: Sequence[str], sought: Sequence[bytes], needles: Needles | None = None
     ) -> None:
-        """Refuse texts for a certificate that hold what is to be gone: it would stay there, and a scan would find it.
-
-        `sought`: keys and texts; those that are not telling are not searched for outside of records. `needles`: values.
-        """
+        """Refuse texts for a certificate that name what is to be gone (`unsaid`). `sought`: keys and texts; `needles`: values."""
         for text in texts:
-            data = text.encode(errors="surrogatepass")
-            if any(is_telling(one) and one in data for one in sought) or (needles and needles.find(data)):
+            if names_sought(text, sought) or (needles and holds_value(text, needles)):
                 raise BadArgument(
-                    f"{what} must not hold what is to be gone, neither a key nor a value: that stands in the certificate, and "
-                    "stays in the data directory. Refer to the request by a case number, as in 'ticket 4711'"
+                    f"{what} must not hold what is to be gone, neither a key nor a value, in no spelling: that stands in the "
+                    "certificate, and stays in the data directory. Refer to the request by a case number, as in 'ticket 4711'"
                 )
 
     async def _scan(self, subject: Subject, progress: Progress) -> ScanReport:

@@ -15,7 +15,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.verbs import undertakings
 from diamant.broker.verbs.errors import BadArgument
 from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence.needles import MIN_BYTES
 from diamant.cleaner.evidence.signing_key import SigningKey
 from tests.broker import test_redacting as redacting
 from tests.broker.erasing.cases import (
@@ -56,12 +55,57 @@ async def test_a_text_that_holds_the_key_is_refused(broker: Broker, texts: tuple
     assert traces_of(broker) == []
 
 
-async def test_a_short_key_may_stand_there(broker: Broker) -> None:
-    """As nobody would take those few letters for it: they are searched for in the keys of records only."""
-    key = b"9" * (MIN_BYTES - 1)
-    await filled(broker, key)
-    erasure = await broker.erase(key, ["users"], reason=f"ticket {key.decode()}", is_now=True)
-    assert erasure.state == "key-gone"
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (b"customer-42", "data of customer-42"),
+        (b"customer-42", "CUSTOMER-42's request"),
+        (b"42", "customer 42"),
+        (b"42", "42"),
+        (b"#4", "ticket#4"),
+        ("Müller".encode(), "Mu\u0308ller has asked for it"),
+        ("Straße".encode(), "STRASSE"),
+        (b"customer-42", "see /customers/customer%2D42"),
+        (b"customer 42", "see ?q=customer+42"),
+        (b"customer-42", f"0x{b'customer-42'.hex().upper()}"),
+        (b"customer-42", "63:75:73:74:6f:6d:65:72:2d:34:32"),
+        (b"customer-42", "Y3VzdG9tZXItNDI="),
+        (b"\xff\xfe\xfd", "key ff fe fd"),
+        (b"\xfb\xef\xff", "key --__ in base64"),
+        (b"\x1a", "key 1A"),
+        ((42).to_bytes(8, "big"), "customer 42"),
+        ((-7).to_bytes(4, "big", signed=True), "number -7"),
+        (MAIL.encode(), f"mail of {MAIL.upper()}"),
+        (MAIL.encode(), f"xx{MAIL.encode().hex()}xx"),
+        (MAIL.encode(), "to:ada%40example.com!"),
+    ],
+)
+async def test_so_is_one_that_names_a_short_key_or_spells_it_otherwise(broker: Broker, key: bytes, text: str) -> None:
+    """As a word of its own; in other cases of letters, and in the encodings in which keys are given."""
+    await create(broker)
+    with pytest.raises(BadArgument, match=REFUSED):
+        await broker.erase(key, ["users"], reason="GDPR", reference=text)
+    assert traces_of(broker) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (b"42", "ticket 4211"),
+        (b"42", "ticket A42"),
+        (b"42", "ticket 3432, NDI"),
+        (b"customer-42", "ticket customer-421"),
+        (b"", "GDPR Art. 17"),
+        (b" ", "GDPR Art. 17"),
+        (b"r", "GDPR: right to erasure"),
+        ((42).to_bytes(8, "big"), "ticket 142"),
+        (b"\x00\x01", "ticket 4711"),
+    ],
+)
+async def test_what_only_has_its_letters_is_taken(broker: Broker, key: bytes, text: str) -> None:
+    """Case numbers have to be possible, whatever the key."""
+    await create(broker)
+    assert (await broker.erase(key, ["users"], reason="GDPR", reference=text)).state == "nothing-matched"
 
 
 async def test_a_text_that_holds_a_value_is_refused_before_anything_is_changed(broker: Broker) -> None:
@@ -79,7 +123,8 @@ async def test_the_reason_of_a_cancellation_must_not_hold_it(broker: Broker) -> 
     """Neither the key nor a value; the erasure goes on."""
     await filled(broker, value=b"Anna Schmidt, Bern")
     erasure = await erase(broker, MAIL.encode())
-    for text in (TEXT, "Anna Schmidt, Bern has changed her mind"):
+    encoded = ("Anna%20Schmidt,%20Bern", f"see {b'Anna Schmidt, Bern'.hex()}", "QW5uYSBTY2htaWR0LCBCZXJu is hers")
+    for text in (TEXT, "Anna Schmidt, Bern has changed her mind", MAIL.upper(), *encoded):
         with pytest.raises(BadArgument, match=r"reason .*case number"):
             await broker.cancel(erasure.id, reason=text)
     assert [one["id"] for one in broker.erasures.unfinished()] == [erasure.id]
@@ -94,6 +139,9 @@ async def test_the_texts_of_a_redaction_must_not_hold_what_it_is_about(broker: B
         (redacting.WHERE, TEXT),
         (f'header.x == "{MAIL}" or ({redacting.WHERE})', TEXT),
         ("value.order == 7", f"the order {redacting.ORDER.decode()}"),
+        ("value.order == 7.0", "the order 7"),
+        ('value.name == "Ada"', "ada's request"),
+        ('key == hex:"00ff"', "key 00FF"),
     ):
         with pytest.raises(BadArgument, match=REFUSED) as raised:
             await broker.redact("orders", where=where, reason=reason)
