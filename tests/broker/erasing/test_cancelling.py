@@ -196,10 +196,10 @@ async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
     monkeypatch.setattr(
         owner,
         where,
-        lambda self, *arguments: (
+        lambda self, *arguments, **options: (
             held(self, *arguments)
             if where == "_remove_doomed" or str(arguments[0]).endswith("not-certified.json")
-            else held.real(self, *arguments)
+            else held.real(self, *arguments, **options)
         ),
     )
     monkeypatch.setattr(erasing.Erasures, "_state", lambda *_: "not-certified")
