@@ -1,5 +1,5 @@
 """Client quotas (KIP-546): which entities and limits there may be. They are kept in the metadata log and told to whoever asks;
-nothing is throttled by them.
+nothing is throttled by them. Answers have entities, their parts and their limits in the order of Kafka's hash maps.
 
 An entity is a user, a client id, both, or an address; a name of None stands for the default one.
 
@@ -9,9 +9,11 @@ Source: ClientQuotaControlManager, ClientQuotasImage, ClientQuotasConstants.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
+from diamant.broker.coordinators.internal_topic import string_hash
+from diamant.broker.java_order import fitting_capacity, in_java_order
 from diamant.broker.metadata_text import check_text
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.metadata_records import QuotaEntity
@@ -36,6 +38,30 @@ _FRACTION = 1e-6
 def same_entity(entity: Iterable[QuotaEntity]) -> frozenset[QuotaEntity]:
     """A key that is equal for the same entity."""
     return frozenset(entity)
+
+
+def in_parts_order(parts: Collection[QuotaEntity]) -> Entity:
+    """An entity with its parts in Kafka's order: the client id before the user."""
+    return tuple(in_java_order(parts, lambda part: string_hash(part.entity_type), fitting_capacity(len(parts))))
+
+
+def in_entities_order(entities: Iterable[Entity], capacity: int) -> list[Entity]:
+    """Entities out of a map with `capacity` buckets."""
+    return in_java_order(entities, _entity_hash, capacity)
+
+
+def in_limits_order(limits: Collection[str]) -> list[str]:
+    """The names of an entity's limits."""
+    return in_java_order(limits, string_hash, fitting_capacity(len(limits)))
+
+
+def _entity_hash(entity: Entity) -> int:
+    """`ClientQuotaEntity.hashCode`."""
+    return 31 + sum(_hash_bits(part.entity_type) ^ _hash_bits(part.entity_name) for part in entity)
+
+
+def _hash_bits(text: str | None) -> int:
+    return 0 if text is None else string_hash(text) & 0xFFFFFFFF
 
 
 def shown_entity(entity: Entity) -> str:

@@ -223,7 +223,7 @@ def change_configs(
             change_loggers(changes)
         return
     present = stored_configs(broker, resource_type, resource_name)
-    _validate(broker, resource_type, present, changes)
+    _validate(broker, resource_type, resource_name, present, changes)
     effective = {key: value for key, value in changes.items() if present.get(key) != value}
     if resource_type == BROKER_RESOURCE:
         _check_min_insync_replicas(broker, resource_name, effective)
@@ -260,17 +260,19 @@ def _check_min_insync_replicas(broker: Broker, resource_name: str, effective: Ma
 
 
 def _validate(
-    broker: Broker, resource_type: int, present: Mapping[str, str], changes: Mapping[str, str | None]
+    broker: Broker,
+    resource_type: int,
+    resource_name: str,
+    present: Mapping[str, str],
+    changes: Mapping[str, str | None],
 ) -> None:
     for key, value in changes.items():
         check_text("the name of a configuration", key)
         check_text(f"the value of {key}", value)
     if resource_type == BROKER_RESOURCE:
-        from diamant.broker.kafka_static_configs import KAFKA_STATIC_CONFIGS
-
         for key, value in changes.items():
-            if key in KAFKA_STATIC_CONFIGS and value is not None:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{key}]")
+            if value is not None:
+                _check_kafkas_own(resource_name, key)
             validate_dynamic_config(key, value)
         check_cleaner_change(broker.config, changes)
         return
@@ -285,3 +287,19 @@ def _validate(
         from diamant.broker.client_metrics_config import validate_client_metrics_configs
 
         validate_client_metrics_configs(outcome)
+
+
+def _check_kafkas_own(resource_name: str, key: str) -> None:
+    """KafkaError for configurations that mean nothing here, and that Kafka would not have set this way."""
+    from diamant.broker.kafka_dynamic_configs import PER_LISTENER_CONFIGS, is_per_broker
+    from diamant.broker.kafka_static_configs import KAFKA_STATIC_CONFIGS
+
+    reason = ""
+    if key in KAFKA_STATIC_CONFIGS:
+        reason = "Cannot update these configs dynamically"
+    elif key in PER_LISTENER_CONFIGS:
+        reason = "These security configs can be dynamically updated only per-listener using the listener prefix"
+    elif not resource_name and is_per_broker(key):
+        reason = "Cannot update these configs at default cluster level, broker id must be specified"
+    if reason:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{key}]")

@@ -24,6 +24,7 @@ from diamant.protocol.schemas import response_class
 from tests.broker.wire import WireClient
 
 METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 3, 19, 20, 21
+API_VERSIONS = 18
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_CONFIGS, ALTER_CONFIGS = 29, 30, 31, 32, 33
 ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS, CREATE_PARTITIONS = 34, 35, 37
 CREATE_TOKEN, RENEW_TOKEN, EXPIRE_TOKEN, DESCRIBE_TOKEN = 38, 39, 40, 41
@@ -137,6 +138,11 @@ def _quota(
     return Case(name, ALTER_QUOTAS, version, {"entries": [entry], "validate_only": validate_only}, True)
 
 
+def _software(name: str, version: str, api_version: int = 4) -> Case:
+    fields = {"client_software_name": name, "client_software_version": version}
+    return Case(f"software: {name!r} {version!r}, version {api_version}", API_VERSIONS, api_version, fields)
+
+
 def _scram(name: str, upsertions: Any = (), deletions: Any = ()) -> Case:
     fields = {
         "deletions": [{"name": user, "mechanism": mechanism} for user, mechanism in deletions],
@@ -203,7 +209,25 @@ _ACL_FILTER = {
     "permission_type": 3,
 }
 
+_LIMITS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+
 SCRIPT: tuple[Case, ...] = (
+    *(
+        _software(name, version)
+        for name, version in [
+            *[("", ""), ("client", ""), ("", "1"), (" ", "1"), ("-client", "1"), ("client", "-1"), ("client-", "1")],
+            *[
+                ("client", "1."),
+                (".client", "1"),
+                ("a client", "1"),
+                ("a_client", "1"),
+                ("client", "1+1"),
+                ("\u00fc", "1"),
+            ],
+            *[("client", "1\n"), ("client/1", "1")],
+        ]
+    ),
+    _software("", "1", api_version=3),
     _features("features: newest metadata.version", ("metadata.version", 30, 1)),
     # With eligible leader replicas, which a new Kafka has, min.insync.replicas is set for the whole cluster.
     _features("features: no eligible leader replicas", ("eligible.leader.replicas.version", 0, 2)),
@@ -546,6 +570,30 @@ SCRIPT: tuple[Case, ...] = (
         },
         True,
     ),
+    *(
+        _quota(
+            f"quota: limits {index}", {"user": f"user {index}"}, *[(_LIMITS[number], 9.0, False) for number in numbers]
+        )
+        for index, numbers in enumerate([(0, 2), (1, 0), (3, 2, 1), (2, 0, 1), (0, 1, 2, 3), (3, 1, 0, 2)])
+    ),
+    _quota("quota: limits one by one", {"user": "bob"}, ("producer_byte_rate", 9.0, False)),
+    _quota("quota: limits one by one, the second", {"user": "bob"}, ("request_percentage", 9.0, False)),
+    _quota("quota: client before user", {"client-id": "d", "user": "carl"}, ("producer_byte_rate", 9.0, False)),
+    Case(
+        "quota: many entities",
+        ALTER_QUOTAS,
+        1,
+        {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": f"one of many {index}"}],
+                    "ops": [{"key": "producer_byte_rate" if index % 3 else "no_such_rate", "value": 9.0}],
+                }
+                for index in range(14)
+            ]
+        },
+        changes=True,
+    ),
     _quotas("quotas: all"),
     _quotas("quotas: all, strict", strict=True),
     _quotas("quotas: of a user", ("user", EXACT, "ann")),
@@ -633,6 +681,18 @@ SCRIPT: tuple[Case, ...] = (
     _alter("broker: unknown default", BROKER, "", ("no.such.config", SET, "2")),
     _describe("configs: broker defaults, unknown that was set", BROKER, "", "no.such.config"),
     _describe("configs: broker, unknown default", BROKER, "1", "no.such.config"),
+    *(
+        _alter(f"broker: {key} for {broker or 'all'}", BROKER, broker, (key, SET, value), validate_only=True)
+        for key, value in [
+            ("ssl.truststore.type", "JKS"),
+            ("ssl.keystore.location", "file"),
+            ("listener.name.plaintext.ssl.client.auth", "none"),
+            ("ssl.client.auth", "none"),
+            ("sasl.jaas.config", "config"),
+        ]
+        for broker in ("1", "")
+    ),
+    _alter("broker: delete ssl.truststore.type", BROKER, "1", ("ssl.truststore.type", DELETE, None)),
     _alter("broker: delete unknown", BROKER, "1", ("no.such.config", DELETE, None)),
     _alter("broker: delete unknown default", BROKER, "", ("no.such.config", DELETE, None)),
     _alter("broker: other", BROKER, "7", ("message.max.bytes", SET, "1")),
@@ -765,8 +825,8 @@ _MASKED = {
 }
 """Values that differ from run to run: only whether there is one is compared."""
 
-_ORDERED = {DESCRIBE_TOPIC_PARTITIONS}
-"""APIs that promise an order."""
+_ORDERED = {DESCRIBE_TOPIC_PARTITIONS, DESCRIBE_QUOTAS, ALTER_QUOTAS}
+"""APIs that promise an order, or whose order is that of hash maps that depend on the request and what is stored alone."""
 
 
 def comparable(api_key: int, answer: Any) -> Any:

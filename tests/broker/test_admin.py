@@ -61,7 +61,7 @@ async def test_api_versions_of_the_future(wire: WireClient) -> None:
     correlation_id, body = await wire.receive_frame()
     assert correlation_id == 1
     assert body == struct.pack(">hihhh", 35, 1, 18, 0, 4)
-    response = await wire.call(API_VERSIONS, 4, {})
+    response = await wire.call(API_VERSIONS, 4, {"client_software_name": "test", "client_software_version": "1"})
     assert response.error_code == ErrorCode.NONE
 
 

@@ -137,7 +137,7 @@ async def test_an_entity_is_the_same_in_any_order(broker: Broker, wire: WireClie
     assert await set_quota(wire, [user, client], 1.0) is ErrorCode.NONE
     assert await set_quota(wire, [client, user], 2.0) is ErrorCode.NONE
     assert broker.metadata.image.quotas == {
-        (QuotaEntity("user", "u"), QuotaEntity("client-id", "c")): {"producer_byte_rate": 2.0}
+        (QuotaEntity("client-id", "c"), QuotaEntity("user", "u")): {"producer_byte_rate": 2.0}
     }
     assert await set_quota(wire, [client, user], 0.0, remove=True) is ErrorCode.NONE
     assert broker.metadata.image.quotas == {}

@@ -84,7 +84,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 async def use(address: str) -> None:
     """Be a well-behaved client: ask, write, read."""
     async with WireClient(address) as client:
-        assert (await client.call(API_VERSIONS, 3, {})).error_code == ErrorCode.NONE
+        assert (await client.call(API_VERSIONS, 2, {})).error_code == ErrorCode.NONE
         result = await client.produce("t", [b"good"])
         assert result.error_code == ErrorCode.NONE
         partition = (await client.call(FETCH, 12, fetch_fields("t", result.base_offset))).responses[0].partitions[0]
@@ -337,7 +337,7 @@ async def test_a_client_that_sends_single_bytes_holds_up_nobody(target: Target) 
         for byte in frame:
             slow.writer.write(bytes([byte]))
             await slow.writer.drain()
-            assert (await other.call(API_VERSIONS, 3, {})).error_code == ErrorCode.NONE
+            assert (await other.call(API_VERSIONS, 2, {})).error_code == ErrorCode.NONE
         assert (await slow.receive(METADATA, 12)).brokers
 
 

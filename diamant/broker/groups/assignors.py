@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from diamant.broker.groups.java_order import (
+from diamant.broker.java_order import (
     copied_capacity,
     in_java_order,
     partitions_in_java_order,

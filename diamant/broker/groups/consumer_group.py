@@ -32,8 +32,8 @@ from diamant.broker.groups.consumer_member import (
     ConsumerGroupMember,
     EpochedPartitions,
 )
-from diamant.broker.groups.java_order import copied_map_capacity, in_java_order, strings_in_timeline_order
 from diamant.broker.groups.reconciliation import NOT_ASSIGNED
+from diamant.broker.java_order import copied_map_capacity, in_java_order, strings_in_timeline_order
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -72,6 +72,7 @@ from diamant.broker.groups.metadata_hash import metadata_hash
 from diamant.broker.groups.target_assignment import TargetTask
 from diamant.broker.groups.timers import Timers
 from diamant.broker.groups.topic_patterns import check_pattern, matching_topics
+from diamant.broker.java_order import strings_in_timeline_order
 from diamant.protocol.consumer_protocol import parse_subscription, protocol_version
 from diamant.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from diamant.protocol.group_records import GroupMetadataKey, GroupRecordKey, encode_record
@@ -173,13 +174,15 @@ class ConsumerGroups:
             answer["assignment"] = {"topic_partitions": _topic_partitions(member.assigned)}
         return answer
 
-    def _check_enabled(self) -> None:
+    @property
+    def is_enabled(self) -> bool:
         """Source: KafkaApis.isConsumerGroupProtocolEnabled."""
-        if PROTOCOL_TYPE not in self._broker.config.group_coordinator_rebalance_protocols:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                "The consumer protocol is switched off by group.coordinator.rebalance.protocols.",
-            )
+        return PROTOCOL_TYPE in self._broker.config.group_coordinator_rebalance_protocols
+
+    def _check_enabled(self) -> None:
+        """KafkaError: UNSUPPORTED_VERSION, which comes without a message."""
+        if not self.is_enabled:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
     def _leave(self, group_id: str, request: MemberRequest) -> dict[str, Any]:
         group = self._consumer_group(group_id)
@@ -423,7 +426,10 @@ class ConsumerGroups:
             "group_epoch": group.group_epoch,
             "assignment_epoch": group.assignment_epoch,
             "assignor_name": group.preferred_assignor(None, None) or self._default_assignor,
-            "members": [self._describe_member(group, member) for member in group.members.values()],
+            "members": [
+                self._describe_member(group, group.members[member_id])
+                for member_id in strings_in_timeline_order(group.members)
+            ],
         }
 
     def _describe_member(self, group: ConsumerGroup, member: ConsumerGroupMember) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from diamant.broker.groups.classic_member import ClassicMember
-from diamant.broker.groups.java_order import strings_in_java_order
+from diamant.broker.java_order import strings_in_java_order
 
 
 class ProtocolChoice:

@@ -17,7 +17,7 @@ from diamant.broker.coordinators.internal_topic import string_hash
 from diamant.broker.groups.assignors import NOTHING, Assignment, MemberSpec, assign
 from diamant.broker.groups.consumer_group import ConsumerGroup
 from diamant.broker.groups.consumer_member import ConsumerGroupMember
-from diamant.broker.groups.java_order import copied_capacity, in_java_order
+from diamant.broker.java_order import copied_capacity, in_java_order
 from diamant.storage.metadata_image import MetadataImage
 
 LIGHT_WEIGHT = 10_000

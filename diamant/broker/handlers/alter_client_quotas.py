@@ -17,11 +17,15 @@ from diamant.broker.client_quotas import (
     Entity,
     check_entity,
     check_limit,
+    in_entities_order,
+    in_parts_order,
     is_host_name,
     same_entity,
     shown_entity,
 )
+from diamant.broker.coordinators.internal_topic import string_hash
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.java_order import grown_capacity, in_java_order
 from diamant.broker.server import Answer
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.metadata_records import ClientQuotaRecord, QuotaEntity
@@ -40,7 +44,7 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
 
 async def _alter(broker: Broker, version: int, request: Any) -> bytes:
     entries = [
-        (tuple(QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity), entry.ops)
+        (in_parts_order([QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity]), entry.ops)
         for entry in request.entries
     ]
     counts = Counter(same_entity(entity) for entity, _ in entries)
@@ -70,6 +74,8 @@ async def _alter(broker: Broker, version: int, request: Any) -> bytes:
             await broker.topics.sync()
         except REQUEST_ERRORS as error:
             results.update((same_entity(entity), (entity, *error_of(error))) for entity in changed)
+    entities = in_entities_order([entity for entity, _, _ in results.values()], grown_capacity(len(results)))
+    ordered = [results[same_entity(entity)] for entity in entities]
     fields = {
         "entries": [
             {
@@ -77,7 +83,7 @@ async def _alter(broker: Broker, version: int, request: Any) -> bytes:
                 "error_message": message,
                 "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
             }
-            for entity, code, message in results.values()
+            for entity, code, message in ordered
         ]
     }
     return encode_response_fields(KEY, version, fields)
@@ -86,7 +92,7 @@ async def _alter(broker: Broker, version: int, request: Any) -> bytes:
 def _records(broker: Broker, entity: Entity, ops: Any) -> list[ClientQuotaRecord]:
     present = broker.metadata.image.quotas.get(entity, {})
     records = []
-    for op in ops:
+    for op in in_java_order(ops, lambda op: string_hash(op.key), grown_capacity(len(ops))):
         key = str(op.key)
         if op.remove:
             if key in present:

@@ -2,20 +2,23 @@
 
 Behaviour: answered on any connection at any time, from a cache. A version of the future is answered by the dispatcher
 (KIP-511). Versions: 3 adds features (KIP-584); up to 3 features whose lowest level is 0 are left out, as older Java
-clients fail on them (KAFKA-17011).
-Deviations: client software names are not checked, only logged.
+clients fail on them (KAFKA-17011). From 3 on the client says its software's name and version (KIP-511); what is no name is
+INVALID_REQUEST with empty lists.
+Deviations: none known.
 
-Source: KafkaApis.handleApiVersionsRequest, ApiVersionsResponse.
+Source: KafkaApis.handleApiVersionsRequest, ApiVersionsRequest.isValid, ApiVersionsResponse.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.dispatch import Api, RequestContext
 from diamant.broker.server import Answer
 from diamant.protocol import apis
+from diamant.protocol.errors import ErrorCode
 from diamant.protocol.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 KEY = 18
 FIRST_WITH_ZERO_MINIMUM = 4
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""A client's software, by name or version. Source: ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN."""
 
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     "metadata.version": (7, 30),
@@ -39,6 +44,8 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     version = context.api_version
     name = getattr(request, "client_software_name", None)
     if name is not None:
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(request.client_software_version)):
+            return encode_response_fields(KEY, version, {"error_code": int(ErrorCode.INVALID_REQUEST)})
         logger.debug("%s: client %s %s", context.connection.peer, name, request.client_software_version)
     body = broker.api_versions_cache.get(version)
     if body is None:

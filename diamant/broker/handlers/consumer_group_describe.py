@@ -1,7 +1,8 @@
 """ConsumerGroupDescribe (key 69), versions 0 to 1: consumer groups with members and assignments (KIP-848).
 
 Versions: 1 adds the protocol that a member uses (KIP-1099).
-Behaviour: a group that is not a consumer group is GROUP_ID_NOT_FOUND, which has clients ask DescribeGroups for it.
+Behaviour: a group that is not a consumer group is GROUP_ID_NOT_FOUND, which has clients ask DescribeGroups for it. An empty group
+id is INVALID_GROUP_ID without a message.
 Deviations: none known.
 
 Source: KafkaApis.handleConsumerGroupDescribe, GroupMetadataManager.consumerGroupDescribe.
@@ -12,27 +13,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.groups.shard_order import in_asked_order
+from diamant.broker.operations import GROUP_OPERATIONS, NOT_REQUESTED
 from diamant.broker.server import Answer
+from diamant.protocol.errors import ErrorCode
 from diamant.protocol.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
 KEY = 69
-AUTHORIZED_OPERATIONS = -(1 << 31)
-"""Not known: there is no authorizer that could say."""
 
 
 def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     """Describe each group for itself."""
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
     groups = []
-    for group_id in request.group_ids:
+    group_ids = [str(group_id) for group_id in request.group_ids]
+    if broker.groups.consumer.is_enabled:
+        empty_ids = [group_id for group_id in group_ids if not group_id]
+        group_ids = empty_ids + in_asked_order(broker.groups.topic, filter(None, group_ids))
+    for group_id in group_ids:
         try:
-            fields = broker.groups.consumer.describe(str(group_id))
+            fields = {"authorized_operations": operations, **broker.groups.consumer.describe(group_id)}
         except REQUEST_ERRORS as error:
             code, message = error_of(error)
-            fields = {"group_id": str(group_id), "error_code": code, "error_message": message}
-        groups.append({"authorized_operations": AUTHORIZED_OPERATIONS, **fields})
+            if code == ErrorCode.INVALID_GROUP_ID:
+                message = None
+            fields = {"group_id": group_id, "error_code": code, "error_message": message}
+        groups.append(fields)
     return encode_response_fields(KEY, context.api_version, {"groups": groups})
 
 

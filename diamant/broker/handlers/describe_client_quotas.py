@@ -10,8 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diamant.broker.client_quotas import CLIENT_ID, IP, USER, Entity
+from diamant.broker.client_quotas import (
+    CLIENT_ID,
+    IP,
+    USER,
+    Entity,
+    in_entities_order,
+    in_limits_order,
+    in_parts_order,
+)
 from diamant.broker.dispatch import Api, RequestContext
+from diamant.broker.java_order import fitting_capacity
 from diamant.broker.server import Answer
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.schemas import decode_request, encode_response_fields
@@ -37,13 +46,15 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     except KafkaError as error:
         refusal = {"error_code": int(error.code), "error_message": error.detail, "entries": None}
         return encode_response_fields(KEY, context.api_version, refusal)
+    quotas = broker.metadata.image.quotas
     entries = [
         {
-            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
-            "values": [{"key": key, "value": value} for key, value in limits.items()],
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in in_parts_order(entity)],
+            "values": [{"key": key, "value": quotas[entity][key]} for key in in_limits_order(quotas[entity])],
         }
-        for entity, limits in broker.metadata.image.quotas.items()
-        if _matches(entity, wanted, request.strict)
+        for entity in in_entities_order(
+            [entity for entity in quotas if _matches(entity, wanted, request.strict)], fitting_capacity(len(quotas))
+        )
     ]
     fields = {"error_code": 0, "error_message": "", "entries": entries}
     return encode_response_fields(KEY, context.api_version, fields)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.groups.group import Group
+from diamant.broker.groups.shard_order import in_asked_order
+from diamant.broker.operations import GROUP_OPERATIONS
 from diamant.broker.server import Answer
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.schemas import decode_request, encode_response_fields
@@ -22,15 +24,13 @@ if TYPE_CHECKING:
 
 KEY = 15
 FIRST_WITH_GROUP_ID_NOT_FOUND = 6
-AUTHORIZED_OPERATIONS = 0b1101_0100_1000
-"""Without an authorizer everything that a group can be asked: READ, DELETE, DESCRIBE and both of its configurations, as bits."""
 
 
 def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     """Describe groups; those that do not exist, too."""
     version = context.api_version
     described = []
-    for group_id in map(str, request.groups):
+    for group_id in in_asked_order(broker.groups.topic, map(str, request.groups)):
         try:
             broker.groups.check_usable(group_id, may_be_empty=True)
             group = broker.groups.group(group_id)
@@ -49,7 +49,7 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
                 else:
                     fields["error_code"] = 0
         if getattr(request, "include_authorized_operations", False) and not fields["error_code"]:
-            fields["authorized_operations"] = AUTHORIZED_OPERATIONS
+            fields["authorized_operations"] = GROUP_OPERATIONS
         described.append(fields)
     return encode_response_fields(KEY, version, {"groups": described})
 

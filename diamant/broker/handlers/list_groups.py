@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.dispatch import Api, RequestContext
 from diamant.broker.groups.group import Group
+from diamant.broker.groups.shard_order import in_listed_order
 from diamant.broker.server import Answer
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.schemas import decode_request, encode_response_fields
@@ -33,12 +34,13 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     states = {str(state).lower() for state in getattr(request, "states_filter", ())}
     types = {str(kind).lower() for kind in getattr(request, "types_filter", ())}
     listed = []
-    for group in groups.groups.values():
+    for group_id in in_listed_order(groups.topic, groups.groups):
+        group = groups.groups[group_id]
         state = group.state
         if (not states or state.lower() in states) and (not types or group.group_type in types):
             listed.append(
                 {
-                    "group_id": group.group_id,
+                    "group_id": group_id,
                     "protocol_type": _protocol_type(group),
                     "group_state": state,
                     "group_type": group.group_type,

@@ -3,7 +3,8 @@
 Versions: 2 adds the error for the whole group and null for "all topics", 5 the leader epoch, 7 asks for stable offsets only, 8
 several groups in one request (KIP-709), 9 the member and its epoch, 10 topic ids in place of names.
 Behaviour: what was never committed is offset -1 without an error, whether or not group, topic and partition exist. An offset for
-which a transaction is open is UNSTABLE_OFFSET_COMMIT to who asks for stable ones.
+which a transaction is open is UNSTABLE_OFFSET_COMMIT to who asks for stable ones. Topics of unknown ids come last; of a group's
+"all topics" the order is that of Kafka's hash maps.
 Deviations: a member epoch without a member id is UNKNOWN_MEMBER_ID in a consumer group; Kafka fails on it with
 UNKNOWN_SERVER_ERROR.
 
@@ -19,6 +20,7 @@ from uuid import UUID
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.groups.group import Group
 from diamant.broker.groups.offsets import is_of_topic
+from diamant.broker.java_order import in_timeline_order, strings_in_timeline_order
 from diamant.broker.server import Answer
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.group_records import parse_offset_commit_value
@@ -68,7 +70,7 @@ def _wanted(broker: Broker, version: int, request: Any) -> list[_Wanted]:
     for topic in request.topics:
         known = by_id.get(topic.topic_id)
         wanted.append(_Wanted(None if known is None else known.name, topic.topic_id, topic.partition_indexes))
-    return wanted
+    return sorted(wanted, key=lambda topic: topic.name is None)
 
 
 def _fetch_group(broker: Broker, version: int, request: Any, is_stable: bool) -> dict[str, Any]:
@@ -97,14 +99,15 @@ def _check_member(group: Group, request: Any) -> None:
 
 def _all(broker: Broker, version: int, group: Group, is_stable: bool) -> list[dict[str, Any]]:
     topics = []
-    for name, partitions in group.offsets.committed.items():
+    committed = group.offsets.committed
+    for name in strings_in_timeline_order(committed):
         topic_id = None
         if version >= FIRST_WITH_TOPIC_ID:
             topic = broker.topics.by_name.get(name)
             if topic is None:
                 continue  # it has no id to be named by
             topic_id = topic.topic_id
-        topics.append(_topic(group, _Wanted(name, topic_id, list(partitions)), is_stable))
+        topics.append(_topic(group, _Wanted(name, topic_id, in_timeline_order(committed[name], int)), is_stable))
     return topics
 
 

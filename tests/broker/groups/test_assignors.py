@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from diamant.broker.coordinators.internal_topic import string_hash
 from diamant.broker.groups.assignors import Assignment, MemberSpec, _Ladder, _LoadQueue, assign
-from diamant.broker.groups.java_order import (
+from diamant.broker.java_order import (
     copied_capacity,
     grown_capacity,
     in_java_order,

@@ -275,7 +275,8 @@ async def test_protocol_that_is_switched_off(tmp_path: Path) -> None:
     )
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
         members = Members(wire, broker)
-        assert await members.error("g", A, 0, names=["t1"]) is ErrorCode.UNSUPPORTED_VERSION
+        answer = await members.heartbeat("g", A, 0, names=["t1"])
+        assert (answer.error_code, answer.error_message) == (ErrorCode.UNSUPPORTED_VERSION, None)
         assert (await members.describe("g")).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 

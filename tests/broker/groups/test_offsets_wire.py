@@ -340,7 +340,8 @@ async def test_a_simple_group_is_described(client: WireClient) -> None:
     await commit(client, "g", {("t", 0): 1})
     for wants_operations in (False, True):
         request = {"groups": ["g", "none"], "include_authorized_operations": wants_operations}
-        known, unknown = (await client.call(DESCRIBE_GROUPS, 6, request)).groups
+        described = (await client.call(DESCRIBE_GROUPS, 6, request)).groups
+        known, unknown = sorted(described, key=lambda group: group.group_id)
         assert (known.error_code, known.group_state, known.protocol_type, known.members) == (NONE, "Empty", "", ())
         assert known.authorized_operations == (3400 if wants_operations else -(2**31))
         assert unknown.error_code == ErrorCode.GROUP_ID_NOT_FOUND

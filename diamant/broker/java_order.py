@@ -40,6 +40,14 @@ def grown_capacity(count: int) -> int:
     return capacity
 
 
+def fitting_capacity(count: int) -> int:
+    """Buckets of a map that was made without room, or with room for fewer than the `count` elements that it was given."""
+    capacity = 1
+    while count > capacity * 3 // 4:
+        capacity *= 2
+    return capacity
+
+
 def copied_capacity(count: int) -> int:
     """Buckets of a `HashSet` that was made as the copy of a collection with `count` elements."""
     wanted = max(int(count / 0.75) + 1, _DEFAULT_CAPACITY)
@@ -66,16 +74,21 @@ def strings_in_java_order(texts: Collection[str]) -> list[str]:
     return in_java_order(texts, string_hash, grown_capacity(len(texts)))
 
 
-def strings_in_timeline_order(texts: Collection[str]) -> list[str]:
-    """The keys of a `TimelineHashMap<String, ...>` that was filled one by one, in this order."""
+def in_timeline_order(elements: Collection[_Element], hash_of: Callable[[_Element], int]) -> list[_Element]:
+    """The keys of a `TimelineHashMap` that was filled one by one, in this order; of one slot the newest comes first."""
     bits = 1
-    while len(texts) * 0.75 > 1 << bits:
+    while len(elements) * 0.75 > 1 << bits:
         bits += 1
 
-    def slot(text: str) -> int:
-        return (string_hash(text) * _TIMELINE_FACTOR & 0xFFFFFFFFFFFFFFFF) >> (64 - bits)
+    def slot(element: _Element) -> int:
+        return (hash_of(element) * _TIMELINE_FACTOR & 0xFFFFFFFFFFFFFFFF) >> (64 - bits)
 
-    return sorted(texts, key=slot)
+    return sorted(reversed(list(elements)), key=slot)
+
+
+def strings_in_timeline_order(texts: Collection[str]) -> list[str]:
+    """The keys of a `TimelineHashMap<String, ...>` that was filled one by one, in this order."""
+    return in_timeline_order(texts, string_hash)
 
 
 def uuids_in_java_order(topic_ids: Collection[UUID]) -> list[UUID]:

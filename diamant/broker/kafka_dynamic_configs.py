@@ -1,0 +1,34 @@
+"""Names of broker configurations that Kafka 4.3 can change while it runs, but not everywhere. They mean nothing here: what is
+not refused is kept for a Kafka that opens the directory.
+
+Source: DynamicBrokerConfig.PER_BROKER_CONFIGS and LISTENER_MECHANISM_CONFIGS, what Kafka 4.3.1 answers to each name.
+"""
+
+from __future__ import annotations
+
+import re
+
+_PER_LISTENER = """
+ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
+"""
+_PER_BROKER = """
+cordoned.log.dirs principal.builder.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
+sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
+sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+sasl.mechanism.inter.broker.protocol ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
+ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider
+ssl.secure.random.implementation ssl.trustmanager.algorithm
+"""
+
+PER_LISTENER_CONFIGS = frozenset(_PER_LISTENER.split())
+"""Changed with a listener's prefix (`listener.name.NAME.`) only."""
+
+_PER_BROKER_CONFIGS = frozenset(_PER_BROKER.split())
+_OF_A_LISTENER = re.compile(r"listener\.name\.[^.]*\..*")
+
+
+def is_per_broker(name: str) -> bool:
+    """True if a configuration is changed for one broker, not for all. Listeners are a broker's own."""
+    return name in _PER_BROKER_CONFIGS or _OF_A_LISTENER.match(name) is not None
