@@ -82,7 +82,9 @@ async def certificates(call: Call) -> dict[str, Any]:
 
 
 async def certificate(call: Call) -> dict[str, Any]:
-    """Return one."""
+    """Return one, or what is wrong with it."""
+    if call.query["as_it_is"]:
+        return (await call.broker.erasures.kept_certificate(call.path["id"])).certificate
     return await call.broker.erasures.certificate(call.path["id"])
 
 
@@ -90,9 +92,21 @@ async def page(call: Call) -> web.Response:
     """Return one to be read by people."""
     from diamant.cleaner.evidence.page import certificate_page
 
-    found = await call.broker.erasures.certificate(call.path["id"])
-    return web.Response(text=certificate_page(found), content_type="text/html", charset="utf-8")
+    erasures, problem = call.broker.erasures, ""
+    if call.query["as_it_is"]:
+        kept = await erasures.kept_certificate(call.path["id"])
+        found, problem = kept.certificate, kept.problem
+    else:
+        found = await erasures.certificate(call.path["id"])
+    return web.Response(text=certificate_page(found, problem), content_type="text/html", charset="utf-8")
 
+
+_AS_IT_IS = Param(
+    "as_it_is",
+    "boolean",
+    "Return it although it is not as it was signed, or cannot be checked; of a page the first line says so.",
+    default=False,
+)
 
 ROUTES = (
     Route(
@@ -168,6 +182,12 @@ ROUTES = (
         certificates,
         "The certificates, unfinished erasures and redactions, and the public key.",
     ),
-    Route("GET", "/v1/certificates/{id}", certificate, "The last certificate of an erasure."),
-    Route("GET", "/v1/certificates/{id}/page", page, "The same as a page for people."),
+    Route(
+        "GET",
+        "/v1/certificates/{id}",
+        certificate,
+        "The last certificate of an erasure or a redaction. Refused (409, `not-genuine`) if it is not as it was signed.",
+        query=(_AS_IT_IS,),
+    ),
+    Route("GET", "/v1/certificates/{id}/page", page, "The same as a page for people.", query=(_AS_IT_IS,)),
 )

@@ -217,8 +217,10 @@ class OutputFile(click.Path):
         return path
 
 
-def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None) -> bool:
+def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, problem: str = "") -> bool:
     """Write the certificate of an answer to the files that were asked for, as JSON and as a page.
+
+    `problem`: why it is not what the broker has signed; the page says so.
 
     False if that failed, which is told on standard error: what was done is done, so nothing else may be missed for that.
     """
@@ -228,7 +230,7 @@ def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None) 
     if page is not None:
         from diamant.cleaner.evidence.page import certificate_page
 
-        texts[page] = certificate_page(certificate)
+        texts[page] = certificate_page(certificate, problem)
     is_written = True
     for path, text in texts.items():
         try:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.admin import path_step
+from diamant.admin import AdminError, path_step
 from diamant.broker.commands.asking import (
     EXIT_DONE,
     EXIT_FAILED,
+    EXIT_NOT_SO,
     EXIT_USAGE,
     Asked,
     OutputFile,
@@ -19,6 +20,7 @@ from diamant.broker.commands.asking import (
     fail,
     write_outputs,
 )
+from diamant.broker.commands.failing import say
 from diamant.broker.commands.reading import time_text, visible
 
 if TYPE_CHECKING:
@@ -29,21 +31,39 @@ if TYPE_CHECKING:
 @click.argument("undertaking", metavar="[ID]", required=False)
 @click.option("--certificate", "file", type=OutputFile(), help="With an ID: write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="With an ID: write the certificate as an HTML page to this file.")
+@click.option("--as-it-is", is_flag=True, help="With an ID: also a certificate that is not as it was signed.")
 @asking
-def certificates(undertaking: str | None, file: str | None, page: str | None, asked: Asked) -> None:
+def certificates(undertaking: str | None, file: str | None, page: str | None, *, as_it_is: bool, asked: Asked) -> None:
     """List the certificates of erasures and redactions, and which of these are not over; with an ID show the last one of it.
 
-    Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, or no such certificate.
+    The broker checks each of them, with its own key. Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, or no such
+    certificate, 3 one is not as it was signed, or could not be checked.
     """
     if undertaking is None:
-        if file is not None or page is not None:
-            fail("--certificate and --page want an ID: diamant certificates without one lists them", EXIT_USAGE)
+        if file is not None or page is not None or as_it_is:
+            fail(
+                "--certificate, --page and --as-it-is want an ID: diamant certificates without one lists them",
+                EXIT_USAGE,
+            )
         listed = asked.admin.call("GET", "/v1/certificates")
         asked.show(listed, lambda console: _print_list(console, listed))
-        return
-    found = asked.admin.call("GET", f"/v1/certificates/{path_step(undertaking)}")
-    is_written = write_outputs({"certificate": found, "certificate_path": f"id {undertaking}"}, file, page)
+        is_genuine = all(one.get("check") in ("signed", None) for one in listed["certificates"])
+        sys.exit(EXIT_DONE if is_genuine else EXIT_NOT_SO)
+    path, problem = f"/v1/certificates/{path_step(undertaking)}", ""
+    try:
+        found = asked.admin.call("GET", path)
+    except AdminError as error:
+        if error.code != "not-genuine":
+            raise
+        problem = str(error)
+        if not as_it_is:
+            fail(problem, EXIT_NOT_SO, code=error.code)
+        found = asked.admin.call("GET", f"{path}?as_it_is=true")
+        say(problem)
+    is_written = write_outputs({"certificate": found, "certificate_path": f"id {undertaking}"}, file, page, problem)
     asked.show(found, lambda console: _print(console, found))
+    if problem:
+        sys.exit(EXIT_NOT_SO)
     sys.exit(EXIT_DONE if is_written else EXIT_FAILED)
 
 
@@ -55,6 +75,9 @@ def _print_list(console: Console, listed: Mapping[str, Any]) -> None:
         if one["topics"] is not None:
             about = f"topics: {', '.join(one['topics'])}; reference: {one['reference'] or '-'}"
             console.print(f"    {visible(about)}", soft_wrap=True, markup=False)
+        if one["check"] not in ("signed", None):
+            text = f"    NOT AS IT WAS SIGNED: {visible(one['check'])}"
+            console.print(text, soft_wrap=True, markup=False, style="red")
     if not listed["certificates"]:
         console.print("There are no certificates.")
     for one in listed["unfinished"]:

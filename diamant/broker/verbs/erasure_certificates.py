@@ -7,13 +7,15 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.verbs.calling import on_loop
 from diamant.broker.verbs.cancelling import Cancelling
 from diamant.broker.verbs.erasure import NOT_CERTIFIED, Erasure, claim_ends, claim_of, refusals_of, steps_of
-from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.verbs.errors import BadArgument, NotFound, NotGenuine, NotPossible
+from diamant.broker.verbs.kept_certificates import KeptCertificate, last_certificate
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import ended_topics, later_partitions
 from diamant.cleaner.evidence import broker_files, own_certificates
@@ -23,12 +25,12 @@ from diamant.cleaner.evidence.certificate_files import (
     CertificateList,
     certificate_path,
     conclude,
-    list_certificates,
 )
 from diamant.cleaner.evidence.findings import TOMBSTONE
 from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.cleaner.evidence.intent import Intent
 from diamant.cleaner.evidence.needles import MIN_BYTES
+from diamant.cleaner.evidence.own_certificates import problem_with
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan_report import (
     INCONCLUSIVE,
@@ -43,7 +45,6 @@ from diamant.cleaner.evidence.signing_key import SigningKey
 from diamant.cleaner.evidence.verification import Verification, verify_certificate
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
-from diamant.storage.env import Env
 
 if TYPE_CHECKING:
     from diamant.cleaner.redaction_where import Where
@@ -106,17 +107,34 @@ class ErasureCertificates(Cancelling):
 
     async def certificates(self) -> list[dict[str, Any]]:
         """The certificates in the data directory, in short (`CertificateList`)."""
-        return await asyncio.to_thread(self._list.describe, self._env, self._directory)
+        try:
+            check = partial(problem_with, public_key=(await self._usable_key()).public_bytes)
+        except NotPossible:
+            check = None
+        return await asyncio.to_thread(self._list.describe, self._env, self._directory, check)
 
     async def certificate(self, erasure_id: str) -> dict[str, Any]:
-        """The last certificate of an erasure or a redaction. Raises NotFound."""
-        if not erasure_id.isalnum():
-            raise NotFound("there is no such certificate")
+        """The last certificate of an erasure or a redaction. Raises NotFound; NotGenuine if it is not as it was signed."""
+        kept = await self.kept_certificate(erasure_id)
+        if kept.problem:
+            raise NotGenuine(
+                f"the certificate is not what this broker has signed, so it proves nothing: {kept.path}: {kept.problem}. Bring "
+                "the file back from where it was kept; as it is: as_it_is=true (diamant certificates ID --as-it-is)"
+            )
+        return kept.certificate
 
-        found = await asyncio.to_thread(_last_certificate, self._env, self._directory, erasure_id)
+    async def kept_certificate(self, erasure_id: str) -> KeptCertificate:
+        """The same as it lies there, and what is wrong with it. Raises NotFound, NotPossible if it cannot be read."""
+        found = None
+        if erasure_id.isalnum():
+            found = await asyncio.to_thread(last_certificate, self._env, self._directory, erasure_id)
         if found is None:
             raise NotFound("there is no such certificate")
-        return found
+        try:
+            key = await self._usable_key()
+        except NotPossible as error:
+            return replace(found, problem=f"it cannot be checked: {error}")
+        return await asyncio.to_thread(found.checked, key.public_bytes)
 
     async def _verify(
         self,
@@ -397,34 +415,3 @@ def _refusal(intent: Intent, partition: TopicPartition) -> list[dict[str, Any]]:
     """Return, as a problem of a partition, why it takes no tombstone; nothing if it does."""
     reason = refusals_of(intent).get(partition)
     return [{"file": names.partition_dir_name(*partition), "reason": reason}] if reason else []
-
-
-def _last_certificate(env: Env, directory: str, undertaking_id: str) -> dict[str, Any] | None:
-    """Return the last word on an erasure or a redaction; None if there is none. Blocks; NotPossible if it may be a damaged file.
-
-    That one was ended is the last word, whatever was certified before, and so is that nothing is left: the intent went with it.
-    Else it is the certificate that was issued last, as what was certified may have come back. Of those that a clock that stands
-    still has issued it is the file that was written last. One that cannot be read counts if it was written after all others.
-    """
-    found, problems = [], []
-    for one in list_certificates(env, directory):
-        if one["id"] == undertaking_id:
-            try:
-                certificate = certificates.parse(env.read_bytes(one["path"]))
-            except certificates.CertificateError as error:
-                problems.append((env.mtime_ms(one["path"]), f"{one['path']}: {error}"))
-                continue
-            is_ended = bool(certificate.get("ended")) or certificate["state"] in LAST_STATES
-            is_refused = certificate["state"] == NOT_CERTIFIED
-            found.append(((is_ended, _issued_ms(certificate), env.mtime_ms(one["path"]), is_refused), certificate))
-    written_ms, problem = max(problems, default=(-1, ""))
-    if problem and all(written_ms >= order[2] for order, _ in found):
-        raise NotPossible(f"its last certificate cannot be read: {problem}. Bring the file back, or move it away")
-    return max(found, key=lambda one: one[0])[1] if found else None
-
-
-def _issued_ms(certificate: Mapping[str, Any]) -> int:
-    """When a certificate says that it was issued; 0 if it does not."""
-    clock = certificate.get("clock")
-    issued_ms = clock.get("issued_ms") if isinstance(clock, Mapping) else None
-    return issued_ms if isinstance(issued_ms, int) else 0

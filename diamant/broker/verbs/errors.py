@@ -42,6 +42,12 @@ class NotPossible(VerbError):
     code = "not-possible"
 
 
+class NotGenuine(NotPossible):
+    """A certificate in the data directory is not as it was signed."""
+
+    code = "not-genuine"
+
+
 class TimedOut(VerbError):
     """It has not come to an end in the time that was given; what was begun may go on."""
 

@@ -10,13 +10,13 @@ a pending one gives it its name if the intent is gone; with the intent there the
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from diamant.cleaner.evidence.certificate import MAX_BYTES, NOTHING_MATCHED, CertificateError, check_form
+from diamant.cleaner.evidence.certificate import MAX_BYTES, NOTHING_MATCHED, CertificateError, parse
 from diamant.cleaner.evidence.intent import PREFIX, SUFFIX, remove_intent
 from diamant.storage.env import Env
 
@@ -29,7 +29,13 @@ LAST_STATES = ("key-gone", "records-gone", NOTHING_MATCHED)
 MAX_DESCRIBED = 100
 """Certificates of which a list says what they are about, the newest: each is read for it, one after the other."""
 
-_UNDESCRIBED: Mapping[str, Any] = {"issued_ms": None, "topics": None, "reference": None}
+_UNDESCRIBED: Mapping[str, Any] = {"issued_ms": None, "topics": None, "reference": None, "check": None}
+
+GENUINE = "signed"
+"""In a list, `check` of a certificate that is as it was signed; else why it is not."""
+
+Check = Callable[[Mapping[str, Any], str, str], str]
+"""Returns why a certificate is not what its broker has signed, for the id and the state that its name has; "" if it is."""
 
 PENDING = ".pending"
 _JSON = ".json"
@@ -60,20 +66,22 @@ def list_certificates(env: Env, directory: str) -> list[dict[str, Any]]:
 
 
 class CertificateList:
-    """Says what the certificates in a directory are about. Each file is read once. Any thread.
+    """Says what the certificates in a directory are about, and whether they are as they were signed. Any thread.
 
-    Memory: what is said of `MAX_DESCRIBED` certificates, some 100 bytes and its topics each.
+    Each is read every time, and looked into once: what is known of it is known by all its bytes. Memory: what is said of
+    `MAX_DESCRIBED` certificates, some 200 bytes and its topics each.
     """
 
     def __init__(self) -> None:
-        self._known: Mapping[tuple[str, int, int], Mapping[str, Any]] = {}
-        """By path, time and size."""
+        self._known: Mapping[tuple[str, bytes], Mapping[str, Any]] = {}
+        """By path and SHA-256."""
 
-    def describe(self, env: Env, directory: str) -> list[dict[str, Any]]:
+    def describe(self, env: Env, directory: str, check: Check | None = None) -> list[dict[str, Any]]:
         """Return what `list_certificates` does, the file that was written last at the end, with what they are about.
 
-        That is `written_ms` (of the file), `issued_ms`, `topics` and `reference`; the last three are None of all but the last
-        `MAX_DESCRIBED`, and of what cannot be read. A list is no evidence: what is told is not checked. Blocks.
+        That is `written_ms` (of the file), `issued_ms`, `topics`, `reference` and `check`: `GENUINE`, or why it is not. The last
+        four are None of all but the last `MAX_DESCRIBED`; of what cannot be read `check` says so. Without `check` there is no key
+        to check with. Blocks.
         """
         found = []
         for one in list_certificates(env, directory):
@@ -85,25 +93,32 @@ class CertificateList:
             one |= _UNDESCRIBED
         for one in found[max(0, len(found) - MAX_DESCRIBED) :]:
             with suppress(OSError):
-                file = one["path"], one["written_ms"], env.file_size(one["path"])
-                known[file] = before[file] if file in before else _described(env, *file)
+                if env.file_size(one["path"]) > MAX_BYTES:
+                    one["check"] = _UNREADABLE
+                    continue
+                text = env.read_bytes(one["path"])
+                file = one["path"], hashlib.sha256(text).digest()
+                known[file] = before[file] if file in before else _described(text, one["id"], one["state"], check)
                 one |= known[file]
-        self._known = known
+        # Without a key nothing was checked.
+        self._known = {} if check is None else known
         return found
 
 
-def _described(env: Env, path: str, _written_ms: int, size: int) -> Mapping[str, Any]:
-    """Return what a certificate is about. OSError."""
-    if size > MAX_BYTES:
-        return _UNDESCRIBED
+_UNREADABLE = "it cannot be read as a certificate"
+
+
+def _described(text: bytes, undertaking_id: str, state: str, check: Check | None) -> Mapping[str, Any]:
+    """Return what a certificate is about, and whether it is as it was signed."""
     try:
-        fields = json.loads(env.read_bytes(path))
-        check_form(fields)
+        fields = parse(text)
         request = fields["request"]
         topics = [str(one) for one in request["topics"]]
-        return {"issued_ms": int(fields["clock"]["issued_ms"]), "topics": topics, "reference": request.get("reference")}
+        issued_ms, reference = int(fields["clock"]["issued_ms"]), request.get("reference")
     except (CertificateError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        return _UNDESCRIBED
+        return {**_UNDESCRIBED, "check": _UNREADABLE}
+    told = None if check is None else check(fields, undertaking_id, state) or GENUINE
+    return {"issued_ms": issued_ms, "topics": topics, "reference": reference, "check": told}
 
 
 def conclude(

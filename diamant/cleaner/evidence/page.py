@@ -49,12 +49,14 @@ _STATES = {
 _NOTHING_MATCHED = ("No record matched, and nothing was removed", "bad")
 
 
-def certificate_page(certificate: Fields) -> str:
-    """Return the page."""
+def certificate_page(certificate: Fields, problem: str = "") -> str:
+    """Return the page. `problem`: why the certificate is not what its broker has signed."""
     kind = _KINDS.get(certificate["type"], "Certificate")
     title, mood = _STATES.get(certificate["state"], (f"State: {certificate['state']}", "warn"))
     if part(certificate, "unmatched"):
         title, mood = _NOTHING_MATCHED
+    if problem:
+        title, mood = "This is not what was signed: it proves nothing", "bad"
     clock, issuer = part(certificate, "clock"), part(certificate, "issuer")
     return document(
         kind,
@@ -66,6 +68,7 @@ def certificate_page(certificate: Fields) -> str:
             f"cluster {issuer.get('cluster_id')}",
             css="sub",
         ),
+        *([_notice("bad", "Do not rely on it:", f"{problem}.")] if problem else []),
         *_notices(certificate),
         section("What was asked", *_asked(certificate)),
         section("What was found", *_found(certificate)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,22 +74,22 @@ async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_
     assert certificates_of(broker, "key-gone") == []
 
 
-async def test_a_certificate_is_read_once_for_lists(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_certificate_is_looked_into_once_for_lists(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is listed, unless it is another file; those with anything odd in them are listed by their names."""
     await create_with_key(broker)
     erasure = await erase(broker)
     read: list[str] = []
     real = certificate_files._described
 
-    def described(env: object, path: str, *rest: int) -> object:
-        read.append(path)
-        return real(env, path, *rest)  # type: ignore[arg-type]
+    def described(text: bytes, undertaking_id: str, *rest: Any) -> object:
+        read.append(undertaking_id)
+        return real(text, undertaking_id, *rest)
 
     monkeypatch.setattr(certificate_files, "_described", described)
     first = await broker.erasures.certificates()
     assert await broker.erasures.certificates() == first
     assert [one["topics"] for one in first] == [["users"]]
-    assert read == [erasure.certificate_path]
+    assert read == [erasure.id]
     (path,) = certificates_of(broker, "values-gone")
     path.write_bytes(path.read_bytes().replace(b'"topics": [', b'"topics": 5, "more": ['))
     (odd,) = await broker.erasures.certificates()
