@@ -125,6 +125,22 @@ _ROWS = (
     ),
     # The cleaner, per partition
     _own("cleaner_dirty_ratio", GAUGE, "Bytes to be cleaned by all bytes that may be, at the last scan.", "0 to 1"),
+    _own(
+        "cleaner_must_clean_partitions",
+        GAUGE,
+        "Partitions in which something closed has outlived max.compaction.lag.ms, also if it is held back.",
+        "partitions",
+        per_partition=False,
+    ),
+    Metric(
+        "diamant_cleaner_must_clean_ratio",
+        GAUGE,
+        "Bytes to be cleaned that have outlived max.compaction.lag.ms by all bytes that may be; without labels: of all "
+        "partitions.",
+        "0 to 1",
+        labels=_PARTITION,
+        has_sum=True,
+    ),
     _own("cleaner_compaction_lag_seconds", GAUGE, "Age of the oldest record that no round has been over.", "seconds"),
     _own(
         "cleaner_overdue_seconds",

@@ -385,6 +385,8 @@ def _of_cleaner(status: CleanerStatus, directory: str) -> Iterator[Sample]:
     yield f"{manager}uncleanable_bytes", (directory,), status.uncleanable_bytes
     yield f"{manager}max_dirty_percent", (), status.max_dirty_percent
     yield f"{manager}time_since_last_run_ms", (), status.time_since_last_run_ms
+    yield "diamant_cleaner_must_clean_partitions", (), status.must_clean_partitions
+    yield "diamant_cleaner_must_clean_ratio", (), status.must_clean_ratio
     yield "kafka_utils_throttler_cleaner_io_count", (), status.io_bytes_total
     for one in status.under_way:
         labels = (one.topic, str(one.partition), one.runner)
@@ -395,6 +397,7 @@ def _of_cleaner(status: CleanerStatus, directory: str) -> Iterator[Sample]:
 def _of_cleaned_partition(status: PartitionStatus) -> Iterator[Sample]:
     labels = (status.topic, str(status.partition))
     yield "diamant_cleaner_dirty_ratio", labels, status.dirty_ratio
+    yield "diamant_cleaner_must_clean_ratio", labels, status.must_clean_ratio
     yield "diamant_cleaner_compaction_lag_seconds", labels, status.compaction_lag_ms / 1000
     yield "diamant_cleaner_overdue_seconds", labels, status.overdue_ms / 1000
     if status.last_cleaned_ms is not None:

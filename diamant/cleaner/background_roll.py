@@ -150,14 +150,32 @@ def oldest_append_ms(log: AnyLog, first_dirty_offset: int, now_ms: int, *, with_
     dirty = [segment for segment, end in zip(segments, ends, strict=False) if end > first_dirty_offset]
     if with_active:
         dirty.append(log.active)
-    times = []
-    for segment in dirty:
-        if segment.size:
-            times.append(first_append_ms(log, segment, now_ms))
-            # As in Kafka the active segment's timestamps mean nothing before it is closed.
-            if segment is not log.active and segment.first_timestamp > 0:
-                times.append(segment.first_timestamp)
-    return min(times, default=None)
+    return min((lag_begin_ms(log, segment, now_ms) for segment in dirty if segment.size), default=None)
+
+
+def lag_begin_ms(log: AnyLog, segment: AgingSegment, now_ms: int) -> int:
+    """Return from when on the lag of a segment that is not empty counts."""
+    appended_ms = first_append_ms(log, segment, now_ms)
+    # As in Kafka the active segment's timestamps mean nothing before it is closed.
+    is_by_record = segment is not log.active and segment.first_timestamp > 0
+    return min(appended_ms, segment.first_timestamp) if is_by_record else appended_ms
+
+
+def must_clean_bytes(log: AnyLog, found: CleanableRange, now_ms: int, *, by_append: bool) -> int:
+    """Return how many of the cleanable bytes have outlived `max.compaction.lag.ms` (KIP-354's must-clean), by whole segments.
+
+    Without `by_append` their lag counts from their timestamps alone, as in Kafka.
+    """
+    if not found.is_overdue:
+        return 0
+    limit_ms = now_ms - max(log.config.max_compaction_lag_ms, 0)
+    ends = [segment.base_offset for segment in log.segments[1:]]
+    return sum(
+        segment.size
+        for segment, end in zip(log.segments, ends, strict=False)
+        if end > found.first_dirty_offset and end <= found.first_uncleanable_offset and segment.size
+        if 0 < (lag_begin_ms(log, segment, now_ms) if by_append else segment.first_timestamp) < limit_ms
+    )
 
 
 def _estimated_append_ms(log: AnyLog, segment: AgingSegment, now_ms: int) -> int:

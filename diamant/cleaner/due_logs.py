@@ -205,7 +205,9 @@ class DueLogs:
         seen = self._look_aside(log, now_ms) if range_ is None else range_
         if seen is not None:
             oldest_ms = background_roll.oldest_append_ms(log, self._states.first_dirty(log), now_ms, with_active=True)
-            self._figures.saw(_name(log), seen, now_ms, due_ms=due_ms, oldest_ms=oldest_ms)
+            by_append = self._prompt is not None
+            must_clean_bytes = background_roll.must_clean_bytes(log, seen, now_ms, by_append=by_append)
+            self._figures.saw(_name(log), seen, now_ms, due_ms, oldest_ms, must_clean_bytes)
         return range_
 
     def _look_aside(self, log: Log, now_ms: int) -> CleanableRange | None:

@@ -34,6 +34,8 @@ class _Seen:
     """Since or from when a round is due."""
     oldest_ms: int | None
     """Since when the oldest record is there that no round has been over."""
+    must_clean_bytes: int
+    """Cleanable ones that have outlived `max.compaction.lag.ms`."""
 
 
 class CleanerFigures:
@@ -56,14 +58,12 @@ class CleanerFigures:
         partition: TopicPartition,
         found: CleanableRange,
         now_ms: int,
-        *,
         due_ms: int | None,
         oldest_ms: int | None,
+        must_clean_bytes: int,
     ) -> None:
-        """Note what there is to clean at a partition, from when on a round is due there, if that is known, and since when
-        the oldest record is there that no round has been over, if there is one.
-        """
-        self._seen[partition] = _Seen(found, now_ms, due_ms, oldest_ms)
+        """Note what there is to clean at a partition; the arguments are as in `_Seen`."""
+        self._seen[partition] = _Seen(found, now_ms, due_ms, oldest_ms, must_clean_bytes)
 
     def count(self, partition: TopicPartition, report: RoundReport, thread: int) -> None:
         """Add a finished round."""
@@ -96,6 +96,7 @@ class CleanerFigures:
         """Return the status with these partitions."""
         rounds = self._last_rounds.values()
         left_out = {one: quarantined(one) for one in sorted(compacted)}
+        seen = [self._seen[one] for one in left_out if one in self._seen]
         uncleanable = {*states.uncleanable, *(one for one, segments in left_out.items() if segments)}
         return CleanerStatus(
             max_buffer_utilization_percent=max((stats.map_utilization * 100 for stats in rounds), default=0.0),
@@ -110,6 +111,10 @@ class CleanerFigures:
                 self._seen[one].range.cleanable_bytes for one in states.uncleanable if one in self._seen
             )
             + sum(sum(segment.size for segment in left_out[one]) for one in uncleanable - {*states.uncleanable}),
+            must_clean_partitions=sum(one.range.is_overdue for one in seen),
+            must_clean_ratio=_ratio(
+                sum(one.must_clean_bytes for one in seen), sum(one.range.total_bytes for one in seen)
+            ),
             max_dirty_percent=int(100 * self.max_dirty_ratio),
             time_since_last_run_ms=0 if self.scan_started_ms is None else max(0, now_ms - self.scan_started_ms),
             io_bytes_total=self._io_bytes + io_bytes_under_way,
@@ -137,6 +142,7 @@ class CleanerFigures:
             topic=partition[0],
             partition=partition[1],
             dirty_ratio=0.0 if seen is None else seen.range.dirty_ratio,
+            must_clean_ratio=0.0 if seen is None else _ratio(seen.must_clean_bytes, seen.range.total_bytes),
             compaction_lag_ms=lag_ms,
             overdue_ms=overdue_ms,
             last_cleaned_ms=states.last_cleaned_ms(partition),
@@ -146,3 +152,7 @@ class CleanerFigures:
             uncleanable_reason=None if found is None else found.reason,
             quarantined=tuple(map(str, quarantined)),
         )
+
+
+def _ratio(part_bytes: int, all_bytes: int) -> float:
+    return part_bytes / all_bytes if all_bytes else 0.0

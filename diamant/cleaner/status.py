@@ -20,6 +20,8 @@ class PartitionStatus:
     partition: int
     dirty_ratio: float = 0.0
     """Bytes cleanable by bytes cleaned and cleanable, 0 to 1, as of the last scan."""
+    must_clean_ratio: float = 0.0
+    """Bytes cleanable that have outlived max.compaction.lag.ms by the same bytes as above, as of the last scan (KIP-354)."""
     compaction_lag_ms: int = 0
     """Age of the oldest record that no round has been over, at most; 0 if there is none. With a segment in quarantine no
     round is over all of the log, so this grows on from where the segment was cleaned last."""
@@ -89,6 +91,10 @@ class CleanerStatus:
     """Those that are left alone, or a segment of which is."""
     uncleanable_bytes: int = 0
     """Bytes that could be cleaned in those partitions, or bytes of those segments."""
+    must_clean_partitions: int = 0
+    """Those in which something closed has outlived max.compaction.lag.ms, also if it is held back (KIP-354)."""
+    must_clean_ratio: float = 0.0
+    """As of a partition, of all together."""
     max_dirty_percent: int = 0
     """The highest dirty ratio at the last scan."""
     time_since_last_run_ms: int = 0

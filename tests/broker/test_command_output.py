@@ -185,6 +185,7 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
             "topic": topic,
             "partition": 0,
             "dirty_ratio": 0.0,
+            "must_clean_ratio": 0.0,
             "compaction_lag_ms": 0,
             "overdue_ms": 0,
             "last_cleaned_ms": None,
@@ -208,6 +209,7 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
         "clock": {"kind": "system", "now_ms": MS, "ahead_ms": 0, "is_frozen": False},
         "cleaner": {
             "mode": "prompt", "is_enabled": True, "uncleanable_partitions": 1, "compacted_partitions": 53,
+            "must_clean_partitions": 2, "must_clean_ratio": 0.1539,
             "partitions": partitions, "under_way": [],
         },
     }  # fmt: skip
@@ -218,6 +220,7 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
     assert all(name in shown for name in ("__transaction_state-0", "users-0", "bad-0"))
     assert "__consumer_offsets" not in shown
     assert "1 topic, 2 partitions" in shown
+    assert "1 uncleanable, 2 past max.compaction.lag.ms (15 % of the bytes)" in shown.replace("\n", " ")
     assert shown.replace("\n", "").count("x") >= 100, "the reason is not cut off"
     at = console()
     status._print(at, found, [], None)

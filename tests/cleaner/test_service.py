@@ -253,6 +253,26 @@ async def test_the_lag_is_the_age_of_the_oldest_record_that_no_round_has_been_ov
 
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
+async def test_what_must_be_cleaned_is_shown(logs: SeveralLogs, mode: str) -> None:
+    """KIP-354's ratio: bytes past the longest lag by all that are clean or may be cleaned. What is held back counts as a log."""
+    log = logs.add("t", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
+    held = logs.add("held", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
+    logs.data(held, "a=1", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    held.roll()
+    logs.env.fail("append", "*.cleaned", OSError(errno.EIO, "Input/output error"))
+    for hour in range(4):
+        logs.clock.set_ms(START_MS + hour * HOUR_MS // 2)
+        logs.data(log, "k=v")
+        log.roll()
+    logs.clock.set_ms(START_MS + 2 * HOUR_MS)
+    service = await logs.start(mode=mode)
+    await service.settled()
+    status = service.status()
+    assert [(one.topic, one.must_clean_ratio) for one in status.partitions] == [("held", 0.0), ("t", 0.5)]
+    assert (status.must_clean_partitions, status.must_clean_ratio) == (2, 0.5)
+
+
+@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_the_greatest_delay_is_of_the_last_scan_in_mode_prompt(logs: SeveralLogs, mode: str) -> None:
     """Kafka's gauge goes on showing what it showed when something was picked last."""
     logs.filthy("t", 20, max_compaction_lag_ms=HOUR_MS)

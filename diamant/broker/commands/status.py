@@ -56,6 +56,9 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
     trouble = (
         f", [bold red]{cleaner['uncleanable_partitions']} uncleanable[/]" if cleaner["uncleanable_partitions"] else ""
     )
+    if cleaner["must_clean_partitions"]:
+        share = f"{100 * cleaner['must_clean_ratio']:.0f} % of the bytes"
+        trouble += f", {cleaner['must_clean_partitions']} past max.compaction.lag.ms ({share})"
     on = "" if cleaner["is_enabled"] else ", [bold red]off[/]"
     console.print(
         f"cleaner: mode {cleaner['mode']}{on}, {counted(cleaner['compacted_partitions'], 'compacted partition')}{trouble}"
