@@ -10,6 +10,7 @@ Names are loaded when they are first used, so that importing a part does not imp
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Admin", "Broker", "BrokerConfig", "__version__"]
 __version__ = "0.1.0"
+
+if "_pytest.assertion.rewrite" in sys.modules:
+    from diamant.plain_imports import keep_plain
+
+    keep_plain()
 
 _HOMES = {"Admin": "diamant.admin", "Broker": "diamant.broker.broker", "BrokerConfig": "diamant.broker.config"}
 

@@ -38,6 +38,13 @@ MAX_NAME_LENGTH = 180
 _counter = itertools.count(1)
 
 
+def pytest_load_initial_conftests() -> None:
+    """Keep pytest's hands off our modules also where `diamant` was imported before pytest."""
+    from diamant.plain_imports import keep_plain
+
+    keep_plain()
+
+
 @pytest.fixture(scope="session")
 def diamant_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running broker; `diamant_broker.bootstrap_servers` is its address."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import inspect
 import os
 import re
@@ -106,6 +107,24 @@ def test_no_test_goes_missing_with_what_it_tests(module: Path) -> None:
     """No `importorskip`: a module that cannot be imported any more must fail its tests, not leave them out."""
     calls = [node for node in ast.walk(syntax(module, containing="importorskip")) if isinstance(node, ast.Call)]
     assert [call.lineno for call in calls if called(call).endswith("importorskip")] == []
+
+
+def test_no_import_leads_back_to_its_module() -> None:
+    """Modules are imported in several threads at once: in a circle, one could see half of what another has only begun."""
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (ROOT / "diamant").rglob("*.py")
+    }
+    imports = {name: {*imported_at_once(path.read_text())} & modules.keys() - {name} for name, path in modules.items()}
+    assert sum(map(len, imports.values())) > len(modules)
+    graphlib.TopologicalSorter(imports).prepare()
+
+
+def imported_at_once(text: str) -> Iterator[str]:
+    """What a module imports when it is imported itself: the statements that are not indented."""
+    for module, names in re.findall(r"^from (\S+) import (\([^)]*\)|.*)", text, re.MULTILINE):
+        yield from (module, *(f"{module}.{name}" for name in re.findall(r"\w+", names)))
+    yield from re.findall(r"^import (\S+)", text, re.MULTILINE)
 
 
 def test_no_file_names_the_machine_it_was_written_on() -> None:

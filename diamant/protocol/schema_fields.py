@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from importlib import import_module
@@ -40,6 +41,17 @@ class SchemaField(NamedTuple):
     default: Any
 
 
+_IS_HYPOTHESIS_HIDDEN = ContextVar("_IS_HYPOTHESIS_HIDDEN", default=False)
+"""True in the thread that imports kio, while others may import hypothesis."""
+
+
+class _WithoutHypothesis:
+    @staticmethod
+    def find_spec(fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == "hypothesis" and _IS_HYPOTHESIS_HIDDEN.get():
+            raise ModuleNotFoundError(fullname, name=fullname)
+
+
 @cache
 def import_kio() -> None:
     """Import kio without what it offers to tests.
@@ -47,15 +59,13 @@ def import_kio() -> None:
     It looks for hypothesis and, where that is installed, spends 150 ms on strategies: on a developer's machine a broker's
     first answer would take twice as long as on a user's. Tests have imported hypothesis before.
     """
-    name = "hypothesis"
-    if name in sys.modules:
-        import_module("kio.serial")
-        return
-    sys.modules[name] = None  # type: ignore[assignment]  # as the import system wants it for "there is none"
+    hidden = _IS_HYPOTHESIS_HIDDEN.set(True)
+    sys.meta_path.insert(0, _WithoutHypothesis)
     try:
         import_module("kio.serial")
     finally:
-        del sys.modules[name]
+        sys.meta_path.remove(_WithoutHypothesis)
+        _IS_HYPOTHESIS_HIDDEN.reset(hidden)
 
 
 def message_class(api_key: int, version: int, kind: Kind) -> type:

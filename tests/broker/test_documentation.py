@@ -53,37 +53,6 @@ def test_the_tour_of_the_readme_works(example: str, address: str) -> None:
     assert (result.returncode, result.stdout.split()) == (0, ["0", "b'k1'", "b'hello'"]), result.stderr
 
 
-def test_the_examples_for_pytest_pass(tmp_path: Path) -> None:
-    """The tests shown in the pages are collected and pass with the plugin as it is installed."""
-    tests = examples("docs/testing.md") + examples("docs/faults.md") + examples("docs/clock.md")
-    tests.append("\n\n".join(examples("docs/test-your-compaction.md")))
-    for number, text in enumerate(tests):
-        (tmp_path / f"test_example_{number}.py").write_text(text)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
-    plugin = ["-p", "diamant.pytest_plugin"] if not _plugin_is_installed() else []
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            *plugin,
-            "--rootdir",
-            str(tmp_path),
-            str(tmp_path),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "13 passed" in result.stdout
-
-
 @pytest.mark.parametrize("page", console_pages.PAGES)
 def test_pages_show_what_their_commands_print(page: str, tmp_path: Path) -> None:
     """Each command of a page, in order, prints what stands below it, but for times, ids and the like."""
@@ -112,9 +81,3 @@ def test_what_is_compared_of_a_page() -> None:
     assert not console_pages.is_shown(printed, ["...", "4 records, 10 ms", "..."])
     assert not console_pages.is_shown(printed, ["users at 2026-03-01T12:00:00.000Z"])
     assert console_pages.steps_of("$ one \\\n    two\n$ three\nout\n") == [("one two", []), ("three", ["out"])]
-
-
-def _plugin_is_installed() -> bool:
-    from importlib.metadata import entry_points
-
-    return any(entry.value == "diamant.pytest_plugin" for entry in entry_points(group="pytest11"))

@@ -11,7 +11,6 @@ import pytest
 
 from diamant.broker.diamant_configs import ROWS
 from diamant.broker.verbs import compact_config, compaction
-from tests.broker.test_documentation import _plugin_is_installed
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/compact-on-demand.md").read_text()
@@ -22,7 +21,6 @@ def test_the_examples_of_the_guide(tmp_path: Path) -> None:
     """They are tests, and pass."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     (tmp_path / "test_guide.py").write_text("\n\n".join(blocks))
-    plugin = ["-p", "diamant.pytest_plugin"] if not _plugin_is_installed() else []
     command = [
         sys.executable,
         "-m",
@@ -32,7 +30,6 @@ def test_the_examples_of_the_guide(tmp_path: Path) -> None:
         "no:cacheprovider",
         "-p",
         "no:xdist",
-        *plugin,
         "test_guide.py",
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
