@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from diamant.cleaner.evidence.broker_files import set_names_aside
+from diamant.cleaner.evidence.certificate import COMPRESSED
 from diamant.cleaner.evidence.claim_checks import BROKEN, CANNOT_TELL, HOLDS, check_claims, disown, partition_of, untold
 from diamant.cleaner.evidence.findings import DECIDING, RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, UNDECIDED, VALUE, Finding
 from diamant.cleaner.evidence.needles import Needles, keyed_digest
@@ -64,6 +65,9 @@ NOT_COVERED = (
     "that are not JSON (a path of fields finds nothing in them), or in other topics. Where the same bytes were seen is listed.",
     "Texts of the description and values that were removed, outside of records that match it, if they have fewer than 12 bytes "
     "or hardly anything but zeros (0x00, 0xFF): they are not searched for.",
+    COMPRESSED,
+    "Values that had gone from the disk before this was asked for: nothing is known of them, so their bytes are not searched for "
+    "outside of records that match.",
     "What stays of a batch of which every record went: offsets, times and the producer's number and sequence.",
 )
 

@@ -31,6 +31,7 @@ from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.cleaner.evidence.intent import Intent
 from diamant.cleaner.evidence.needles import MIN_BYTES
 from diamant.cleaner.evidence.own_certificates import problem_with
+from diamant.cleaner.evidence.places import is_of_log
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan_report import (
     INCONCLUSIVE,
@@ -296,7 +297,8 @@ class ErasureCertificates(Cancelling):
                 continue
             end = ends.get((log.topic, log.partition), 0)
             directory = names.partition_dir_name(log.topic, log.partition)
-            bases = [int(os.path.basename(name).partition(".")[0]) for name in one["files"]]
+            own = [name for name in one["files"] if is_of_log(name, log.topic, log.partition)]
+            bases = [names.offset_of(os.path.basename(name)) for name in own]
             for base in [*bases, end - 1]:
                 segment = log.segments[max(0, log.floor_segment(base))]
                 found.add(f"{directory}/{os.path.basename(segment.path)}")

@@ -36,6 +36,10 @@ UNTRUSTED = "untrusted signer"
 WRONG_SIGNER = "signed with another key than the pinned one"
 INVALID = "the signature is not valid: the certificate was changed, or is damaged"
 
+COMPRESSED = (
+    "Compressed bytes that are no record batches, as in archives, or the rest of one without its header: batches are "
+    "decompressed in whatever file they are, and nothing else is."
+)
 NOT_COVERED = (
     "Copies outside of this data directory, and of the staging place that is named under coverage: mirrors, backups, snapshots "
     "of disks.",
@@ -44,6 +48,9 @@ NOT_COVERED = (
     "Records that were written at or above the offsets where the claims end.",
     "The same facts in other words: only the bytes of the key and of the values that were found are recognised, and those of "
     "fewer than 12 bytes, or of hardly anything but zeros (0x00, 0xFF), only where they are the key of a record.",
+    COMPRESSED,
+    "Values that had gone from the disk before this was asked for: nothing is known of them, so their bytes are not searched for "
+    "outside of records of the key.",
     "Topics that are not named in the request; what was seen in them by the way is listed.",
 )
 

@@ -9,7 +9,7 @@ In a certificate, `coverage.ledger` has a row for each file:
     file        relative to the data directory
     bytes       what it has
     read        by codec, or "bytes" for what is no batch: [batches, records, bytes on the disk] that were looked at
-    declared    the same by the headers of its batches; only for segments
+    declared    the same by the headers of its batches; only for segments: in other files batches are recognised by their content
     beyond_end  bytes above the recorded end of a log in use, if there are any
     problems    how many places of it cannot be read, if any
 
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from diamant.cleaner.evidence.census import RAW, Amounts, add_to
+from diamant.cleaner.evidence.census import Amounts, add_to
 
 MAX_ROWS = 20_000
 
@@ -50,7 +50,7 @@ class FileRow:
         read = {name: amounts for name, amounts in self.read.items() if any(amounts)}
         if sum(amounts[2] for amounts in read.values()) != self.size:
             return False
-        return (set(read) <= {RAW}) if self.declared is None else read == self.declared
+        return self.declared is None or read == self.declared
 
     def to_fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"file": self.file, "bytes": self.size + self.beyond_end, "read": self.read}

@@ -17,6 +17,9 @@ from diamant.storage.env import Env
 BATCHES = "batches"
 BYTES = "bytes"
 
+OTHER = "other"
+"""The sort of files of which their names say nothing."""
+
 MAX_DEPTH = 16
 """Directories in directories; what is deeper cannot be listed."""
 
@@ -85,6 +88,9 @@ def _list(env: Env, directory: str, prefix: str, owner: tuple[str, int, bool] | 
             yield from _list(env, path, f"{prefix}{entry}/", below, depth + 1)
         elif prefix:
             yield _place_in(path, prefix + entry, entry, owner)
+        elif entry == names.BOOTSTRAP_CHECKPOINT:
+            # The first records of the metadata log.
+            yield Place(path, entry, BYTES, _sort_of_file(entry), names.METADATA_TOPIC, 0)
         else:
             yield Place(path, entry, BYTES, _sort_of_file(entry))
 
@@ -116,4 +122,4 @@ def _place_in(path: str, name: str, entry: str, owner: tuple[str, int, bool] | N
 def _sort_of_file(entry: str) -> str:
     if entry.startswith("diamant-"):
         return os.path.splitext(entry)[1].lstrip(".") or "diamant"
-    return "other"
+    return OTHER

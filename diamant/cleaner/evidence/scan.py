@@ -22,12 +22,13 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import NamedTuple
 
-from diamant.cleaner.evidence.census import FileCensus, FileKey, Identity, declared, file_identity
+from diamant.cleaner.evidence.batch_finder import find_batches
+from diamant.cleaner.evidence.census import RAW, FileCensus, FileKey, Identity, add_to, declared, file_identity
 from diamant.cleaner.evidence.coverage import FileRow
 from diamant.cleaner.evidence.findings import Unreadable
 from diamant.cleaner.evidence.found_list import Room
 from diamant.cleaner.evidence.offset_order import LogEnd, order_of
-from diamant.cleaner.evidence.places import BATCHES, Place, list_places
+from diamant.cleaner.evidence.places import BATCHES, OTHER, Place, list_places
 from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, FileSearch, OnRecord, Subject, file_size
 from diamant.cleaner.evidence.scan_account import ScanAccount
 from diamant.cleaner.evidence.scan_report import (
@@ -41,7 +42,7 @@ from diamant.cleaner.evidence.search_engine import SearchEngine
 from diamant.cleaner.evidence.staging_place import StagingPlace
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
-from diamant.storage.env import Env
+from diamant.storage.env import Env, File
 from diamant.storage.errors import StorageError
 
 __all__ = [
@@ -222,9 +223,11 @@ class _Scan:
         return sorted(found, key=lambda one: -one.size)
 
     def _is_wanted(self, place: Place) -> bool:
-        if self.only is not None and (place.content != BATCHES or (place.topic, place.partition) not in self.only):
+        if self.only is not None and (place.topic, place.partition) not in self.only:
             return False
-        return self.skip is None or not self.skip(place)
+        # Who locates looks into files that nobody knows, too: values that are there only have to be known.
+        is_content = place.content == BATCHES or self.only is None or (self.is_locating and place.sort == OTHER)
+        return is_content and (self.skip is None or not self.skip(place))
 
     def _is_later(self, place: Place, identity: Identity) -> bool:
         """Tell whether a file came with a segment that was begun after the recorded end of its log.
@@ -330,9 +333,21 @@ class _Scan:
                     # While what was read is still in memory.
                     row.declared = declared(file, size, MAX_BATCH_BYTES)
             else:
-                search.search_raw(file, 0, size)
+                self._search_bytes(search, file, size)
         finally:
             file.close()
+
+    def _search_bytes(self, search: FileSearch, file: File, size: int) -> None:
+        """Search a file that is none of batches by its name: as bytes, and the batches in it all the same."""
+        in_batches = 0
+        for start, end in find_batches(file, size, search.fail, self._check):
+            in_batches += end - start
+            self._engine.is_wanted |= end - start >= COMPILED_FROM_BYTES
+            self._engine.search(search, file, end, start)
+        if not self.is_locating:
+            search.search_raw(file, 0, size)
+        if in_batches:
+            add_to(search.amounts, RAW, 0, 0, -in_batches)
 
     def _take(self, found: _Found, outcome: tuple[FileSearch, FileRow] | None) -> None:
         report = self.report

@@ -61,9 +61,8 @@ class SearchEngine:
         """Take one of them, whatever it costs."""
         self._forced = is_compiled
 
-    def search(self, search: FileSearch, file: File, end: int) -> None:
-        """Search a file of batches up to byte `end`."""
-        position = 0
+    def search(self, search: FileSearch, file: File, end: int, position: int = 0) -> None:
+        """Search a file of batches from byte `position`, where one begins, up to `end`."""
         while position < end:
             search.check()
             if self._is_ready(search):

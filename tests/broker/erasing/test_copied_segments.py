@@ -1,4 +1,4 @@
-"""Copies and second names of segments, put into the data directory while the broker runs: what is in them is not gone."""
+"""Copies and second names of segments in a running broker's data directory: what is in them is not gone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from diamant.broker.broker import Broker
 from tests.broker.erasing.cases import PERSON, create_with_key, data_of, erase
 
+ROOT = Path(__file__).resolve().parents[3]
 SEGMENT = "users-0/00000000000000000000.log"
 STRAY = f"users-0.{'0' * 32}-stray"
 
@@ -35,6 +36,8 @@ def link_as_bytes_in_a_stray_directory(data: Path) -> None:
 PLACES = [
     *(copy_to(f"users-0/{name}") for name in ("00000000000000099999.log", "99999.log", "0.log")),
     link_as_bytes_in_a_stray_directory,
+    *(copy_to(f"users-0/00000000000000000000.log.{suffix}") for suffix in ("bak", "1", "tmp")),
+    *(copy_to(name) for name in ("users-0/copy.log", "copy.log", "backup/copy", f"{STRAY}/copy")),
 ]
 
 
@@ -50,3 +53,14 @@ async def test_a_copy_lets_nothing_be_certified(broker: Broker, plant: Callable[
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
     for certificate in (redaction.certificate, erasure.certificate):
         assert certificate["not_certified"]
+
+
+async def test_what_is_not_covered_stands_in_the_certificate_as_in_the_documentation(broker: Broker) -> None:
+    """Word for word, each sentence, and no other."""
+    await create_with_key(broker)
+    section = (ROOT / "docs" / "erase.md").read_text().partition("### What is not covered")[2].partition("\n###")[0]
+    items = [" ".join(one.split()) for one in section.partition("\n\n* ")[2].partition("\n\n")[0].split("\n* ")]
+    assert (await erase(broker)).certificate["not_covered"] == items
+    redaction = await broker.redact("users", where='key == "nobody"', reason="GDPR Art. 17")
+    for promised in ("Compressed bytes that are no record batches", "Values that had gone from the disk before"):
+        assert any(one.startswith(promised) for one in redaction.certificate["not_covered"])
