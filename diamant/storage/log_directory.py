@@ -28,6 +28,9 @@ from diamant.storage.segment import Segment
 
 TopicPartition = tuple[str, int]
 
+_SIGNS = (names.META_PROPERTIES, names.RECOVERY_POINT_CHECKPOINT, names.LOCK)
+"""Files that a broker leaves in its directory."""
+
 MAX_DELETIONS = 1000
 """How many queued files are taken for removal at once: about 1 ms."""
 
@@ -100,8 +103,11 @@ class LogDirectory:
     def open(cls, env: Env, path: str, *, producer_expiration_ms: int) -> LogDirectory:
         """Lock `path` and take its clean-shutdown mark, so that a crash from now on counts as one.
 
-        Raises StorageError if another process holds the directory, OSError if it cannot be used.
+        Raises StorageError if another process holds the directory or it is none of partitions (nothing is changed there then),
+        OSError if it cannot be used.
         """
+        if env.is_dir(path):
+            _partition_directories(env, path)
         env.make_dirs(path)
         lock = env.lock(f"{path}/{names.LOCK}")
         marker = f"{path}/{names.CLEAN_SHUTDOWN}"
@@ -124,22 +130,11 @@ class LogDirectory:
             self._read_checkpoint(names.LOG_START_OFFSET_CHECKPOINT),
         )
         to_load = []
-        for name in self.env.list_dir(self.path):
-            directory = f"{self.path}/{name}"
-            if not self.env.is_dir(directory) or name.startswith(f"{names.METADATA_TOPIC}-"):
-                continue
-            if name == names.REMOTE_LOG_INDEX_CACHE:
-                continue
-            suffix = names.set_aside_suffix(name)
-            if suffix == names.DELETE_DIR_SUFFIX:
+        for directory, topic_partition in _partition_directories(self.env, self.path):
+            if topic_partition is not None:
+                to_load.append(topic_partition)
+            elif names.set_aside_suffix(directory) == names.DELETE_DIR_SUFFIX:
                 self._schedule([directory], 0)
-            if suffix:
-                continue
-            try:
-                topic_partition = names.parse_partition_dir(name)
-            except ValueError as error:
-                raise StorageError(f"{directory}: {error}; move it out of the log directory") from error
-            to_load.append(topic_partition)
         with ThreadPoolExecutor(max(1, threads), thread_name_prefix="recovery") as pool:
             known = [topic_partition for topic_partition in to_load if self._is_known(topic_partition, expected)]
             results = pool.map(
@@ -461,6 +456,38 @@ class LogDirectory:
             self.messages.append(f"the stop is not a clean one: {error}")
         finally:
             self._lock.release()
+
+
+def _partition_directories(env: Env, path: str) -> list[tuple[str, TopicPartition | None]]:
+    """The directories of partitions in `path`, with None for those that are set aside; StorageError if there are others.
+
+    As in Kafka every directory has to be a partition's. Where no broker has left its files, it may be somebody's own, and a name
+    like `photos-2024` is not enough: a start would set that aside.
+    """
+    is_ours = any(env.exists(f"{path}/{name}") for name in _SIGNS)
+    found: list[tuple[str, TopicPartition | None]] = []
+    for name in env.list_dir(path):
+        directory = f"{path}/{name}"
+        if (
+            not env.is_dir(directory)
+            or name.startswith(f"{names.METADATA_TOPIC}-")
+            or name == names.REMOTE_LOG_INDEX_CACHE
+        ):
+            continue
+        try:
+            topic_partition = names.parse_partition_dir(name)
+        except ValueError as error:
+            if is_ours:
+                raise StorageError(f"{directory}: {error}; move it out of the log directory") from error
+            raise StorageError(_not_ours(path, name)) from error
+        if not is_ours and not any(map(names.parse_segment_file, env.list_dir(directory))):
+            raise StorageError(_not_ours(path, name))
+        found.append((directory, None if names.set_aside_suffix(name) else topic_partition))
+    return found
+
+
+def _not_ours(path: str, name: str) -> str:
+    return f"{path}: not a data directory, it holds {name!r}; take an empty one, or a new name. Nothing was changed"
 
 
 def _close(log: Log, *, is_clean: bool) -> OSError | None:
