@@ -4,8 +4,9 @@ No record is read and nothing is rewritten: it takes milliseconds, where `whatif
 cannot know is how small a round makes the log, which the next dirty ratio depends on. So there are two courses: in one rounds
 make the log no smaller (`is_early` False), in the other they leave nothing. The truth is in between; mostly both are the same.
 
-It assumes what `whatif` does: no append, no transaction ends, nobody changes a configuration, and a thread of the cleaner is
-free. A real round comes within one loop of the cleaner (`log.cleaner.backoff.ms`) of its moment.
+It assumes that nothing is appended, that nobody changes a configuration or ends a transaction, that coordinators abort those
+whose time is over, and that a thread of the cleaner is free. A real round comes within one loop of the cleaner
+(`log.cleaner.backoff.ms`) of its moment.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = 
     first_dirty: int | None = None
     rounds: list[CourseRound] = []
     for at_ms in moments(state, view, now_ms):
+        state = state.aborted(at_ms)
         if view.is_prompt and background_roll.should_roll(state, at_ms):
             state = state.rolled()
         if view.uncleanable is not None and not rounds:
@@ -100,7 +102,7 @@ def moments(state: LogState, view: CleanerView, now_ms: int) -> list[int]:
     config = state.config
     first_dirty = look(state, view, now_ms).first_dirty_offset
     rolled = state.rolled()
-    times: set[int | None] = {now_ms}
+    times: set[int | None] = {now_ms, *(one.abort_ms for one in state.open_transactions)}
     if view.uncleanable is not None:
         times.add(view.uncleanable.retry_ms)
     if view.is_prompt:

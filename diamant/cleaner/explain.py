@@ -37,8 +37,7 @@ _NO_SCAN = KeyScan()
 class Explainer:
     """One partition at one moment.
 
-    `open_until_ms`: by the producer id of each open transaction, the first one first, since when it is open and when its
-    coordinator aborts it (-1: nobody knows). `removals_ms`: when files that the log has let go of leave the disk, by path.
+    `removals_ms`: when files that the log has let go of leave the disk, by path.
     `erasure_of`: the id of an erasure under way that is about the record of a key at an offset.
     """
 
@@ -47,7 +46,6 @@ class Explainer:
         state: LogState,
         view: CleanerView,
         now_ms: int,
-        open_until_ms: Mapping[int, tuple[int, int]] | None = None,
         removals_ms: Mapping[str, int] | None = None,
         erasure_of: Callable[[bytes, int], str | None] | None = None,
     ) -> None:
@@ -57,7 +55,6 @@ class Explainer:
         self._early = course(state, view, now_ms, is_early=True)
         self._late = course(state, view, now_ms, is_early=False)
         self._is_certain = self._early == self._late
-        self._open = open_until_ms or {}
         self._removals_ms = removals_ms or {}
         self._erasure_of = erasure_of
         self._bases = [segment.base_offset for segment in state.segments]
@@ -195,7 +192,7 @@ class Explainer:
         if status == kinds.IS_LIVE:
             return [Gate(kinds.LIVE, "latest value of its key")], None, None
         if status == kinds.IS_UNDECIDED:
-            return list(self._gates_at(record.offset)), None, None
+            return list(self._gates_at(record.offset)), _time_of(_round_over(rounds, record.offset)), None
         if status in (kinds.IS_TOMBSTONE, kinds.IS_MARKER):
             return *self._expiring(record, rounds, is_marker=status == kinds.IS_MARKER), None
         if status == kinds.IS_BELOW_LOG_START and not self.view.is_prompt:
@@ -292,7 +289,7 @@ class Explainer:
         index = self._index_at(offset)
         # In the segment with the first record of an open transaction the answer is the same everywhere.
         if index not in self._round_gates:
-            gates = round_gates(self.state, self.view, self.now_ms, self._bases[index], self._open)
+            gates = round_gates(self.state, self.view, self.now_ms, self._bases[index])
             if not gates:
                 gates = [Gate(kinds.DUE, "nothing: a round is due", until_ms=self.now_ms)]
             self._round_gates[index] = tuple(gates)

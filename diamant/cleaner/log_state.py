@@ -9,7 +9,7 @@ of a log that has changed in one way: with its active segment closed, with more 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,9 @@ from diamant.storage.env import Env
 from diamant.storage.log import Log
 from diamant.storage.log_config import LogConfig
 from diamant.storage.segment import Segment
+
+MARKER_BYTES = 78
+"""A batch with the marker of a transaction's end."""
 
 
 @dataclass(slots=True)
@@ -34,8 +37,19 @@ class SegmentState:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenUntil:
+    """A transaction that is open."""
+
+    producer_id: int
+    first_offset: int
+    since_ms: int
+    abort_ms: int | None
+    """When its coordinator aborts it; None: nobody knows of one that does."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogState:
-    """See the module. `segments`: all of them, the last one active."""
+    """See the module. `segments`: all of them, the last one active. `open_transactions`: ascending, by their first offsets."""
 
     topic: str
     partition: int
@@ -48,9 +62,12 @@ class LogState:
     last_stable_offset: int
     write_failure: OSError | None
     is_deleted: bool = False
+    open_transactions: tuple[OpenUntil, ...] = ()
 
     @classmethod
-    def of(cls, log: Log, now_ms: int, first_dirty: int | None) -> LogState:
+    def of(
+        cls, log: Log, now_ms: int, first_dirty: int | None, open_transactions: Sequence[OpenUntil] = ()
+    ) -> LogState:
         """Return the state of `log`; belongs to its owner. Asks for file times where nobody knows how old a dirty segment is.
 
         Reads the first header of a segment if nobody has yet (`cleaning_round.look_at_first_timestamps` does so in a thread).
@@ -72,6 +89,7 @@ class LogState:
             log.last_stable_offset,
             log.write_failure,
             log.is_deleted,
+            tuple(sorted(open_transactions, key=lambda one: one.first_offset)),
         )
 
     @property
@@ -120,7 +138,37 @@ class LogState:
 
     def decided(self) -> LogState:
         """Without an open transaction."""
-        return replace(self, last_stable_offset=self.log_end_offset)
+        return replace(self, last_stable_offset=self.log_end_offset, open_transactions=())
+
+    def aborted(self, now_ms: int) -> LogState:
+        """With the transactions aborted whose time is over: each has its marker appended, which may close the active segment."""
+        left = tuple(one for one in self.open_transactions if one.abort_ms is None or one.abort_ms > now_ms)
+        if len(left) == len(self.open_transactions):
+            return self
+        state = self
+        for _ in range(len(self.open_transactions) - len(left)):
+            state = state._with_marker(now_ms)
+        stable = left[0].first_offset if left else state.log_end_offset
+        return replace(state, last_stable_offset=stable, open_transactions=left)
+
+    def _with_marker(self, now_ms: int) -> LogState:
+        """As `Segment.should_roll` has it."""
+        config, active, state = self.config, self.active, self
+        is_full = active.size > config.segment_bytes - MARKER_BYTES
+        is_old = (
+            active.first_timestamp >= 0 and now_ms - active.first_timestamp > config.max_segment_ms - active.jitter_ms
+        )
+        if is_full or is_old:
+            state = self.rolled()
+            active = state.active
+        active = replace(
+            active,
+            size=active.size + MARKER_BYTES,
+            largest_timestamp=max(active.largest_timestamp, now_ms),
+            first_timestamp=active.first_timestamp if active.size else now_ms,
+            first_append_ms=active.first_append_ms if active.size else now_ms,
+        )
+        return replace(state, segments=(*state.segments[:-1], active), log_end_offset=state.log_end_offset + 1)
 
     def with_config(self, settings: Mapping[str, Any]) -> LogState:
         """Under some other settings, by the names of `LogConfig`'s fields."""

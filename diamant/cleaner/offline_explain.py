@@ -19,7 +19,7 @@ from diamant.cleaner.explain import Explainer
 from diamant.cleaner.explanation import PartitionExplanation
 from diamant.cleaner.key_scan import KeyScan, OpenSegment, OpenTransaction, Outcomes, scan_key
 from diamant.cleaner.log_reader import PartitionFiles
-from diamant.cleaner.log_state import LogState
+from diamant.cleaner.log_state import LogState, OpenUntil
 from diamant.cleaner.segment_facts import PartitionFacts, read_facts
 from diamant.storage import checkpoints, names
 from diamant.storage.clock import SettableClock
@@ -75,13 +75,14 @@ def explain_partition(
             view = replace(view, horizon_ms=_next_horizon_ms(log, view.checkpoint, now_ms))
         opened = [one for one in log.producers.active_producers if one.current_txn_first_offset >= 0]
         explainer = Explainer(
-            LogState.of(log, now_ms, view.checkpoint),
+            LogState.of(
+                log,
+                now_ms,
+                view.checkpoint,
+                [OpenUntil(one.producer_id, one.current_txn_first_offset, one.timestamp, None) for one in opened],
+            ),
             view,
             now_ms,
-            {
-                one.producer_id: (one.timestamp, -1)
-                for one in sorted(opened, key=lambda one: one.current_txn_first_offset)
-            },
         )
         outcomes = Outcomes(
             tuple(

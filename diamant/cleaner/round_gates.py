@@ -6,7 +6,7 @@ record in the active segment, for instance, is what it will say once the segment
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from diamant.cleaner import background_roll
@@ -63,18 +63,13 @@ def cleaner_gates(state: LogState, view: CleanerView, now_ms: int) -> list[Gate]
     return gates
 
 
-def round_gates(
-    state: LogState, view: CleanerView, now_ms: int, offset: int, open_until_ms: Mapping[int, tuple[int, int]]
-) -> list[Gate]:
-    """Return what keeps a round from being over `offset`: nothing if one is due now that is.
-
-    `open_until_ms`: by producer id, since when its transaction is open and when the coordinator aborts it.
-    """
+def round_gates(state: LogState, view: CleanerView, now_ms: int, offset: int) -> list[Gate]:
+    """Return what keeps a round from being over `offset`: nothing if one is due now that is."""
     first_dirty = look(state, view, now_ms).first_dirty_offset
     gates = cleaner_gates(state, view, now_ms)
     for gate in (
         _active_gate(state, view, now_ms, offset),
-        _transaction_gate(state, offset, open_until_ms),
+        _transaction_gate(state, offset),
         _young_gate(state, now_ms, first_dirty, offset),
         ratio_gate(state, view, now_ms),
     ):
@@ -104,7 +99,7 @@ def _active_gate(state: LogState, view: CleanerView, now_ms: int, offset: int) -
     return Gate(ACTIVE_SEGMENT, text, bytes_more=more, detail=detail)
 
 
-def _transaction_gate(state: LogState, offset: int, open_until_ms: Mapping[int, tuple[int, int]]) -> Gate | None:
+def _transaction_gate(state: LogState, offset: int) -> Gate | None:
     stable = state.last_stable_offset
     # A round ends at a segment's base, so the whole segment with the transaction's first record waits.
     if stable >= state.log_end_offset or offset < round_down(state.rolled(), stable):
@@ -112,11 +107,11 @@ def _transaction_gate(state: LogState, offset: int, open_until_ms: Mapping[int, 
     text = f"a transaction is open since offset {stable} (last stable offset)"
     detail: dict[str, object] = {"last_stable_offset": stable}
     until_ms = None
-    for producer_id, (since_ms, abort_ms) in open_until_ms.items():
-        text = f"a transaction of producer {producer_id} is open since offset {stable}"
-        detail |= {"producer_id": producer_id, "since_ms": since_ms}
-        until_ms = abort_ms if abort_ms >= 0 else None
-        break
+    if state.open_transactions:
+        first = state.open_transactions[0]
+        text = f"a transaction of producer {first.producer_id} is open since offset {stable}"
+        detail |= {"producer_id": first.producer_id, "since_ms": first.since_ms}
+        until_ms = first.abort_ms
     return Gate(OPEN_TRANSACTION, text, until_ms=until_ms, detail=detail)
 
 

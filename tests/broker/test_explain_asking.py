@@ -136,7 +136,7 @@ async def test_a_transaction_that_its_coordinator_will_abort(tmp_path: Path) -> 
         found = await at.record(0)
         opened = gate(found, told.OPEN_TRANSACTION)
         assert (opened.detail["producer_id"], opened.detail["since_ms"]) == (producer.producer_id, START_MS + 1000)
-        assert (found.goes_ms, opened.until_ms) == (None, START_MS + 1000 + 60_000 + 1)
+        assert opened.until_ms == found.goes_ms == START_MS + 1000 + 60_000 + 1
         assert opened.until_ms is not None
         at.clock.set_ms(opened.until_ms - 1)
         await at.settle()
@@ -145,6 +145,46 @@ async def test_a_transaction_that_its_coordinator_will_abort(tmp_path: Path) -> 
         at.clock.set_ms(opened.until_ms + 10_000)
         await wait_until(lambda: at.log.last_stable_offset >= at.log.log_end_offset)
         await at.settle()
+        assert 0 not in await at.offsets()
+
+
+@pytest.mark.parametrize("mode", ["prompt", "kafka"])
+async def test_what_an_open_transaction_holds_goes_when_it_is_aborted(tmp_path: Path, mode: str) -> None:
+    """What is superseded before it and what is in it, both in closed segments, and not before."""
+    broker = {"transaction_state_log_num_partitions": "1", "diamant_cleaner_mode": mode}
+    async with stage(tmp_path, broker=broker) as at:
+        producer = TxnProducer(at.wire, "hanging")
+        await producer.wait_for_coordinator()
+        await producer.wait_for_init(timeout_ms=60_000)
+        await at.put("k=1")
+        assert await producer.add(("t", 0)) == ["NONE"]
+        undecided = at.put_transactional("other", producer.producer_id)
+        await at.put("k=2")
+        await at.roll()
+        told_before = await at.partition(key="k")
+        assert told_before.next_round_ms == START_MS + 60_001
+        assert [(await at.record(0)).goes_ms, (await at.record(undecided, "other")).goes_ms] == [START_MS + 60_001] * 2
+        await at.broker.clock.advance(60_000)
+        assert {0, undecided} <= set(await at.offsets())
+        await at.broker.clock.advance(1)
+        assert not {0, undecided} & set(await at.offsets())
+
+
+async def test_the_marker_of_an_abort_closes_an_old_segment(tmp_path: Path) -> None:
+    """In mode kafka, where only appends do: what is held in the active segment goes with the abort, too."""
+    broker = {"transaction_state_log_num_partitions": "1", "diamant_cleaner_mode": "kafka"}
+    async with stage(tmp_path, broker=broker, segment_ms="50000") as at:
+        producer = TxnProducer(at.wire, "hanging")
+        await producer.wait_for_coordinator()
+        await producer.wait_for_init(timeout_ms=60_000)
+        await at.put("k=1", "k=2")
+        assert await producer.add(("t", 0)) == ["NONE"]
+        at.put_transactional("other", producer.producer_id)
+        assert kinds(await at.record(0)) == [told.ACTIVE_SEGMENT, told.OPEN_TRANSACTION]
+        assert (await at.record(0)).goes_ms == START_MS + 60_001
+        await at.broker.clock.advance(60_000)
+        assert 0 in await at.offsets()
+        await at.broker.clock.advance(1)
         assert 0 not in await at.offsets()
 
 

@@ -32,11 +32,12 @@ from diamant.cleaner.key_scan import (
     cannot_hold,
     scan_key,
 )
-from diamant.cleaner.log_state import LogState
+from diamant.cleaner.log_state import LogState, OpenUntil
 from diamant.cleaner.tombstone_scan import scan_tombstones
 from diamant.protocol.errors import KafkaError
 from diamant.storage.env import Env
 from diamant.storage.log import Log
+from diamant.storage.producer_snapshot import ProducerEntry
 from diamant.storage.segment import Segment
 from diamant.storage.txn_index import AbortedTxn
 
@@ -251,33 +252,26 @@ class Explaining:
         opened = [one for one in log.producers.active_producers if one.current_txn_first_offset >= 0]
         return _Taken(
             log.env,
-            LogState.of(log, now_ms, view.checkpoint),
+            LogState.of(log, now_ms, view.checkpoint, self._open_until(opened)),
             view,
             now_ms,
             tuple(log.segments),
             Outcomes((), tuple(OpenTransaction(one.producer_id, one.current_txn_first_offset) for one in opened)),
-            self._open_until(log),
             {path: at_ms for at_ms, path in broker.directory.deletions_in(log.path)},
             broker.erasures.waiting(log.topic) if broker.has_erasures else None,
         )
 
-    def _open_until(self, log: Log) -> dict[int, tuple[int, int]]:
-        """By producer, the oldest first: since when its transaction is open, and when its coordinator aborts it."""
-        opened = sorted(
-            (one.current_txn_first_offset, one.producer_id, one.timestamp)
-            for one in log.producers.active_producers
-            if one.current_txn_first_offset >= 0
-        )
+    def _open_until(self, opened: Iterable[ProducerEntry]) -> list[OpenUntil]:
         known = {}
         if self._broker.has_transactions:
             known = {one.producer_id: one for one in self._broker.transactions.open_transactions}
-        found = {}
-        for _, producer_id, last_ms in opened:
-            transaction = known.get(producer_id)
-            if transaction is None:
-                found[producer_id] = (last_ms, -1)
-            else:
-                found[producer_id] = (transaction.start_ms, transaction.start_ms + transaction.timeout_ms + 1)
+        found = []
+        for one in opened:
+            since_ms, abort_ms = one.timestamp, None
+            if (transaction := known.get(one.producer_id)) is not None:
+                since_ms = transaction.start_ms
+                abort_ms = since_ms + transaction.timeout_ms + 1
+            found.append(OpenUntil(one.producer_id, one.current_txn_first_offset, since_ms, abort_ms))
         return found
 
 
@@ -291,7 +285,6 @@ class _Taken:
     now_ms: int
     segments: tuple[Segment, ...]
     outcomes: Outcomes
-    open_until_ms: Mapping[int, tuple[int, int]]
     removals_ms: Mapping[str, int]
     erasures: WaitingErasures | None
 
@@ -301,7 +294,6 @@ class _Taken:
             self.state,
             self.view,
             self.now_ms,
-            self.open_until_ms,
             self.removals_ms,
             None if erasures is None else lambda key, offset: erasures.of(key, self.state.partition, offset),
         )
