@@ -168,6 +168,7 @@ class DueLogs:
         self._troubles.keep_only(self._logs)
         found: list[tuple[Log, CleanableRange]] = []
         expiring: list[Log] = []
+        delays_ms: list[int] = []
         async for log in self.compacted():
             try:
                 await self._learn_first_timestamps(log, now_ms)
@@ -178,6 +179,9 @@ class DueLogs:
                 self._troubles.tell(_name(log), CANNOT_LOOK, error)
                 continue
             self._troubles.is_over(_name(log), CANNOT_LOOK)
+            if range_ is not None:
+                # Also of a log without anything to clean, because an open transaction holds it all.
+                delays_ms.append(range_.delay_ms)
             if range_ is not None and is_candidate(log, range_):
                 found.append((log, range_))
                 if is_expiring:
@@ -186,9 +190,9 @@ class DueLogs:
         self._figures.max_dirty_ratio = max((range_.dirty_ratio for _, range_ in found), default=0.0)
         if urgent or self._prompt is not None:
             # Kafka's gauge keeps what it showed as long as there is nothing to clean.
-            self._figures.max_delay_ms = max((range_.delay_ms for _, range_ in found), default=0)
-        delayed = [range_.delay_ms for _, range_ in found if range_.is_overdue]
-        text = summary.delayed_partitions(len(urgent), len(delayed), max(delayed, default=0))
+            self._figures.max_delay_ms = max(delays_ms, default=0)
+        overdue = sum(delay_ms > 0 for delay_ms in delays_ms)
+        text = summary.delayed_partitions(len(urgent), overdue, max(delays_ms, default=0))
         if urgent and text is not None:
             logger.info("%s", text)
         self._found.extend([*urgent, *expiring])

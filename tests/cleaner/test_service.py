@@ -284,6 +284,24 @@ async def test_the_greatest_delay_is_of_the_last_scan_in_mode_prompt(logs: Sever
     assert service.status().max_compaction_delay_secs == (10 if mode == KAFKA else 0)
 
 
+@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
+async def test_a_log_that_is_overdue_but_held_counts_for_the_greatest_delay(logs: SeveralLogs, mode: str) -> None:
+    """LogCleanerManager.grabFilthiestCompactedLog: also if an open transaction leaves nothing to clean. In mode kafka, as in
+    Kafka, only once another log is cleaned.
+    """
+    held = logs.add("held", max_compaction_lag_ms=HOUR_MS)
+    logs.data(held, "a=1", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    held.roll()
+    logs.clock.advance_ms(HOUR_MS + 5_000)
+    service = await logs.start(mode=mode)
+    await service.settled()
+    assert service.status().max_compaction_delay_secs == (0 if mode == KAFKA else 5)
+    logs.filthy("other", 20)
+    await service.settled()
+    assert logs.cleaned == ["other"]
+    assert service.status().max_compaction_delay_secs == 5
+
+
 async def test_the_summary_of_a_round_is_logged(logs: SeveralLogs, caplog: pytest.LogCaptureFixture) -> None:
     """Kafka's figures, with the partition and the dirty section."""
     logs.filthy("t", 20)
