@@ -20,12 +20,12 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
 from diamant.broker.verbs.duration import parse_duration_ms
 from diamant.broker.verbs.record_key import key_fields, parse_key
+from diamant.cleaner.input_file import read_input
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import encode_string, read_array_length, read_string
 
@@ -36,6 +36,7 @@ JOB_WAIT_MS = 5_000
 JOB_PROGRESS_MS = 500
 """How long one request waits for a job, without and with somebody who wants to know how far it is; then it asks anew."""
 
+MAX_TOKEN_FILE_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 _METADATA, _METADATA_VERSION = 3, 1
 _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION = 32, 1
@@ -72,7 +73,7 @@ class Admin:
         `http_url` (`http://host:port`) saves asking for the address. Nothing is connected yet.
         """
         if token_file is not None:
-            token = Path(token_file).read_text(encoding="utf-8").strip()
+            token = read_input(token_file, MAX_TOKEN_FILE_BYTES).decode().strip()
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
         self._token = token

@@ -21,11 +21,10 @@ import click
 from diamant import __version__
 from diamant.broker.broker_configs import DEFAULT_HTTP_LISTEN, MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.commands.lazy import LazyCommand, LazyGroup
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config import BrokerConfig, read_properties
 from diamant.broker.config_key import ConfigError
 from diamant.broker.listeners import META_ADDRESSES, Listener, listener_text
 from diamant.storage.errors import InUse, StorageError
-from diamant.storage.properties import parse_properties
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter from the loop thread. Only of `diamant start`: embedded, it is the host's matter."""
@@ -148,8 +147,7 @@ def make_config(
     """What the options of `start` amount to: file, --set, --listen and --data. Raises ConfigError, OSError."""
     properties = {"diamant.http.listen": DEFAULT_HTTP_LISTEN}
     if file is not None:
-        with open(file, encoding="utf-8") as opened:
-            properties.update(parse_properties(opened.read()))
+        properties.update(read_properties(file))
     if addresses:
         # The file's advertised addresses belong to the listeners that --listen replaces.
         properties.pop("advertised.listeners", None)

@@ -34,10 +34,14 @@ from diamant.broker.listeners import (
     parse_protocol_map,
 )
 from diamant.broker.topic_config import TOPIC_CONFIGS
+from diamant.cleaner.input_file import read_input
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.properties import parse_properties
 
 logger = logging.getLogger("diamant.config")
+
+MAX_PROPERTIES_BYTES = 1024 * 1024
+"""Of a server.properties file."""
 
 
 class BrokerConfig:
@@ -176,8 +180,7 @@ class BrokerConfig:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> BrokerConfig:
         """A configuration from a server.properties file. Raises OSError if it cannot be read."""
-        with open(path, encoding="utf-8") as file:
-            return cls(properties=parse_properties(file.read()))
+        return cls(properties=read_properties(path))
 
     def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         """This configuration with what was set over the wire for all brokers (``defaults``) and for this one (``own``).
@@ -483,3 +486,11 @@ def _first_ms(values: Mapping[str, Value], *candidates: tuple[str, int]) -> int:
         if isinstance(value, int):
             return min(value * unit_ms, LONG_MAX)
     raise AssertionError(f"the last of {candidates} has a default")
+
+
+def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return what a server.properties file says. OSError if it cannot be read, or is none; ConfigError if it is no text."""
+    try:
+        return parse_properties(read_input(path, MAX_PROPERTIES_BYTES).decode())
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{os.fspath(path)}: expected text in UTF-8, byte {error.start} is none") from None

@@ -10,15 +10,15 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import logging
-import os
-import stat
 
 from diamant.broker.listeners import Listener
+from diamant.cleaner.input_file import read_input_mode
 
 logger = logging.getLogger(__name__)
 
 MIN_TOKEN_BYTES = 16
 MAX_TOKEN_BYTES = 4096
+MAX_FILE_BYTES = 64 * 1024
 _SCHEME = "bearer"
 
 
@@ -79,9 +79,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        text = file.read(MAX_TOKEN_BYTES + 2)
+    text, mode = read_input_mode(path, MAX_FILE_BYTES)
     if mode & 0o077:
         logger.warning("%s has mode %04o: others can read the token, chmod 600 it", path, mode)
     token = (text.splitlines() or [b""])[0].strip()

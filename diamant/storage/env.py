@@ -134,6 +134,10 @@ class Env(Protocol):
         """Tell whether there is a directory of that name."""
         ...
 
+    def is_link(self, path: str) -> bool:
+        """Tell whether the name is a symbolic link, whatever it leads to."""
+        ...
+
     def list_dir(self, path: str) -> list[str]:
         """Return the names in a directory, sorted."""
         ...
@@ -393,6 +397,9 @@ class RealEnv:
 
     def is_dir(self, path: str) -> bool:
         return os.path.isdir(path)
+
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

@@ -461,6 +461,9 @@ class MemoryEnv:
     def is_dir(self, path: str) -> bool:
         return isinstance(self._node(path), _Directory)
 
+    def is_link(self, path: str) -> bool:
+        return False
+
     def list_dir(self, path: str) -> list[str]:
         with self._lock:
             return sorted(self._directory(path).entries)

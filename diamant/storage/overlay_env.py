@@ -157,6 +157,9 @@ class OverlayEnv:
     def is_dir(self, path: str) -> bool:
         return path in self._directories
 
+    def is_link(self, path: str) -> bool:
+        return False
+
     def list_dir(self, path: str) -> list[str]:
         if path not in self._directories:
             raise FileNotFoundError(2, "No such directory", path)

@@ -461,5 +461,9 @@ class Undertakings(EvidenceWork):
 def reason_of(error: Exception) -> str:
     """What went wrong, without the numbers of the operating system."""
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else (error.strerror or type(error).__name__)
+        return (
+            f"{error.filename}: {error.strerror}"
+            if error.filename
+            else (error.strerror or str(error) or type(error).__name__)
+        )
     return str(error)

@@ -8,7 +8,9 @@ Any thread. Memory: some 400 bytes for each file below the directory, and one wi
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, TypeAlias
@@ -37,6 +39,7 @@ _COUNT = Struct(">i")
 _HEADER_BYTES = 61
 _OLD_HEADER_BYTES = 26
 _BEFORE_LENGTH = 12
+_IS_PARTITION = re.compile(r".+-[0-9]+")
 
 
 def codec_name(magic: int, attributes: int) -> str:
@@ -110,7 +113,7 @@ class Listed:
 
 @dataclass(slots=True)
 class FileCensus:
-    """The files below `directory`, as often as `look` is called."""
+    """The files below `directory`, as often as `look` is called. Links to directories are followed to partitions only."""
 
     env: Env
     directory: str
@@ -150,11 +153,16 @@ class FileCensus:
                 name = prefix + entry
                 path = f"{base}{name}"
                 if self.env.is_dir(path):
-                    waiting.append(f"{name}/")
+                    if not os.path.islink(path) or (not prefix and _IS_PARTITION.fullmatch(entry)):
+                        waiting.append(f"{name}/")
                     continue
                 try:
                     identity, size = file_identity(self.env, path)
                 except FileNotFoundError:
                     continue
+                except OSError as error:
+                    if error.errno == errno.ELOOP:
+                        continue
+                    raise
                 known = self.files.get((name, identity))
                 found[name, identity] = Listed(size if known is None else min(size, known.size), size)

@@ -3,13 +3,17 @@
 batches     segments, in use or not (`.deleted`, `.swap`, `.cleaned`), of topics, of internal topics, of the metadata
             log; the metadata's snapshots
 bytes       everything else: indexes, producer snapshots, facts and filters, checkpoints, intents, what nobody knows
+
+A symbolic link to a directory is followed where the broker follows it, as a partition's directory in the log directory. Others
+lead to what has a name of its own below the directory, or is outside of it: they are told of (`OnLink`) and not followed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from diamant.storage import names
 from diamant.storage.env import Env
@@ -20,8 +24,13 @@ BYTES = "bytes"
 OTHER = "other"
 """The sort of files of which their names say nothing."""
 
-MAX_DEPTH = 16
-"""Directories in directories; what is deeper cannot be listed."""
+MAX_DEPTH = 64
+"""Directories in directories; one that is deeper is a place that cannot be read."""
+TOO_DEEP = "directory"
+"""The `sort` of such a one."""
+
+OnLink: TypeAlias = Callable[[str], object]
+"""Gets the name of each link that is not followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +55,19 @@ class Place:
     """Whether it is in a directory that waits to be deleted, or that no topic claims."""
 
 
-def list_places(env: Env, directory: str) -> Iterator[Place]:
+def list_places(env: Env, directory: str, on_link: OnLink = lambda name: None) -> Iterator[Place]:
     """Yield all files below `directory`. A directory that goes away meanwhile is passed over; OSError for other failures."""
-    yield from _list(env, directory, "", None, 0)
+    yield from _list(env, directory, "", None, 0, on_link)
 
 
-def list_below(env: Env, directory: str, owner: tuple[str, int, bool] | None) -> Iterator[Place]:
+def list_below(
+    env: Env, directory: str, owner: tuple[str, int, bool] | None, on_link: OnLink = lambda name: None
+) -> Iterator[Place]:
     """Yield all files below a directory that is not in the data directory, by whole paths.
 
     `owner`: the topic, the partition, and that nothing there is in use; None: nobody knows whose it is. OSError.
     """
-    yield from _list(env, directory, f"{directory}/", owner, 1)
+    yield from _list(env, directory, f"{directory}/", owner, 1, on_link)
 
 
 def is_of_log(file: str, topic: str, partition: int) -> bool:
@@ -74,9 +85,9 @@ def is_of_log(file: str, topic: str, partition: int) -> bool:
     return directory == names.partition_dir_name(topic, partition) and is_own and (is_staged or not staged)
 
 
-def _list(env: Env, directory: str, prefix: str, owner: tuple[str, int, bool] | None, depth: int) -> Iterator[Place]:
-    if depth > MAX_DEPTH:
-        raise OSError(f"{directory}: more than {MAX_DEPTH} directories in one another")
+def _list(
+    env: Env, directory: str, prefix: str, owner: tuple[str, int, bool] | None, depth: int, on_link: OnLink
+) -> Iterator[Place]:
     try:
         entries = env.list_dir(directory)
     except FileNotFoundError:
@@ -85,7 +96,12 @@ def _list(env: Env, directory: str, prefix: str, owner: tuple[str, int, bool] | 
         path = f"{directory}/{entry}"
         if env.is_dir(path):
             below = _owner(entry) if not prefix else owner
-            yield from _list(env, path, f"{prefix}{entry}/", below, depth + 1)
+            if env.is_link(path) and (prefix or below is None):
+                on_link(prefix + entry)
+            elif depth == MAX_DEPTH:
+                yield Place(path, prefix + entry, BYTES, TOO_DEEP)
+            else:
+                yield from _list(env, path, f"{prefix}{entry}/", below, depth + 1, on_link)
         elif prefix:
             yield _place_in(path, prefix + entry, entry, owner)
         elif entry == names.BOOTSTRAP_CHECKPOINT:

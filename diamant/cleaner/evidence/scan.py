@@ -15,6 +15,7 @@ Any thread. Memory: that of `record_search`, for each of `threads`, that of `fou
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +29,7 @@ from diamant.cleaner.evidence.coverage import FileRow
 from diamant.cleaner.evidence.findings import Unreadable
 from diamant.cleaner.evidence.found_list import Room
 from diamant.cleaner.evidence.offset_order import LogEnd, order_of
-from diamant.cleaner.evidence.places import BATCHES, OTHER, Place, list_places
+from diamant.cleaner.evidence.places import BATCHES, MAX_DEPTH, OTHER, TOO_DEEP, Place, list_places
 from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, FileSearch, OnRecord, Subject, file_size
 from diamant.cleaner.evidence.scan_account import ScanAccount
 from diamant.cleaner.evidence.scan_report import (
@@ -206,12 +207,17 @@ class _Scan:
         found = []
         # Jobs copy from the data directory to there, so this is the order in which no copy is missed.
         staged = () if self._staging is None else self._staging.files(self._env)
-        for place in chain(list_places(self._env, self._directory), staged):
+        for place in chain(list_places(self._env, self._directory, self.report.links.add), staged):
             if not self._is_wanted(place):
                 continue
             try:
                 identity, size = file_identity(self._env, place.path)
             except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                self.report.links.add(place.name)  # It leads to itself.
                 continue
             if self._is_later(place, identity):
                 continue
@@ -318,6 +324,8 @@ class _Scan:
 
     def _read(self, found: _Found, search: FileSearch, row: FileRow, *, has_limit: bool) -> None:
         place = found.place
+        if place.sort == TOO_DEEP:
+            raise StorageError(f"{MAX_DEPTH} directories in one another, what is deeper is not looked into")
         file = self._env.open(place.path, read_only=True)
         try:
             whole = file_size(file)

@@ -93,6 +93,8 @@ class ScanReport:
     seconds: float = 0.0
     staging: dict[str, Any] | None = None
     """What the staging place of jobs on Spark was (`staging_place`); None: none is configured."""
+    links: set[str] = field(default_factory=set)
+    """Names of symbolic links that were not followed (`places`)."""
     partitions: set[TopicPartition] = field(default_factory=set)
     """Those of the erasure's topics of which files were scanned."""
 
@@ -273,6 +275,7 @@ class ScanReport:
             **totals(self.rows),
             "files_by_sort": dict(sorted(sorts.items())),
             "files_listed": self.files_listed,
+            "links_not_followed": sorted(self.links)[:MAX_LISTED],
             "not_read": [one.to_fields() for one in self.unaccounted[:MAX_LISTED]],
             "decompressed_bytes": self.counts.decompressed_bytes,
             "files_gone_meanwhile": self.vanished,

@@ -10,10 +10,10 @@ may read is refused. `cryptography` is imported here on first use.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from diamant.cleaner.input_file import read_input, read_input_mode
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MODE = 0o600
 SECRET_BYTES = 32
+MAX_FILE_BYTES = 64 * 1024
 
 
 def default_path() -> str:
@@ -147,8 +148,7 @@ def _is_secret(text: bytes) -> bool:
 
 def read_public_key(path: str) -> bytes:
     """Return the 32 bytes of an Ed25519 public key in PEM or hexadecimal. StorageError, OSError."""
-    with open(path, "rb") as file:
-        text = file.read(64 * 1024)
+    text = read_input(path, MAX_FILE_BYTES)
     try:
         if b"BEGIN" not in text:
             found = bytes.fromhex(text.decode("ascii").strip())
@@ -169,12 +169,9 @@ def read_public_key(path: str) -> bytes:
 def _read(path: str, is_private: Callable[[bytes], bool] = bool) -> bytes | None:
     """Return what a file holds; None if there is none. StorageError if it `is_private`, and others may read it."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        content, mode = read_input_mode(path, MAX_FILE_BYTES)
     except FileNotFoundError:
         return None
-    with os.fdopen(fd, "rb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        content = file.read(64 * 1024)
     if mode & 0o077 and is_private(content):
         raise StorageError(f"{path}: its mode is {mode:04o}, expected {MODE:04o}: others may read it. chmod 600 it")
     return content

@@ -218,8 +218,8 @@ def test_a_file_that_is_replaced_between_a_listing_and_a_look_is_not_missed(
     put(tmp_path, LOG, batch(3))
     listings: list[str] = []
 
-    def after_the_first_listing_a_little_late(env: Any, directory: str) -> Any:
-        for place in list_places(env, directory):
+    def after_the_first_listing_a_little_late(env: Any, directory: str, on_link: Any) -> Any:
+        for place in list_places(env, directory, on_link):
             if place.name != "cleaner-offset-checkpoint" or listings.count("late") == 2:
                 yield place
         if (tmp_path / "cleaner-offset-checkpoint").exists():
@@ -258,9 +258,9 @@ def test_a_log_that_rolls_all_the_time_is_no_obstacle(
     put(tmp_path, "busy-0/00000000000000000000.log", batch(1))
     rolls: list[int] = []
 
-    def roll_first(env: Any, directory: str) -> Any:
+    def roll_first(env: Any, directory: str, on_link: Any) -> Any:
         roll()
-        return list_places(env, directory)
+        return list_places(env, directory, on_link)
 
     def roll() -> None:
         rolls.append(len(rolls) + 1)
@@ -295,12 +295,12 @@ def test_an_output_of_the_cleaner_is_no_later_segment(
     active = put(tmp_path, LOG, batch(9))
     output = moved(batch(1), 7)
 
-    def replaced(env: Any, directory: str) -> Any:
+    def replaced(env: Any, directory: str, on_link: Any) -> Any:
         if active.exists():
             active.unlink()
             put(tmp_path, f"users-0/{name}", output)
             put(tmp_path, "users-0/00000000000000000009.log", batch(1))
-        return list_places(env, directory)
+        return list_places(env, directory, on_link)
 
     monkeypatch.setattr(scan, "list_places", replaced)
     report = scanned(tmp_path, ends={TOPIC: LogEnd(9, 0, len(batch(9)), {9: len(batch(1))}.get)})

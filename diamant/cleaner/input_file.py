@@ -1,0 +1,40 @@
+"""Reads a file that a user has named: a regular file of a bounded size, whatever the name leads to."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """Return what a file holds. OSError, before anything is read, unless it is a regular one of `max_bytes` at most."""
+    return read_input_mode(path, max_bytes)[0]
+
+
+def read_input_mode(path: str | os.PathLike[str], max_bytes: int) -> tuple[bytes, int]:
+    """Return the same, and the file's permissions."""
+    name = os.fspath(path)
+    # A pipe would otherwise be waited for here.
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        status = os.fstat(fd)
+        for is_kind, what in _KINDS:
+            if is_kind(status.st_mode):
+                raise OSError(errno.EINVAL, f"it is {what}, expected a file", name)
+        with os.fdopen(os.dup(fd), "rb") as file:
+            content = b"" if status.st_size > max_bytes else file.read(max_bytes + 1)
+        if max(status.st_size, len(content)) > max_bytes:
+            size = max(status.st_size, len(content))
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes or more, at most {max_bytes:,} are possible here", name)
+        return content, stat.S_IMODE(status.st_mode)
+    finally:
+        os.close(fd)
