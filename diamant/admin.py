@@ -207,6 +207,19 @@ class Admin:
         fields = _given(topic=topic, partition=partition, until=until, **options)
         return self.call("POST", "/v1/compact", fields, timeout_s=timeout_s, on_progress=on_progress)
 
+    def count(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        exact: bool = False,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """How many records a topic has: of each kind `least` and `most`, at once; `exact` reads every record."""
+        fields = _given(topic=topic, partition=partition, exact=exact)
+        return self.call("POST", "/v1/count", fields, timeout_s=timeout_s, on_progress=on_progress)
+
     def explain(
         self,
         topic: str,

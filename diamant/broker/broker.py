@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from diamant.broker.verbs.clock import BrokerClock
     from diamant.broker.verbs.compact_config import CompactByConfig
     from diamant.broker.verbs.compaction import Compactions
+    from diamant.broker.verbs.counting import Counting, TopicRecords
     from diamant.broker.verbs.erasing import Erasure, Erasures
     from diamant.broker.verbs.explaining import Explaining, Explanation
     from diamant.broker.verbs.progress import Progress
@@ -227,6 +228,22 @@ class Broker:
         if self._loop is None:
             raise RuntimeError("the broker does not run")
         return await on_loop(self._loop, explain)
+
+    @cached_property
+    def counting(self) -> Counting:
+        """Who answers `count`, loaded with the first question."""
+        from diamant.broker.verbs.counting import Counting
+
+        return Counting(self)
+
+    async def count(self, topic: str, partition: int | None = None, *, is_exact: bool = False) -> TopicRecords:
+        """Return how many records a topic has: live, superseded, tombstones, others; and markers.
+
+        At once with bounds, or exactly, once every record was read. May be awaited in any event loop. Raises VerbError.
+        """
+        from diamant.broker.verbs.calling import on_loop
+
+        return await on_loop(self.loop, lambda: self.counting.count(topic, partition, is_exact=is_exact))
 
     @property
     def has_erasures(self) -> bool:

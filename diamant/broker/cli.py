@@ -42,6 +42,7 @@ COMMANDS = {
     "erase-now": LazyCommand(
         "diamant.broker.commands.erase:erase_now", "Remove the tombstones of an erasure before their horizon."
     ),
+    "count": LazyCommand("diamant.broker.commands.count:count", "Print how many records a topic has, by kind."),
     "explain": LazyCommand(
         "diamant.broker.commands.explain:explain", "Say why records are still there, and until when."
     ),

@@ -12,6 +12,7 @@ MODULES: dict[str, str] = {
     "/v1/certificates": "diamant.broker.http_erase",
     "/v1/clock": "diamant.broker.http_clock",
     "/v1/compact": "diamant.broker.http_compact",
+    "/v1/count": "diamant.broker.http_count",
     "/v1/erase": "diamant.broker.http_erase",
     "/v1/explain": "diamant.broker.http_explain",
     "/v1/faults": "diamant.broker.http_faults",

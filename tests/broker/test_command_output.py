@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from diamant.broker.commands import compact, explain, status
+from diamant.broker.commands import compact, count, explain, status
 from diamant.broker.commands.progress_text import progress_text
 
 MS = 1_767_225_600_000
@@ -239,3 +239,26 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
 def test_how_far_a_job_is(done: int, total: int | None, text: str) -> None:
     """Its stage, and how much of it is done, which is said as soon as it is more than nothing."""
     assert progress_text({"stage": "scanning", "done": done, "total": total, "unit": "bytes"}) == text
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_count(width: int) -> None:
+    """Bounds where the number is not known; a sum if there are several partitions; what could not be read is told."""
+    kinds = ("records", "live", "superseded", "tombstones", "other", "markers")
+    known = {name: {"least": 12_000, "most": 12_000} for name in kinds}
+    unknown = {**known, "live": {"least": 0, "most": 12_000}}
+    found = {
+        "topic": "users",
+        "is_exact": False,
+        **unknown,
+        "partitions": [
+            {"partition": 0, **known, "problems": []},
+            {"partition": 1, **unknown, "problems": ["0.log at 7: the batch's CRC is wrong"]},
+        ],
+    }
+    at = console(width)
+    count._print(at, found)
+    shown = text(at)
+    assert max(len(line.rstrip()) for line in shown.splitlines() if "CRC" not in line) <= width
+    for expected in ("12,000", "to", "all", "--exact", "partition 1: 0.log at 7: the batch's CRC is wrong"):
+        assert expected in shown

@@ -108,7 +108,7 @@ class Explaining:
             raise BadArgument("an offset is in a partition: say which")
         if offset is not None and offset < 0:
             raise BadArgument(f"offset is {offset}, expected 0 or more")
-        logs = self._logs(topic, partition)
+        logs = self.logs(topic, partition)
         if self._running >= MAX_AT_ONCE:
             raise TooMany(f"{MAX_AT_ONCE} explanations are under way, try again when one is over")
         self._running += 1
@@ -132,7 +132,8 @@ class Explaining:
             self._running -= 1
         return Explanation(topic, self._broker.env.clock.now_ms(), key, tuple(found), offset)
 
-    def _logs(self, topic: str, partition: int | None) -> list[Log]:
+    def logs(self, topic: str, partition: int | None) -> list[Log]:
+        """Return the logs that are meant, ascending. Raises NotFound."""
         known = self._broker.topics.by_name.get(topic)
         if known is None:
             raise NotFound(f"there is no topic {topic[:249]!r}")
@@ -146,20 +147,20 @@ class Explaining:
     # -- one partition -------------------------------------------------------------------------------------------
 
     async def _of_key(self, log: Log, key: bytes, progress: Progress) -> PartitionExplanation:
-        taken, files = await self._open(log, key)
+        taken, files = await self.open(log, key)
         with files:
 
             def read() -> PartitionExplanation:
-                return files.with_unread(taken.explain(_sorted(taken.scan(key, None, files, self._check, progress))))
+                return files.with_unread(taken.explain(_sorted(taken.scan(key, None, files, self.check, progress))))
 
-            return await self._read(read)
+            return await self.read(read)
 
     async def _at_offset(self, log: Log, offset: int, progress: Progress) -> tuple[bytes | None, PartitionExplanation]:
-        taken, files = await self._open(log, None)
+        taken, files = await self.open(log)
         with files:
 
             def read() -> tuple[bytes | None, PartitionExplanation]:
-                found = taken.scan(None, offset, files.around(offset), self._check, Progress())
+                found = taken.scan(None, offset, files.around(offset), self.check, Progress())
                 if not found.records:
                     raise NotFound(
                         f"{log.topic}-{log.partition} has no record at offset {offset}: it was removed, or there never was one; "
@@ -168,13 +169,13 @@ class Explaining:
                 record = found.records[0]
                 if record.key is None or record.is_control:
                     return None, taken.explain(found)
-                scan = _sorted(taken.scan(record.key, None, files, self._check, progress))
+                scan = _sorted(taken.scan(record.key, None, files, self.check, progress))
                 return record.key, files.with_unread(taken.explain(scan))
 
-            return await self._read(read)
+            return await self.read(read)
 
     async def _tombstones(self, log: Log, progress: Progress) -> PartitionExplanation:
-        taken, files = await self._open(log, None)
+        taken, files = await self.open(log)
         with files:
             unknown = await groups_not_known(self._broker)
             groups = await groups_of(self._broker, log)
@@ -184,7 +185,7 @@ class Explaining:
                     files.present(),
                     taken.outcomes,
                     taken.state.log_start_offset,
-                    check_done=self._check,
+                    check_done=self.check,
                     advance=progress.advance,
                     keeps_key=None if taken.erasures is None else taken.erasures.has,
                 )
@@ -202,9 +203,10 @@ class Explaining:
                     bytes_read=found.bytes_read,
                 )
 
-            return await self._read(read)
+            return await self.read(read)
 
-    async def _read(self, read: Callable[[], T]) -> T:
+    async def read(self, read: Callable[[], T]) -> T:
+        """Have what reads the files of a moment done in a thread."""
         try:
             return await asyncio.to_thread(read)
         except Changed:
@@ -212,14 +214,14 @@ class Explaining:
                 f"the cleaner replaced files while they were read, and there are more than {MAX_OPEN_FILES}; try again"
             ) from None
 
-    def _check(self) -> None:
-        """Any thread."""
+    def check(self) -> None:
+        """Raise NotPossible if the broker stops. Any thread."""
         if self._broker.server.is_stopping:
             raise NotPossible("the broker stops")
 
     # -- a moment ------------------------------------------------------------------------------------------------
 
-    async def _open(self, log: Log, key: bytes | None) -> tuple[_Taken, LogFiles]:
+    async def open(self, log: Log, key: bytes | None = None) -> tuple[Taken, LogFiles]:
         """Take the state of a log and open its files; for a key without those that cannot hold it."""
         for _ in range(MAX_ATTEMPTS):
             async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
@@ -236,7 +238,7 @@ class Explaining:
             files.close()
         raise NotPossible(f"{log.topic}-{log.partition} was cleaned {MAX_ATTEMPTS} times in a row meanwhile; try again")
 
-    async def _take(self, log: Log) -> _Taken:
+    async def _take(self, log: Log) -> Taken:
         unknown = [segment for segment in log.segments if not segment.knows_first_timestamp]
         if unknown:
             await asyncio.to_thread(look_at_first_timestamps, unknown)
@@ -250,7 +252,7 @@ class Explaining:
             config = broker.config
             view = CleanerView(mode=config.diamant_cleaner_mode, is_enabled=config.log_cleaner_enable)
         opened = [one for one in log.producers.active_producers if one.current_txn_first_offset >= 0]
-        return _Taken(
+        return Taken(
             log.env,
             LogState.of(log, now_ms, view.checkpoint, self._open_until(opened)),
             view,
@@ -276,7 +278,7 @@ class Explaining:
 
 
 @dataclass(slots=True)
-class _Taken:
+class Taken:
     """A log at one moment, and what is asked of it in threads."""
 
     env: Env
