@@ -10,6 +10,7 @@ import asyncio
 import errno
 import gc
 import logging
+import os
 import resource
 import signal
 import sys
@@ -98,6 +99,11 @@ def main() -> None:
     show_default=True,
     help="What to say on standard error.",
 )
+@click.option(
+    "--exit-with-parent",
+    is_flag=True,
+    help="Stop in order when the process that started this one ends, however it ends. For brokers of test runners.",
+)
 def start(
     file: str | None,
     settings: Sequence[str],
@@ -105,6 +111,7 @@ def start(
     data_dir: str | None,
     clock: str | None,
     log_level: str,
+    exit_with_parent: bool,
 ) -> None:
     """Start a broker and run it until it is told to stop (Ctrl-C or SIGTERM).
 
@@ -116,6 +123,8 @@ def start(
 
     Exit codes: 0 it was told to stop, and did so in order; 1 it cannot start, and says why in one line; 2 usage.
     """
+    # At once: when it has gone, its place is taken by the one who takes in orphans.
+    parent = os.getppid() if exit_with_parent else None
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         if clock is not None:
@@ -131,7 +140,7 @@ def start(
     # A thread that reads segments or checks a batch would otherwise keep the loop waiting for 5 ms.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        asyncio.run(_run(config))
+        asyncio.run(_run(config, parent))
     except InUse as error:
         _fail(f"{error}. Is another broker running on it? --data takes another directory")
     except StorageError as error:
@@ -193,7 +202,7 @@ def explain_os_error(error: OSError, listeners: Sequence[Listener]) -> str:
     return f"{where}: {reason}" if where else reason
 
 
-async def _run(config: BrokerConfig) -> None:
+async def _run(config: BrokerConfig, parent: int | None) -> None:
     # Modules stay. Looking through them for garbage takes 25-50 ms each time, while they are loaded and ever after. Only of
     # `diamant start`: embedded, the collector is the host's.
     gc.disable()
@@ -205,6 +214,8 @@ async def _run(config: BrokerConfig) -> None:
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, stop.set)
+    if parent is not None:
+        _watch(parent, stop)
     for listener in config.listeners:
         if listener.host in META_ADDRESSES:
             logging.getLogger(__name__).warning(
@@ -217,6 +228,23 @@ async def _run(config: BrokerConfig) -> None:
         # In one go: who reads the first line only, and closes the pipe, is no reason to end.
         click.echo(f"Diamant listens on {broker.bootstrap_servers}, data in {config.data_dir}{http}")
         await stop.wait()
+
+
+def _watch(parent: int, stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    try:
+        watched = os.pidfd_open(parent)
+    except ProcessLookupError:
+        stop.set()
+        return
+
+    def ended() -> None:
+        loop.remove_reader(watched)
+        os.close(watched)
+        logging.getLogger(__name__).info("the process that started this one (%d) has ended: stopping", parent)
+        stop.set()
+
+    loop.add_reader(watched, ended)
 
 
 def _fail(message: str) -> NoReturn:

@@ -26,7 +26,9 @@ class BrokerProcess:
         self.log = log
         self.bootstrap = ""
         self._command = [
-            *diamant("start", "--listen", "127.0.0.1:0", "--data", str(data), "--clock", "manual"),
+            *diamant(
+                "start", "--listen", "127.0.0.1:0", "--data", str(data), "--clock", "manual", "--exit-with-parent"
+            ),
             *("--set", "diamant.http.listen=127.0.0.1:0"),
             *("--set", f"diamant.certificate.key.file={key_file}"),
             *(word for setting in settings for word in ("--set", setting)),

@@ -29,6 +29,7 @@ class BrokerProcess:
         log_dir.mkdir(parents=True, exist_ok=True)
         self._out_file, self._error_file = log_dir / "stdout", log_dir / "stderr"
         command = [sys.executable, "-m", "diamant.broker.cli", "start", "-l", listen, "-d", str(data_dir)]
+        command += ["--exit-with-parent"]
         # A crowd that connects at once overflows the default queue of 50; the system then lets each wait for seconds.
         for setting in ("socket.listen.backlog.size=4096", *settings):
             command += ["--set", setting]

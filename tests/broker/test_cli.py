@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import re
 import signal
@@ -15,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
-from diamant.broker.cli import explain_os_error, main, make_config
+from diamant.broker.cli import _watch, explain_os_error, main, make_config
 from diamant.broker.config import BrokerConfig
 from diamant.broker.config_key import ConfigError
 from diamant.broker.listeners import Listener
@@ -115,6 +116,35 @@ def test_a_broker_says_where_it_listens_and_stops_cleanly(tmp_path: Path) -> Non
         process.communicate(timeout=60)
     assert process.returncode == 0
     assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.slow
+def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """By SIGKILL as well: it stops in order, which closes the pipe that both have."""
+    runner = (
+        "import subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, '-m', 'diamant.broker.cli', 'start', '--exit-with-parent', *sys.argv[1:]])\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", runner, "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")]
+    command += ["--set", "diamant.http.listen="]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("Diamant listens on")
+        process.kill()
+        _, errors = process.communicate(timeout=60)
+    assert f"the process that started this one ({process.pid}) has ended: stopping" in errors
+    assert errors.endswith("stopped\n")
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+async def test_a_parent_that_has_gone_already() -> None:
+    """Between the start of the process and the look at its parent: the broker stops at once."""
+    parent = await asyncio.create_subprocess_exec("true")
+    await parent.wait()
+    stop = asyncio.Event()
+    _watch(parent.pid, stop)
+    assert stop.is_set()
 
 
 @pytest.mark.slow

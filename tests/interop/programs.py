@@ -63,7 +63,15 @@ class Programs:
         """
         log = self._log("diamant")
         port = free_port(self.port)
-        command = [*self.diamant, "start", "--listen", f"127.0.0.1:{port}", "--data", str(directory)]
+        command = [
+            *self.diamant,
+            "start",
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--data",
+            str(directory),
+            "--exit-with-parent",
+        ]
         command += [word for config in ("diamant.http.listen=", *configs) for word in ("--set", config)]
         was_killed = not (directory / ".kafka_cleanshutdown").exists()
         with (
