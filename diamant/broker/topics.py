@@ -199,7 +199,8 @@ class Topics:
                 "Excessively large number of partitions per request.",
             )
         overrides = dict(configs or {})
-        validate_topic_configs(overrides, self._config)
+        if overrides:  # a topic that sets nothing is not held against the broker's defaults (ReplicationControlManager)
+            validate_topic_configs(overrides, self._config)
         return NewTopic(
             name, random_id(), partition_count, {key: value for key, value in overrides.items() if value is not None}
         )

@@ -419,3 +419,22 @@ async def test_a_thousand_partitions_come_in_time(wire: WireClient) -> None:
     assert (await wire.produce("big", [b"x"], partition=999)).error_code == ErrorCode.NONE
     response = await wire.call(DELETE_TOPICS, 5, {"topic_names": ["big"], "timeout_ms": 1000})
     assert response.responses[0].error_code == ErrorCode.NONE
+
+
+async def test_lags_of_the_broker_that_cross(wire: WireClient) -> None:
+    """Asked of Kafka 4.3.1: a topic that sets nothing is created, by Metadata too; others must resolve it."""
+    for name, value in (("max", "1000"), ("min", "100000")):
+        changed = await alter(wire, BROKER, "", (f"log.cleaner.{name}.compaction.lag.ms", SET, value))
+        assert changed.error_code == ErrorCode.NONE
+    refusal = "conflict topic config setting min.compaction.lag.ms (100000) > max.compaction.lag.ms (1000)"
+    assert (await wire.create("plain")).error_code == ErrorCode.NONE
+    for policy in ("compact", "delete", "compact,delete"):
+        refused = await wire.create("refused", cleanup_policy=policy)
+        assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_CONFIG, refusal)
+    assert (
+        await wire.create("resolved", cleanup_policy="compact", min_compaction_lag_ms="10")
+    ).error_code == ErrorCode.NONE
+    found = await wire.call(METADATA, 4, {"topics": [{"name": "auto"}], "allow_auto_topic_creation": True})
+    assert found.topics[0].error_code == ErrorCode.NONE
+    changed = await alter(wire, TOPIC, "plain", ("retention.ms", SET, "7"))
+    assert (changed.error_code, changed.error_message) == (ErrorCode.INVALID_CONFIG, refusal)
