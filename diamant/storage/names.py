@@ -169,6 +169,22 @@ def _set_aside_name(topic: str, partition: int, suffix: str) -> str:
     return topic[: MAX_NAME_LENGTH - len(end)] + end
 
 
+def may_be_set_aside_of(name: str, topic: str) -> bool:
+    """Tell whether a directory that is set aside may be one of a topic: its name may be shortened, and says that of several then."""
+    try:
+        found, _ = parse_partition_dir(name)
+    except ValueError:
+        return False
+    return found == topic or (is_shortened(name) and topic.startswith(found))
+
+
+def is_shortened(name: str) -> bool:
+    """Tell whether the name of a directory that is set aside may have only the beginning of its topic's
+    (`UnifiedLog.logDeleteDirName`).
+    """
+    return len(name) == MAX_NAME_LENGTH and set_aside_suffix(name) in (DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX)
+
+
 def set_aside_suffix(name: str) -> str:
     """Return `-delete`, `-future` or `-stray` if a directory's name ends so, else `""`."""
     for suffix in (DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, STRAY_DIR_SUFFIX):

@@ -89,13 +89,9 @@ class EvidenceWork:
         env, removed = self._env, {}
         wanted = set(topics)
         for name in env.list_dir(self._directory):
-            if not name.endswith(names.DELETE_DIR_SUFFIX):
-                continue
-            try:
-                topic, _ = names.parse_partition_dir(name)
-            except ValueError:
-                continue
-            if topic in wanted:
+            is_doomed = name.endswith(names.DELETE_DIR_SUFFIX)
+            # One with a shortened name that is of another topic waits for nothing but its time either.
+            if is_doomed and any(names.may_be_set_aside_of(name, topic) for topic in wanted):
                 env.remove_tree(f"{self._directory}/{name}")
         for partition in partitions:
             directory = f"{self._directory}/{names.partition_dir_name(*partition)}"

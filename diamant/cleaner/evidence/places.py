@@ -116,6 +116,8 @@ def _owner(name: str) -> tuple[str, int, bool] | None:
         topic, partition = names.parse_partition_dir(name)
     except ValueError:
         return None
+    if names.is_shortened(name):
+        return None  # Of which topic with this beginning it is the name does not tell.
     return topic, partition, bool(names.set_aside_suffix(name))
 
 
