@@ -170,7 +170,7 @@ def _set_aside_name(topic: str, partition: int, suffix: str) -> str:
 
 
 def may_be_set_aside_of(name: str, topic: str) -> bool:
-    """Tell whether a directory that is set aside may be one of a topic: its name may be shortened, and says that of several then."""
+    """Tell whether a directory that is set aside may be one of a topic: of a shortened name only the beginning counts."""
     try:
         found, _ = parse_partition_dir(name)
     except ValueError:

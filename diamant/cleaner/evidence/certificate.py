@@ -1,8 +1,9 @@
 """Certificates of erasures: JSON that is signed, and what a signature says.
 
 Canonical form, over which the signature goes: JSON without `signature.value`, keys sorted, no spaces, UTF-8, integers and
-text only (no floats). Signed with Ed25519 (RFC 8032); the public key is in `signature.public_key`, in hexadecimal, and proves
-nothing by itself: whoever verifies has to have it from elsewhere ("pinned").
+text only (no floats); docs/erase.md has it to the letter, with a recipe for openssl. Signed with Ed25519 (RFC 8032); the public
+key is in `signature.public_key`, in hexadecimal, and proves nothing by itself: whoever verifies has to have it from elsewhere
+("pinned").
 
 Segments are told by SHA-256; the root over them is that of a Merkle tree as in RFC 6962: a leaf is SHA-256 of 0x00 and the
 canonical form of `{"file", "sha256", "size"}`, a node SHA-256 of 0x01 and its two children; of n leaves the left subtree has

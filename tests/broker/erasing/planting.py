@@ -110,8 +110,10 @@ def _content(rng: random.Random, data: Path, topic: str, key: bytes, value: byte
         "other key": Record(0, 1, b"another", value),
         "header": Record(0, 1, b"another", b"-", (Header("was", value),)),
     }[at]
-    filler = [Record(one, 1, b"%d" % one, rng.randbytes(rng.randrange(100))) for one in range(1, rng.randrange(1, 6))]
-    batch = bytes(build_batch([record, *filler], codec=codec))
+    # Like it, so that a codec says of most of the value that it was there before.
+    like = [value.replace(b"0", b"1"), value[: rng.randrange(len(value))] * 3, value.swapcase(), b"e" * 300]
+    filler = [Record(one, 1, b"%d" % one, rng.choice(like)) for one in range(rng.randrange(6))]
+    batch = bytes(build_batch([*filler, record._replace(offset=len(filler))], codec=codec))
     if form == "half":
         # Behind it bytes that are no batch: what is whole counts all the same.
         return f"batch of codec {codec}, {at}, then junk", batch + rng.randbytes(30)
