@@ -157,8 +157,7 @@ class CompiledRound(_Round):
             self._map_clean_section()
             self.latest = self.map.latest()
         if plan.first_dirty_offset < plan.first_uncleanable_offset:
-            limit = plan.map_max_entries if plan.is_kafka else max(plan.map_max_entries, self.map.size)
-            self.stats.map_utilization = self.map.size / limit if limit else 1.0
+            self.stats.map_utilization = plan.map_utilization(self.map.size)
 
     def _expected_tuples(self, added: int) -> int:
         total = sum(segment.size for segment in self.plan.segments)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Executor
 
-from diamant.cleaner import background_roll, summary
+from diamant.cleaner import background_roll, kafka_lines, summary
 from diamant.cleaner.cleaning_round import look_at_first_timestamps
 from diamant.cleaner.cleaning_states import CleaningStates
 from diamant.cleaner.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
@@ -93,6 +93,8 @@ class DueLogs:
             # Kafka gives up the whole scan and goes on without this log after a pause.
             marked = self._states.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)
             retry_in_ms = marked.retry_in_ms(now_ms)
+            if self._prompt is None:
+                kafka_lines.tell_uncleanable(log)
             logger.warning("%s", summary.partition_uncleanable(*partition, error, retry_in_ms=retry_in_ms))
             return None
         if found.is_checkpoint_reset:

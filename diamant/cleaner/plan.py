@@ -99,6 +99,8 @@ class CleanPlan:
     """How much of a segment is read at a time; a larger batch is read whole."""
     hash_key: bytes
     """16 random bytes of the data directory, for engines that keep hashes of keys."""
+    map_load_factor: float = 1.0
+    """Mode kafka: the share of the map's table that `map_max_entries` keys are."""
     io_max_bytes_per_second: float = math.inf
     later_aborted: tuple[AbortedTxn, ...] = ()
     """Aborted transactions with data below `first_uncleanable_offset` whose markers lie in segments from there on."""
@@ -119,6 +121,12 @@ class CleanPlan:
     def is_kafka(self) -> bool:
         """Whether the round does as Kafka does."""
         return self.mode == KAFKA
+
+    def map_utilization(self, keys: int) -> float:
+        """Return how full a map with so many keys is, 0 to 1: in mode kafka, as in Kafka, its table, which is never filled."""
+        most = self.map_max_entries if self.is_kafka else max(self.map_max_entries, keys)
+        share = keys / most if most else 1.0
+        return share * self.map_load_factor if self.is_kafka else share
 
     def is_frozen(self, offset: int) -> bool:
         """Tell whether what is at `offset` is kept from expiring."""
@@ -300,6 +308,7 @@ class CleanerSettings:
 
     mode: str = PROMPT
     map_max_entries: int = int(134_217_728 // KAFKA_MAP_ENTRY_BYTES * 0.9)
+    map_load_factor: float = 1.0
     map_memory_bytes: int = 134_217_728
     io_buffer_bytes: int = 262_144
     io_max_bytes_per_second: float = math.inf
@@ -369,6 +378,7 @@ def make_plan(
             for entry in log.producers.active_producers
         },
         map_max_entries=settings.map_max_entries,
+        map_load_factor=settings.map_load_factor,
         map_memory_bytes=settings.map_memory_bytes,
         io_buffer_bytes=settings.io_buffer_bytes,
         hash_key=settings.hash_key,

@@ -130,7 +130,6 @@ class _Round:
                 scan_start = self._scan_start(plan.segments[first])
             aborted = [one for one in aborted if one.last_offset >= scan_start]
         tracker.add_aborted(aborted)
-        is_full = False
         for segment in plan.segments[first:]:
             self.check_done()
             if plan.quarantined:
@@ -138,10 +137,9 @@ class _Round:
                 if segment.base_offset in plan.quarantined:
                     self.map_end_offset = max(self.map_end_offset, segment.next_base_offset - 1)
                     continue
-            if is_full := self._map_segment(segment, tracker):
+            if self._map_segment(segment, tracker):
                 break
-        limit = plan.map_max_entries if plan.is_kafka else max(plan.map_max_entries, len(self.last_offsets))
-        self.stats.map_utilization = len(self.last_offsets) / limit if limit else float(is_full)
+        self.stats.map_utilization = plan.map_utilization(len(self.last_offsets))
 
     def _dirty_position(self, segment: SegmentPlan) -> int:
         """Position of a batch at or before the first dirty offset; 0 in segments above it."""

@@ -22,7 +22,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar, TypeVarTuple
 
-from diamant.cleaner import summary
+from diamant.cleaner import kafka_lines, summary
 from diamant.cleaner.alarm import Alarm
 from diamant.cleaner.checkpoint_file import CheckpointFile
 from diamant.cleaner.cleaner_thread import CleanerThread, RoundUnderWay, WorkerRunner
@@ -604,7 +604,7 @@ class CleanerService:
                     checkpoint = self._prompt.of(log).end_round(plan, checkpoint)
                 if self._prompt is not None:
                     await self._prompt.prune(log)
-                self._tell(plan, result)
+                self._tell(thread, plan, result)
         except CleaningAborted as aborted:
             error = str(aborted)
             logger.info("%s", error)
@@ -675,6 +675,8 @@ class CleanerService:
         is_retried = not self._is_kafka or isinstance(failure, OSError | RunnerFailed)
         found = self.states.mark_uncleanable(partition, reason, now_ms, is_retried=is_retried)
         when = "not tried again" if found.retry_ms is None else f"next try in {(found.retry_ms - now_ms) // 1000} s"
+        if self._is_kafka:
+            kafka_lines.tell_uncleanable(log)
         is_expected = isinstance(failure, OSError | StorageError)
         logger.warning(
             "%s-%d: uncleanable, %s: %s", *partition, when, reason, exc_info=None if is_expected else failure
@@ -683,7 +685,9 @@ class CleanerService:
             self._look_by(found.retry_ms)
         return reason
 
-    def _tell(self, plan: CleanPlan, result: CleanResult) -> None:
+    def _tell(self, thread: CleanerThread, plan: CleanPlan, result: CleanResult) -> None:
+        if self._is_kafka:
+            kafka_lines.tell_round(thread.index, plan, result)
         logger.info("%s", summary.round_summary(plan, result))
         if (text := summary.offset_map_full(plan, result.end_offset)) is not None:
             logger.info("%s", text)

@@ -34,6 +34,7 @@ class ServiceSettings:
         return CleanerSettings(
             mode=self.mode,
             map_max_entries=kafka_map_entries(self.dedupe_buffer_bytes, self.load_factor, self.threads),
+            map_load_factor=self.load_factor,
             map_memory_bytes=self.dedupe_buffer_bytes // self.threads,
             # Kafka has one buffer of this size to read and one to write.
             io_buffer_bytes=max(1, self.io_buffer_bytes // self.threads // 2),

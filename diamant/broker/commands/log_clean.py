@@ -233,6 +233,7 @@ def parse_settings(settings: Sequence[str], mode: str) -> Settings:
     cleaner = CleanerSettings(
         mode=mode,
         map_max_entries=map_max_entries,
+        map_load_factor=broker[LOAD_FACTOR],
         map_memory_bytes=dedupe_buffer_bytes // threads,
         io_buffer_bytes=max(1, broker[IO_BUFFER] // threads // 2),
         io_max_bytes_per_second=math.inf if rate >= DOUBLE_MAX else rate,

@@ -236,8 +236,7 @@ class CleanJob:
             add_stats(stats, one.stats)
         keys = sum(one.keys for one in results)
         if shuffled is not None:
-            limit = plan.map_max_entries if plan.is_kafka else max(plan.map_max_entries, keys)
-            stats.map_utilization = keys / limit if limit else 1.0
+            stats.map_utilization = plan.map_utilization(keys)
         stats.end_s = time.monotonic()
         outputs = tuple(output for one in results for output in one.outputs)
         return Manifest(map_end_offset + 1, outputs, stats, keys, tuples)
