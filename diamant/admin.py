@@ -19,7 +19,8 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -145,22 +146,32 @@ class Admin:
     def _exchange(
         self, method: str, path: str, fields: Fields | None, query: Mapping[str, Any] | None, deadline_s: float
     ) -> tuple[int, dict[str, Any]]:
-        url = urlsplit(self.http_url)
-        assert url.hostname is not None
         # A job's own wait is shorter than this; the rest is for the way there and back.
         left_s = max(deadline_s - time.monotonic(), 0.1) + 1.0
-        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=left_s)
+        target = path if not query else f"{path}?{urlencode(_query_texts(query), doseq=True)}"
+        body = None if method == "GET" else json.dumps(fields or {}).encode()
+        with self._connected(method, path, left_s) as connection:
+            connection.request(method, target, body=body, headers=self._headers())
+            response = connection.getresponse()
+            raw = response.read()
+        return response.status, _answer(method, path, response, raw)
+
+    def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Connection": "close"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
-        target = path if not query else f"{path}?{urlencode(_query_texts(query), doseq=True)}"
-        body = None if method == "GET" else json.dumps(fields or {}).encode()
+        return headers
+
+    @contextmanager
+    def _connected(self, method: str, path: str, left_s: float) -> Iterator[http.client.HTTPConnection]:
+        """Give a connection whose failures are AdminErrors."""
+        url = urlsplit(self.http_url)
+        assert url.hostname is not None
+        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=left_s)
         try:
             connection.connect()
             self._has_answered = True
-            connection.request(method, target, body=body, headers=headers)
-            response = connection.getresponse()
-            raw = response.read()
+            yield connection
         except TimeoutError:
             raise AdminError(
                 f"{method} {path}: no answer from {self.http_url} within {left_s:.1f} s", status=504, code="timed-out"
@@ -177,19 +188,6 @@ class Admin:
             ) from None
         finally:
             connection.close()
-        try:
-            answer = json.loads(raw)
-        except ValueError:
-            raise AdminError(
-                f"{method} {path}: the answer ({response.status}) is not JSON", status=response.status
-            ) from None
-        if response.status >= 400:
-            message = answer.get("error", response.reason) if isinstance(answer, dict) else response.reason
-            code = answer.get("code", "failed") if isinstance(answer, dict) else "failed"
-            raise AdminError(str(message), status=response.status, code=str(code))
-        if not isinstance(answer, dict):
-            raise AdminError(f"{method} {path}: the answer is no JSON object", status=response.status)
-        return response.status, answer
 
     # -- verbs -----------------------------------------------------------------------------------------------------------
 
@@ -219,6 +217,23 @@ class Admin:
         """How many records a topic has: of each kind `least` and `most`, at once; `exact` reads every record."""
         fields = _given(topic=topic, partition=partition, exact=exact)
         return self.call("POST", "/v1/count", fields, timeout_s=timeout_s, on_progress=on_progress)
+
+    def latest(
+        self, topic: str, partition: int | None = None, *, tombstones: bool = False, timeout_s: float | None = None
+    ) -> Generator[dict[str, Any], None, None]:
+        """Yield the latest committed record of each key, as the lines of POST /v1/latest have them, read as they are asked for.
+
+        `timeout_s` bounds the wait for each part of the answer. Raises AdminError, also half-way.
+        """
+        body = json.dumps(_given(topic=topic, partition=partition, tombstones=tombstones)).encode()
+        left_s = self.timeout_s if timeout_s is None else timeout_s
+        with self._connected("POST", "/v1/latest", left_s) as connection:
+            connection.request("POST", "/v1/latest", body=body, headers=self._headers())
+            response = connection.getresponse()
+            if response.status != 200:
+                _answer("POST", "/v1/latest", response, response.read())
+            for line in _lines(response):
+                yield json.loads(line)
 
     def explain(
         self,
@@ -451,3 +466,30 @@ def _receive(connection: socket.socket, count: int) -> bytes:
             raise ConnectionError("the connection was closed before the answer")
         received += part
     return bytes(received)
+
+
+def _answer(method: str, path: str, response: http.client.HTTPResponse, raw: bytes) -> dict[str, Any]:
+    """Return the JSON object of an answer; raises AdminError for a refusal."""
+    try:
+        answer = json.loads(raw)
+    except ValueError:
+        raise AdminError(
+            f"{method} {path}: the answer ({response.status}) is not JSON", status=response.status
+        ) from None
+    if response.status >= 400:
+        message = answer.get("error", response.reason) if isinstance(answer, dict) else response.reason
+        code = answer.get("code", "failed") if isinstance(answer, dict) else "failed"
+        raise AdminError(str(message), status=response.status, code=str(code))
+    if not isinstance(answer, dict):
+        raise AdminError(f"{method} {path}: the answer is no JSON object", status=response.status)
+    return answer
+
+
+def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Yield the lines of an answer; IncompleteRead if it breaks off, which readline() would not tell."""
+    rest = b""
+    while data := response.read1(64 * 1024):
+        *lines, rest = (rest + data).split(b"\n")
+        yield from lines
+    if rest:
+        raise http.client.IncompleteRead(rest)

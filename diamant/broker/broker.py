@@ -14,7 +14,7 @@ import contextlib
 import errno
 import logging
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from types import TracebackType
@@ -63,9 +63,11 @@ if TYPE_CHECKING:
     from diamant.broker.verbs.counting import Counting, TopicRecords
     from diamant.broker.verbs.erasing import Erasure, Erasures
     from diamant.broker.verbs.explaining import Explaining, Explanation
+    from diamant.broker.verbs.latest import LatestReading
     from diamant.broker.verbs.progress import Progress
     from diamant.broker.verbs.redacting import Redaction, Redactions
     from diamant.cleaner.compaction_report import CompactionReport
+    from diamant.protocol.records import Record
 
 logger = logging.getLogger(__name__)
 
@@ -244,6 +246,25 @@ class Broker:
         from diamant.broker.verbs.calling import on_loop
 
         return await on_loop(self.loop, lambda: self.counting.count(topic, partition, is_exact=is_exact))
+
+    @cached_property
+    def latest_reading(self) -> LatestReading:
+        """Who answers `latest`, loaded with the first question."""
+        from diamant.broker.verbs.latest import LatestReading
+
+        return LatestReading(self)
+
+    def latest(
+        self, topic: str, partition: int | None = None, *, with_tombstones: bool = False
+    ) -> AsyncGenerator[tuple[int, Record], None]:
+        """Yield the latest committed record of each key, with its partition: what a log has that is compacted to its end.
+
+        Of one moment for each partition, read as it is asked for. In any event loop; `contextlib.aclosing` for who ends it
+        early. Raises VerbError.
+        """
+        from diamant.broker.verbs.latest import records_on_any_loop
+
+        return records_on_any_loop(self, topic, partition, with_tombstones=with_tombstones)
 
     @property
     def has_erasures(self) -> bool:

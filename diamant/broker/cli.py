@@ -50,6 +50,7 @@ COMMANDS = {
     "redact": LazyCommand("diamant.broker.commands.redact:redact", "Remove records that match from a topic."),
     "status": LazyCommand("diamant.broker.commands.status:status", "Say how a broker and its cleaner are."),
     "verify": LazyCommand("diamant.broker.commands.verify:verify", "Check a certificate of an erasure."),
+    "latest": LazyCommand("diamant.broker.commands.latest:latest", "Print the latest record of each key of a topic."),
     "log": LazyCommand("diamant.broker.commands.log:log", "Look at log files, and clean them, without a broker."),
     "spark": LazyCommand("diamant.broker.commands.spark:spark", "Read and clean logs of any size on Apache Spark."),
 }

@@ -16,6 +16,7 @@ MODULES: dict[str, str] = {
     "/v1/erase": "diamant.broker.http_erase",
     "/v1/explain": "diamant.broker.http_explain",
     "/v1/faults": "diamant.broker.http_faults",
+    "/v1/latest": "diamant.broker.http_latest",
     "/v1/redact": "diamant.broker.http_redact",
     "/v1/status": "diamant.broker.http_status",
     "/v1/verify": "diamant.broker.http_erase",

@@ -118,9 +118,11 @@ class Call:
     query: Mapping[str, Any]
     fields: Mapping[str, Any]
     progress: Progress = field(default_factory=Progress)
+    extend: Callable[[float], None] = lambda _seconds: None
+    """Has the connection live so many seconds longer."""
 
 
-Result: TypeAlias = "Mapping[str, Any] | HasFields | web.Response"
+Result: TypeAlias = "Mapping[str, Any] | HasFields | web.StreamResponse"
 Handle: TypeAlias = Callable[[Call], Awaitable[Result]]
 
 
@@ -134,7 +136,9 @@ class Route(NamedTuple):
     query: tuple[Param, ...] = ()
     fields: tuple[Param, ...] = ()
     changes_data: bool = False
-    """True for what needs the token where one is needed: it changes what is stored, or how the broker behaves."""
+    """True for what needs the token where one is needed: it changes what is stored, or how the broker behaves, or it hands out
+    records.
+    """
     is_job: bool = False
     not_kept: tuple[str, ...] = ()
     """Fields of a job's result that hold a key: only the POST itself is answered with them, in the job they are null."""

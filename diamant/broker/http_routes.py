@@ -140,7 +140,7 @@ class Routes:
 
     # -- an answer -------------------------------------------------------------------------------------------------------
 
-    async def answer(self, request: web.BaseRequest) -> web.Response:
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer any request; the connection is closed after it."""
         try:
             response = await self._answer(request)
@@ -164,7 +164,7 @@ class Routes:
         self._is_closed = True
         await self.jobs.close()
 
-    async def _answer(self, request: web.BaseRequest) -> web.Response:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if self.is_for_probes(request) and request.path not in PROBES:
             sentence = f"{MAX_CONNECTIONS} other connections are at work: only {', '.join(PROBES)} are answered now"
             return web.json_response({"error": sentence, "code": "too-many"}, status=503)
@@ -194,12 +194,12 @@ class Routes:
             return web.json_response({"error": sentence, "code": code}, status=status, headers=headers)
         return await self._handled(row, names, request)
 
-    async def _handled(self, row: Route, names: dict[str, str], request: web.BaseRequest) -> web.Response:
+    async def _handled(self, row: Route, names: dict[str, str], request: web.BaseRequest) -> web.StreamResponse:
         query = {} if row.takes_any_query else _query(row, request)
         if request.content_length is not None and not row.takes_any_body:
             self.extend(request, min(request.content_length, row.max_body_bytes) / MIN_BYTES_PER_SECOND)
         fields = await _fields(row, request)
-        call = Call(self._broker, request, names, query, fields)
+        call = Call(self._broker, request, names, query, fields, extend=lambda seconds: self.extend(request, seconds))
         if not row.is_job:
             if row.max_wait_ms:
                 self.extend(request, row.max_wait_ms / 1000)
@@ -324,7 +324,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _to_fields(result: Result) -> Mapping[str, Any]:
-    assert not isinstance(result, web.Response), "a job returns JSON, not a response"
+    assert not isinstance(result, web.StreamResponse), "a job returns JSON, not a response"
     return cast("Mapping[str, Any]", result) if isinstance(result, Mapping) else result.to_fields()
 
 
