@@ -18,7 +18,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # The files to look at; the top-level links into the package are not among them.
 SOURCES := diamant tests $(wildcard bench examples)
 
-.PHONY: run test quick check format bench demo demo-spark docs clean help java
+# What a run on the oldest versions tries, and with which tools beside them.
+LOWEST_TESTS := tests/protocol tests/cleaner/evidence $(addprefix tests/cleaner/test_,compiled_rewrite.py kernels.py golden.py) \
+	$(addprefix tests/broker/,test_produce_fetch.py test_http.py test_command_output.py test_metrics.py test_clients.py \
+	erasing/test_erasing.py erasing/test_verifying.py)
+LOWEST_TOOLS = $(shell grep -E '^(aiokafka|confluent-kafka|hypothesis|kafka-python|lz4|pytest.*|python-snappy)==' requirements-dev.txt)
+
+.PHONY: run test quick lowest check format bench demo demo-spark docs clean help java
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +49,11 @@ endif
 
 quick: $(DEV_STAMP) ## the part of the suite to run before every commit
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow"
+
+lowest: | $(VENV)/bin/python ## a part of the suite on the oldest versions of what the broker needs (two minutes)
+	$(BIN)/python -m venv --clear $(VENV)/lowest
+	$(VENV)/lowest/bin/python -m pip --disable-pip-version-check install --quiet -r requirements-lowest.txt $(LOWEST_TOOLS)
+	$(VENV)/lowest/bin/python -m pytest -q -p no:cacheprovider -m "not slow" $(LOWEST_TESTS)
 
 check: $(DEV_STAMP) ## format, lint, types, layers
 	$(BIN)/ruff format --check $(SOURCES)

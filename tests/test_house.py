@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from diamant.broker.broker_configs import BROKER_CONFIGS, NO_EFFECT_YET
 from diamant.broker.cli import start
@@ -174,6 +175,15 @@ def test_what_the_project_needs_is_pinned() -> None:
     """Each dependency of pyproject.toml has its exact version in requirements.txt."""
     needed = {re.split(r"[=<>~]", dependency)[0] for dependency in PYPROJECT["project"]["dependencies"]}
     assert needed <= {line.split("==")[0] for line in requirements("requirements.txt")}
+
+
+def test_the_oldest_versions_that_are_tried_are_those_that_are_allowed() -> None:
+    """requirements-lowest.txt has the lower bound of each dependency; the newest that is tried is within the range."""
+    lowest = [re.sub(r">=([0-9.]+).*", r"==\1", needed) for needed in PYPROJECT["project"]["dependencies"]]
+    assert sorted(lowest) == requirements("requirements-lowest.txt")
+    newest = dict(line.split("==") for line in requirements("requirements.txt"))
+    for needed in map(Requirement, PYPROJECT["project"]["dependencies"]):
+        assert newest[needed.name] in needed.specifier
 
 
 def test_every_ignored_rule_has_its_reason() -> None:
