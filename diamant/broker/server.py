@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from diamant.broker.answer_writer import AnswerWriter, Buffer, Part, read_small
 from diamant.broker.outbox import MAX_BYTES, Outbox
+from diamant.broker.refused_peers import RefusedPeers
 from diamant.broker.request_memory import RequestMemory
 from diamant.broker.request_metrics import RequestMetrics
 from diamant.protocol.connection import SCRATCH_BYTES, Request, ServerConnection, count_bytes
@@ -119,6 +120,7 @@ class Server:
         self.outbox: Outbox | None = None  # made with the first connection
         self.memory = RequestMemory(limits.max_request_memory_bytes) if limits.max_request_memory_bytes > 0 else None
         self.is_stopping = False
+        self.refused = RefusedPeers()
         self._listeners: list[_Listener] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -177,6 +179,7 @@ class Server:
             await asyncio.wait(set(self._tasks), timeout=timeout_s)
         if self._idle_waiter is not None:
             await self._idle_waiter  # connection_lost comes with the next turn of the loop
+        self.refused.close()
 
     def _schedule_sweep(self, delay_s: float) -> None:
         self._sweep_timer = asyncio.get_running_loop().call_later(delay_s, self._sweep)
@@ -491,7 +494,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail(self, request: Request, error: BaseException) -> None:
         if isinstance(error, CloseConnection) and error.last_bytes and self._transport is not None:
-            logger.warning("%s: connection closed: %s", self.info.peer, error)
+            self._server.refused.tell(self.info.peer, str(error))
             self._outbox.flush()
             self._transport.write(error.last_bytes)
             self._transport.close()
@@ -510,7 +513,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, reason: str) -> None:
         """Close this connection, nothing else, and say why in one line."""
-        logger.warning("%s: connection closed: %s", self.info.peer, reason)
+        self._server.refused.tell(self.info.peer, reason)
         self.abort()
 
     # Answers

@@ -422,8 +422,14 @@ class RealEnv:
             self._forget_map(path)
 
     def remove_tree(self, path: str) -> None:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(path)
+        while True:
+            try:
+                shutil.rmtree(path)
+                break
+            except FileNotFoundError:
+                # Somebody else is removing it, too, and has taken a file from under this one: the rest is still there.
+                if not os.path.isdir(path):
+                    break
         self._forget_map(path)
 
     def sync_dir(self, path: str) -> None:

@@ -363,8 +363,9 @@ class LogDirectory:
             try:
                 if self.env.is_dir(path):
                     self.env.remove_tree(path)
-                elif self.env.exists(path):
-                    self.env.remove(path)
+                else:
+                    # An erasure does not wait for what is queued here, and may be at it in this moment.
+                    self.env.remove(path, missing_ok=True)
             except OSError as error:
                 left[path] = error
         return left

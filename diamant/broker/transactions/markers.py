@@ -82,12 +82,16 @@ def write_markers(
 
 
 def _log(broker: Broker, topic: str, partition: int) -> Log | None:
-    """The log of a partition, None if it is gone for good; KafkaError KAFKA_STORAGE_ERROR if it should be there."""
+    """The log of a partition, None if it is gone for good; KafkaError KAFKA_STORAGE_ERROR if it should be there.
+
+    A topic in creation has the name of one that was deleted: what the transaction has written went with that.
+    """
     try:
         log = broker.topics.log(topic, partition)
     except KafkaError as error:
         is_known = topic in broker.topics.image.topics and partition in broker.topics.image.topics[topic].partitions
-        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not is_known:
+        is_new = broker.topics.is_in_creation(topic)
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (is_new or not is_known):
             return None
         raise
     return None if log.is_deleted else log

@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -128,6 +129,32 @@ async def test_topics_deleted_in_a_transaction() -> None:
         assert await txn.produce("again", 0, version=12, values=(b"2",)) == "NONE"
         assert await txn.end(commit=True, version=5) == "NONE"
         assert await read_committed(wire, "again") == [b"2"]
+
+
+async def test_a_topic_that_is_being_made_anew(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the transaction has written went with the one that was deleted, so it needs no marker; nothing failed."""
+    async with running(MemoryEnv()) as (broker, wire):
+        txn = await started(wire)
+        await wire.create("again")
+        assert await txn.produce("again", 0, version=12, values=(b"1",)) == "NONE"
+        await wire.call(DELETE_TOPICS, 5, {"topic_names": ["again"], "timeout_ms": 1000})
+        opened = asyncio.Event()
+        open_new = broker.topics._open_new
+
+        async def held(new: Any) -> None:
+            await opened.wait()
+            await open_new(new)
+
+        monkeypatch.setattr(broker.topics, "_open_new", held)
+        creating = asyncio.create_task(broker.topics.create([broker.topics.check_new("again", 1, 1)]))
+        await wait_until(lambda: broker.topics.is_in_creation("again"))
+        assert await txn.end(commit=True, version=5) == "NONE"
+        assert (await txn.describe()).state == "CompleteCommit"
+        opened.set()
+        await creating
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR] == []
 
 
 async def test_a_partition_that_knows_a_newer_epoch() -> None:
