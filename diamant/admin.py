@@ -14,6 +14,7 @@ Of Diamant it imports only small modules, so that a program that is no broker pa
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import socket
@@ -374,7 +375,7 @@ def _key(key: Key | None) -> dict[str, str] | None:
     if key is None:
         return None
     if isinstance(key, bytes):
-        return {"hex": key.hex()}
+        return {"base64": base64.b64encode(key).decode("ascii")}
     return {"text": key} if isinstance(key, str) else dict(key)
 
 

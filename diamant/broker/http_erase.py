@@ -9,12 +9,10 @@ from typing import Any
 
 from aiohttp import web
 
+from diamant.broker.http_json import MAX_KEYED_BODY_BYTES
 from diamant.broker.http_route import Call, Param, Route
 from diamant.broker.verbs.compaction import ENGINES
 from diamant.broker.verbs.errors import BadArgument, NotPossible
-
-MAX_VERIFY_BYTES = 8 * 1024 * 1024
-"""A certificate about a key in 1,000 partitions has some 2 MB; parsing this much keeps the loop for less than 0.1 s."""
 
 
 async def erase(call: Call) -> Any:
@@ -117,6 +115,7 @@ ROUTES = (
         changes_data=True,
         is_job=True,
         can_be_ended=True,
+        max_body_bytes=MAX_KEYED_BODY_BYTES,
         fields=(
             Param("key", "key", "The key.", is_required=True),
             Param("topics", "strings", "Compacted topics; all their partitions are searched.", is_required=True),
@@ -167,7 +166,7 @@ ROUTES = (
         "Check a certificate against what the broker holds now.",
         is_job=True,
         can_be_ended=True,
-        max_body_bytes=MAX_VERIFY_BYTES,
+        max_body_bytes=MAX_KEYED_BODY_BYTES,
         fields=(
             Param("certificate", "object", "The certificate.", is_required=True),
             Param("public_key", "string", "The public key that is trusted, in hexadecimal."),

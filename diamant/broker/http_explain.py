@@ -5,6 +5,7 @@ The key is in the body and not in the path, where access logs of proxies would k
 
 from __future__ import annotations
 
+from diamant.broker.http_json import MAX_KEYED_BODY_BYTES
 from diamant.broker.http_route import Call, Param, Route
 from diamant.broker.verbs.explaining import Explanation
 
@@ -31,6 +32,7 @@ ROUTES = (
         is_job=True,
         can_be_ended=True,
         not_kept=("key",),
+        max_body_bytes=MAX_KEYED_BODY_BYTES,
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
             Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),

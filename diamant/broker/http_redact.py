@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from diamant.broker.http_json import MAX_KEYED_BODY_BYTES
 from diamant.broker.http_route import Call, Param, Route
 
 
@@ -34,6 +35,7 @@ ROUTES = (
         changes_data=True,
         is_job=True,
         can_be_ended=True,
+        max_body_bytes=MAX_KEYED_BODY_BYTES,
         fields=(
             Param("topic", "string", "The topic, compacted or not; all its partitions.", is_required=True),
             Param(

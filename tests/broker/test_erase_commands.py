@@ -16,6 +16,7 @@ from diamant.admin import Admin, AdminError
 from diamant.broker.broker import Broker
 from diamant.broker.commands.cancel import cancel
 from diamant.broker.commands.erase import erase, erase_now
+from diamant.broker.commands.explain import explain
 from diamant.broker.commands.redact import redact
 from diamant.broker.commands.verify import verify
 from diamant.cleaner.evidence import certificate as certificates
@@ -287,3 +288,29 @@ def test_the_command_says_why_nothing_is_certified(broker: Broker, tmp_path: Pat
     assert result.output.count(place) == 1, result.output
     assert "tried again by itself" in result.output
     assert "The tombstones go" not in result.output
+
+
+def test_a_key_as_large_as_kafka_takes_is_erased(broker: Broker, tmp_path: Path) -> None:
+    """By the command from a file, and over HTTP; one that no record can have is refused, and says why."""
+    key = b"k" * 900_000
+    broker.call(append(broker, key))
+    (tmp_path / "key").write_bytes(key)
+    keyed = ["--key-file", str(tmp_path / "key"), *on(broker)]
+    result = run(erase, "users", "--reason", "r", "--json", *keyed)
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["state"], found["certificate"]["found"][0]["values"]) == (0, "values-gone", 1)
+    explained = json.loads(run(explain, "users", "--json", *keyed).stdout)
+    assert [one["status"] for one in explained["partitions"][1]["records"]] == ["tombstone"]
+    certificate = tmp_path / "c.json"
+    certificate.write_text(json.dumps(found["certificate"]))
+    assert "holds" in run(verify, str(certificate), *keyed).stdout
+    admin = Admin(broker.bootstrap_servers)
+    with pytest.raises(AdminError, match=r"max\.message\.bytes of the topics is 1048588"):
+        admin.erase(b"k" * 2_000_000, "users", reason="r")
+    (tmp_path / "key").write_bytes(bytes(7_000_000))
+    result = run(erase, "users", "--reason", "r", *keyed)
+    assert (result.exit_code, "it has 7,000,000 bytes" in result.stderr) == (2, True), result.output
+
+
+async def append(broker: Broker, key: bytes) -> None:
+    broker.topics.log("users", 1).append_as_leader(memoryview(build_batch([Record(0, 1000, key, b"value")])))

@@ -268,10 +268,17 @@ def test_find_a_key(data: Path) -> None:
     ]
 
 
-def test_find_a_key_in_hexadecimal(data: Path) -> None:
-    """With and without 0x; JSON has base64 for what is no text."""
-    for key in ("ff", "0xFF"):
-        [match] = json_lines(run("find", data, "--key", key, "--key-hex", "--json"))
+def test_find_a_key_in_hexadecimal(data: Path, tmp_path: Path) -> None:
+    """With and without 0x, in base64, and from a file; JSON has base64 for what is no text."""
+    (tmp_path / "key").write_bytes(b"\xff")
+    given = [
+        ("--key-hex", "ff"),
+        ("--key-hex", "0xFF"),
+        ("--key-base64", "/w=="),
+        ("--key-file", str(tmp_path / "key")),
+    ]
+    for key in given:
+        [match] = json_lines(run("find", data, *key, "--json"))
         assert (match["offset"], match["key"], match["status"]) == (5, {"base64": "/w=="}, "live")
 
 
@@ -285,21 +292,22 @@ def test_find_a_pattern(data: Path) -> None:
     ]
 
 
-def test_finding_nothing_is_no_error(data: Path) -> None:
+def test_finding_nothing_has_an_exit_code(data: Path) -> None:
     """It is said on standard error, so that standard output is empty."""
     result = run("find", data, "--key", "nobody")
-    assert (result.exit_code, result.stdout) == (0, "")
+    assert (result.exit_code, result.stdout) == (3, "")
     assert "nothing was found" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "either --key or --pattern"),
-        (("--key", "a", "--pattern", "b"), "either --key or --pattern"),
+        ((), "expected either a key"),
+        (("--key", "a", "--pattern", "b"), "expected either a key"),
         (("--pattern", "(",), "no regular expression"),
-        (("--key", "xyz", "--key-hex"), "not hexadecimal"),
-        (("--pattern", "a", "--key-hex"), "--key-hex goes with --key"),
+        (("--key-hex", "xyz"), "not hexadecimal"),
+        (("--key", "a", "--key-hex", "61"), "expected only one of --key, --key-hex"),
+        (("--key", ""), "--key is empty"),
     ],
 )  # fmt: skip
 def test_a_wrong_question_is_a_usage_error(data: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -366,7 +374,7 @@ def test_a_directory_of_a_running_broker_is_refused(command: tuple[str, ...], tm
             assert "in use" in result.stderr
             assert "stop the broker" in result.stderr
             assert len(result.stderr.splitlines()) == 1
-    assert run(command[0], tmp_path, *command[1:]).exit_code == 0
+    assert run(command[0], tmp_path, *command[1:]).exit_code == (3 if command[0] == "find" else 0)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])

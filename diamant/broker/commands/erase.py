@@ -13,18 +13,15 @@ from diamant.broker.commands.asking import (
     EXIT_FAILED,
     EXIT_NOT_SO,
     EXIT_NOTHING,
-    EXIT_USAGE,
     Asked,
     OutputFile,
     asking,
-    fail,
     going_on,
     write_outputs,
 )
+from diamant.broker.commands.key_options import key_options, required
 from diamant.broker.commands.not_certified import print_reasons
 from diamant.broker.commands.reading import time_text
-from diamant.broker.verbs.errors import BadArgument
-from diamant.broker.verbs.record_key import key_from_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,9 +32,7 @@ MAX_SHOWN = 20
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True)
-@click.option("--key", help="The key, as text.")
-@click.option("--key-hex", help="The key, in hexadecimal.")
-@click.option("--key-base64", help="The key, in base64.")
+@key_options("What is to be erased")
 @click.option("--reason", required=True, help="Why; it stands in the certificate: no key, no value.")
 @click.option("--reference", default="", help="The request's case number; it stands in the certificate.")
 @click.option(
@@ -55,9 +50,7 @@ MAX_SHOWN = 20
 @asking
 def erase(
     topics: Sequence[str],
-    key: str | None,
-    key_hex: str | None,
-    key_base64: str | None,
+    key: bytes | None,
     reason: str,
     reference: str,
     now: bool,
@@ -73,10 +66,7 @@ def erase(
     Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, 3 if not everything is certified, the key was written again
     meanwhile, or the tombstones stay because --now was answered with no, 4 if the topics have nothing under the key.
     """
-    try:
-        wanted = key_from_options(key, key_hex, key_base64)
-    except BadArgument as error:
-        fail(str(error), EXIT_USAGE)
+    wanted = required(key)
     options: dict[str, Any] = {
         "reason": reason,
         "reference": reference,

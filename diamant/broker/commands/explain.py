@@ -11,10 +11,9 @@ import click
 
 from diamant.admin import DEFAULT_BOOTSTRAP
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.key_options import key_options
 from diamant.broker.commands.reading import counted, time_text
 from diamant.broker.verbs.duration import duration_text
-from diamant.broker.verbs.errors import BadArgument
-from diamant.broker.verbs.record_key import key_from_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,9 +28,7 @@ _STATUS_STYLES = {"live": "green", "superseded": "yellow", "tombstone": "magenta
 @click.command()
 @click.argument("topic")
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
-@click.option("--key", "-k", help="Explain every record of this key.")
-@click.option("--key-hex", metavar="HEX", help="The same, for a key that is no text.")
-@click.option("--key-base64", metavar="BASE64", help="The same in base64.")
+@key_options("Explain every record of a key")
 @click.option(
     "--offset",
     "-o",
@@ -49,9 +46,7 @@ _STATUS_STYLES = {"live": "green", "superseded": "yellow", "tombstone": "magenta
 def explain(
     topic: str,
     partition: int | None,
-    key: str | None,
-    key_hex: str | None,
-    key_base64: str | None,
+    key: bytes | None,
     offset: int | None,
     tombstones: bool,
     is_all: bool,
@@ -63,23 +58,17 @@ def explain(
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 3 there is no record of the kind that was asked for.
     """
-    wanted: Mapping[str, str] | None = None
-    if key is not None or key_hex is not None or key_base64 is not None:
-        try:
-            wanted = key_from_options(key, key_hex, key_base64)
-        except BadArgument as error:
-            raise click.UsageError(str(error)) from None
     options: dict[str, Any] = {"tombstones": True} if tombstones else {}
     if offset is None:
         # A job does not show the key of the record at the offset.
         options["on_progress"] = asked.on_progress
     found = asked.admin.explain(
-        topic, partition=partition, key=wanted, offset=offset, timeout_s=asked.timeout_s, **options
+        topic, partition=partition, key=key, offset=offset, timeout_s=asked.timeout_s, **options
     )
     if not asked.as_json and asked.bootstrap != DEFAULT_BOOTSTRAP:
         name_broker(found, asked.bootstrap)
     asked.show(found, lambda console: show_explanation(console, found, tombstones, None if is_all else MAX_ROWS))
-    is_of_records = wanted is not None or offset is not None or tombstones
+    is_of_records = key is not None or offset is not None or tombstones
     is_empty = not any(one["records"] for one in found["partitions"])
     sys.exit(EXIT_NOT_SO if is_of_records and is_empty else EXIT_DONE)
 

@@ -14,14 +14,14 @@ import click
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
 from diamant.broker.commands.explain import MAX_ROWS, show_explanation
 from diamant.broker.commands.failing import say
+from diamant.broker.commands.key_options import key_options
 from diamant.broker.commands.log_clean import parse_settings
 from diamant.broker.commands.reading import counted, one_line_errors, progress_bar, show_problem
 from diamant.broker.commands.topic_settings import topic_configs_of, with_topic_configs
 from diamant.broker.commands.value_hint import with_hint
 from diamant.broker.config_key import ConfigError
 from diamant.broker.topics import INTERNAL_TOPICS
-from diamant.broker.verbs.errors import BadArgument
-from diamant.broker.verbs.record_key import key_fields, key_from_options, parse_key
+from diamant.broker.verbs.record_key import key_fields
 from diamant.cleaner.cleaner_view import CleanerView
 from diamant.cleaner.log_reader import Problem, open_log_directory
 from diamant.cleaner.offline_explain import explain_partition
@@ -32,9 +32,7 @@ from diamant.storage.errors import StorageError
 
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
-@click.option("--key", "-k", help="Explain every record of this key.")
-@click.option("--key-hex", metavar="HEX", help="The same, for a key that is no text.")
-@click.option("--key-base64", metavar="BASE64", help="The same in base64.")
+@key_options("Explain every record of a key")
 @click.option(
     "--offset",
     "-o",
@@ -56,9 +54,7 @@ from diamant.storage.errors import StorageError
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each topic and line.")
 def explain(
     directory: str,
-    key: str | None,
-    key_hex: str | None,
-    key_base64: str | None,
+    key: bytes | None,
     offset: int | None,
     settings: tuple[str, ...],
     mode: str,
@@ -74,15 +70,11 @@ def explain(
 
     Exit codes: 0 done; 1 something cannot be read; 2 usage; 3 there is no record of the kind that was asked for.
     """
-    wanted = None
+    wanted = key
     try:
         parse_settings(settings, mode)
-        if key is not None or key_hex is not None or key_base64 is not None:
-            wanted = parse_key(key_from_options(key, key_hex, key_base64))
     except ConfigError as error:
         raise click.UsageError(with_hint(error)) from None
-    except BadArgument as error:
-        raise click.UsageError(str(error)) from None
     if wanted is not None and offset is not None:
         raise click.UsageError("expected a key or an offset")
     env = RealEnv()

@@ -9,7 +9,8 @@ from dataclasses import asdict
 
 import click
 
-from diamant.broker.commands.failing import say
+from diamant.broker.commands.failing import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, say
+from diamant.broker.commands.key_options import key_options
 from diamant.broker.commands.reading import (
     bytes_json,
     bytes_text,
@@ -25,20 +26,19 @@ from diamant.storage.env import RealEnv
 
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
-@click.option("--key", help="Find the records with this key.")
-@click.option("--key-hex", is_flag=True, help="The key is given in hexadecimal.")
+@key_options("Find the records with a key")
 @click.option("--pattern", metavar="REGEX", help="Find records with this in key, value or a header.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per match and line.")
-def find(directory: str, *, key: str | None, key_hex: bool, pattern: str | None, as_json: bool) -> None:
+def find(directory: str, *, key: bytes | None, pattern: str | None, as_json: bool) -> None:
     """Print where records are in DIRECTORY, a log directory or the directory of one partition.
 
     Text is taken as UTF-8. A pattern is a regular expression of Python over bytes. Each match says whether it is the live
     record of its key, a tombstone, superseded by a later record, aborted, undecided (its transaction is open), keyless, or
     below the log start.
 
-    Exit codes: 0 done, whether anything was found or not; 1 part of the files could not be read; 2 usage.
+    Exit codes: 0 something was found; 1 part of the files could not be read; 2 usage; 3 nothing was found.
     """
-    query = _query(key, pattern, key_hex=key_hex)
+    query = _query(key, pattern)
     env = RealEnv()
     problems: list[Problem] = []
     with one_line_errors(), open_log_directory(env, directory) as opened:
@@ -55,26 +55,18 @@ def find(directory: str, *, key: str | None, key_hex: bool, pattern: str | None,
             show_problem(problem)
         if not found:
             say("nothing was found")
-    sys.exit(1 if problems else 0)
+    sys.exit(EXIT_FAILED if problems else EXIT_DONE if found else EXIT_NOT_SO)
 
 
-def _query(key: str | None, pattern: str | None, *, key_hex: bool) -> Query:
+def _query(key: bytes | None, pattern: str | None) -> Query:
     if (key is None) == (pattern is None):
-        raise click.UsageError("expected either --key or --pattern")
-    if pattern is not None:
-        if key_hex:
-            raise click.UsageError("--key-hex goes with --key")
-        try:
-            return Query(pattern=re.compile(pattern.encode(errors="surrogateescape")))
-        except re.error as error:
-            raise click.BadParameter(f"{pattern!r} is no regular expression: {error}", param_hint="--pattern") from None
-    assert key is not None
-    if not key_hex:
-        return Query(key=key.encode(errors="surrogateescape"))
+        raise click.UsageError("expected either a key (--key, --key-hex, --key-base64, --key-file) or --pattern")
+    if pattern is None:
+        return Query(key=key)
     try:
-        return Query(key=bytes.fromhex(key.removeprefix("0x")))
-    except ValueError as error:
-        raise click.BadParameter(f"{key!r} is not hexadecimal: {error}", param_hint="--key") from None
+        return Query(pattern=re.compile(pattern.encode(errors="surrogateescape")))
+    except re.error as error:
+        raise click.BadParameter(f"{pattern!r} is no regular expression: {error}", param_hint="--pattern") from None
 
 
 def _text_line(match: Match) -> str:

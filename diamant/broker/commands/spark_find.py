@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from diamant.broker.commands.failing import say
+from diamant.broker.commands.key_options import key_options
 from diamant.broker.commands.reading import bytes_text, counted
 from diamant.broker.commands.spark_running import cell_json, give, running, spark_options
 
@@ -16,8 +17,7 @@ _WIDTH = 1000
 
 @click.command()
 @spark_options
-@click.option("--key", help="Find the records with this key.")
-@click.option("--key-hex", is_flag=True, help="The key is given in hexadecimal.")
+@key_options("Find the records with a key")
 @click.option("--pattern", metavar="REGEX", help="Find records with this in key, value or a header.")
 def find(
     paths: Sequence[str],
@@ -27,35 +27,20 @@ def find(
     spark_settings: Sequence[str],
     as_json: bool,
     parquet: str | None,
-    key: str | None,
-    key_hex: bool,
+    key: bytes | None,
     pattern: str | None,
 ) -> None:
     """Print where records are below PATH..., as `diamant log find` does.
 
     A pattern is a regular expression of Java over bytes; text in it is taken as UTF-8.
     """
-    wanted = _wanted_key(key, pattern, key_hex=key_hex)
+    if (key is None) == (pattern is None):
+        raise click.UsageError("expected either a key (--key, --key-hex, --key-base64, --key-file) or --pattern")
     with running("find", master, spark_settings, paths, topics, parquet) as session:
         from diamant.cleaner.spark import find_job
 
-        result = find_job.find(session, paths, key=wanted, pattern=pattern, topics=topics)
+        result = find_job.find(session, paths, key=key, pattern=pattern, topics=topics)
         give(result, as_json=as_json, parquet=parquet, show=_show)
-
-
-def _wanted_key(key: str | None, pattern: str | None, *, key_hex: bool) -> bytes | None:
-    if (key is None) == (pattern is None):
-        raise click.UsageError("expected either --key or --pattern")
-    if key is None:
-        if key_hex:
-            raise click.UsageError("--key-hex goes with --key")
-        return None
-    if not key_hex:
-        return key.encode(errors="surrogateescape")
-    try:
-        return bytes.fromhex(key.removeprefix("0x"))
-    except ValueError as error:
-        raise click.BadParameter(f"{key!r} is not hexadecimal: {error}", param_hint="--key") from None
 
 
 def _show(rows: Iterator[Any]) -> None:

@@ -12,9 +12,10 @@ import click
 
 from diamant.admin import AdminError
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, EXIT_NOTHING, EXIT_USAGE, Asked, asking, fail
+from diamant.broker.commands.key_options import key_options
 from diamant.broker.commands.reading import visible
 from diamant.broker.verbs.errors import BadArgument
-from diamant.broker.verbs.record_key import key_from_options, parse_key
+from diamant.broker.verbs.record_key import key_fields
 from diamant.cleaner.input_file import read_input
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
 )
 @click.option("--offline", is_flag=True, help="Check the signature only; no broker is asked.")
 @click.option("--secret", type=click.Path(exists=True, dir_okay=False), help="With --data: the secret of the digests.")
-@click.option("--key", help="Of an erasure: the key that was erased, to look for it, as text.")
-@click.option("--key-hex", help="The same, in hexadecimal.")
-@click.option("--key-base64", help="The same, in base64.")
+@key_options("Of an erasure, to look for what was erased")
 @click.option("--where", help="Of a redaction: what it was about, to look for it again.")
 @asking
 def verify(
@@ -48,9 +47,7 @@ def verify(
     data_dir: str | None,
     offline: bool,
     secret: str | None,
-    key: str | None,
-    key_hex: str | None,
-    key_base64: str | None,
+    key: bytes | None,
     where: str | None,
     asked: Asked,
 ) -> None:
@@ -63,11 +60,10 @@ def verify(
     from diamant.cleaner.evidence.signing_key import load_secret, read_public_key
     from diamant.storage.errors import StorageError
 
-    keys = (key, key_hex, key_base64)
-    is_looking = (*keys, where) != (None,) * 4
+    is_looking = key is not None or where is not None
     try:
         _check_options(offline=offline, data_dir=data_dir, secret=secret, is_looking=is_looking)
-        wanted = None if keys == (None, None, None) else key_from_options(*keys)
+        wanted = None if key is None else key_fields(key)
         fields = parse(read_input(certificate, MAX_BYTES))
         check_kind(fields, key=wanted, where=where)
         pinned = None if public_key is None else read_public_key(public_key)
@@ -85,7 +81,7 @@ def verify(
                     pinned,
                     None if data_dir is None else env,
                     data_dir,
-                    key=None if wanted is None else parse_key(wanted),
+                    key=key,
                     where=None if where is None else _parsed(where),
                     secret=None if secret is None else load_secret(secret),
                     advance=lambda done, total: asked.on_progress(

@@ -72,7 +72,6 @@ logger = logging.getLogger(__name__)
 __all__ = ["NOT_CERTIFIED", "EraseFailed", "Erasure", "Erasures"]
 
 MAX_TOPICS = 1_000
-MAX_KEY_BYTES = 64 * 1024
 TOPICS_DELETED = "topics-deleted"
 """In a certificate, `ended.what` of an erasure of which every topic was deleted."""
 
@@ -182,6 +181,7 @@ class Erasures(ErasureTombstones):
         self._check_texts(intent.key, intent.reason, intent.reference)
         check_engine(intent.engine)
         self._check_topics(intent.topics)
+        self._check_size(intent.key, intent.topics)
         self._check_room()
         intent.scope = scope_of(self._topics, intent.topics)
         self._calls += 1
@@ -213,10 +213,15 @@ class Erasures(ErasureTombstones):
             self._calls -= 1
 
     def _check_texts(self, key: bytes, reason: str, reference: str) -> None:
-        if len(key) > MAX_KEY_BYTES:
-            raise BadArgument(f"the key has {len(key)} bytes, at most {MAX_KEY_BYTES} are possible")
         self._check_reason(reason, reference)
         self._check_unsaid("reason and reference", [reason, reference], [key])
+
+    def _check_size(self, key: bytes, topics: Sequence[str]) -> None:
+        """Refuse a key that no record can have: its tombstone would be refused as well."""
+        logs = [log for name in topics for log in self._user_topic(name).logs.values()]
+        most = max((log.config.max_message_bytes for log in logs), default=len(key))
+        if len(key) > most:
+            raise BadArgument(f"the key has {len(key)} bytes, and max.message.bytes of the topics is {most} at most")
 
     def _check_topics(self, topics: Sequence[str]) -> None:
         if not topics:

@@ -1,4 +1,4 @@
-"""Keys of records in JSON and on the command line.
+"""Keys of records in JSON.
 
 A key is bytes. JSON has `{"text": "customer-42"}` (UTF-8), `{"hex": "00ff"}` or `{"base64": "AP8="}`; a plain string is short
 for text. Answers use text where the bytes are UTF-8 that can be printed, else hex.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Any
 
 from diamant.broker.verbs.errors import BadArgument
 
@@ -40,27 +39,6 @@ def key_fields(key: bytes) -> dict[str, str]:
     except UnicodeDecodeError:
         return {"hex": key.hex()}
     return {"text": text} if text.isprintable() else {"hex": key.hex()}
-
-
-def key_from_options(key: str | None, key_hex: str | None, key_base64: str | None) -> dict[str, str]:
-    """What the options `--key`, `--key-hex` and `--key-base64` of a command amount to in JSON. Raises BadArgument.
-
-    An empty text is refused: it is what a shell hands over for a variable that is not set. As bytes it is a key as any other.
-    """
-    given: dict[str, Any] = {"text": key, "hex": key_hex, "base64": key_base64}
-    found = {form: value for form, value in given.items() if value is not None}
-    if len(found) != 1:
-        raise BadArgument("expected one of --key, --key-hex and --key-base64")
-    if "text" in found:
-        # What a shell hands over need not be UTF-8.
-        raw = found["text"].encode(errors="surrogateescape")
-        if not raw:
-            raise BadArgument(
-                '--key is empty: is a variable not set? If the key is meant that has no bytes: --key-hex ""'
-            )
-        found = key_fields(raw)
-    parse_key(found)
-    return found
 
 
 def _text(value: str) -> bytes:

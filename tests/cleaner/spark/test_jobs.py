@@ -282,7 +282,7 @@ def test_the_commands_print_json(spark: SparkSession, directory: Path, overdue: 
     """One object per row and line, bytes and times as in the other commands; the exit code stays the same."""
     rows = [json.loads(line) for line in run("stats", str(directory), "--json").stdout.splitlines()]
     assert {row["topic"] for row in rows} == {"orders", "other", "empty"}
-    [row, *_] = map(json.loads, run("find", str(directory), "--key-hex", "--key", "c3a9", "--json").stdout.splitlines())
+    [row, *_] = map(json.loads, run("find", str(directory), "--key-hex", "c3a9", "--json").stdout.splitlines())
     assert (row["key"], row["timestamp"], row["status"]) == ("é", "2023-11-14T22:13:20.000Z", "live")
     output = run("audit", str(overdue), "--now", str(TIMESTAMP), "--json", code=3).stdout
     assert [json.loads(line)["stranded"] for line in output.splitlines()] == [0, 1]
