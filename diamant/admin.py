@@ -453,7 +453,10 @@ def _ask(connection: socket.socket, api_key: int, version: int, body: bytes) -> 
     """Send one request and return the answer's body. Raises OSError, ValueError."""
     request = struct.pack(">hhi", api_key, version, 1) + encode_string("diamant-admin") + body
     connection.sendall(struct.pack(">i", len(request)) + request)
-    (size,) = struct.unpack(">i", _receive(connection, 4))
+    head = _receive(connection, 4)
+    if head == b"HTTP":
+        raise ValueError("it answers HTTP: give the address of the Kafka listener, HTTP is found out from there")
+    (size,) = struct.unpack(">i", head)
     if not 4 <= size <= MAX_FRAME_BYTES:
         raise ValueError(f"an answer of {size} bytes: it does not speak Kafka's protocol")
     return memoryview(_receive(connection, size))[4:]

@@ -21,6 +21,7 @@ import click
 
 from diamant import __version__
 from diamant.broker.broker_configs import DEFAULT_HTTP_LISTEN, MANUAL_CLOCK, SYSTEM_CLOCK
+from diamant.broker.commands.failing import EXIT_USAGE, fail
 from diamant.broker.commands.lazy import LazyCommand, LazyGroup
 from diamant.broker.config import BrokerConfig, read_properties
 from diamant.broker.config_key import ConfigError
@@ -29,6 +30,11 @@ from diamant.storage.errors import InUse, StorageError
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter from the loop thread. Only of `diamant start`: embedded, it is the host's matter."""
+
+
+class ArgumentError(ConfigError):
+    """An argument of the command line that is wrong whatever the configuration is."""
+
 
 COMMANDS = {
     "cancel": LazyCommand(
@@ -131,6 +137,8 @@ def start(
         if clock is not None:
             settings = [*settings, f"diamant.clock={clock}"]
         config = make_config(file, settings, addresses, data_dir)
+    except ArgumentError as error:
+        fail(str(error), EXIT_USAGE)
     except ConfigError as error:
         from diamant.broker.commands.value_hint import with_hint
 
@@ -165,11 +173,11 @@ def make_config(
     for address in addresses:
         if "://" not in address and listener_text(address) == address:
             port = address if address.isdecimal() else 9092
-            raise ConfigError(f"--listen {address}: expected HOST:PORT, e.g. 127.0.0.1:{port}")
+            raise ArgumentError(f"--listen {address}: expected HOST:PORT, e.g. 127.0.0.1:{port}")
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.strip():
-            raise ConfigError(f"--set {setting!r}: expected NAME=VALUE")
+            raise ArgumentError(f"--set {setting!r}: expected NAME=VALUE")
         properties[name.strip()] = value
     return BrokerConfig(
         listen=[listener_text(address) for address in addresses] or None, data_dir=data_dir, properties=properties

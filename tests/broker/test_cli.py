@@ -34,7 +34,7 @@ def test_a_bad_configuration_is_one_line() -> None:
 def test_a_setting_without_a_value_is_refused() -> None:
     """--set takes NAME=VALUE and says so."""
     result = CliRunner().invoke(main, ["start", "--set", "num.partitions"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "expected NAME=VALUE" in result.stderr
 
 
@@ -178,7 +178,7 @@ def test_help_and_version_need_no_broker() -> None:
 def test_a_port_alone_is_no_address() -> None:
     """It says what one looks like."""
     result = CliRunner().invoke(main, ["start", "--listen", "9095"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr == "diamant: --listen 9095: expected HOST:PORT, e.g. 127.0.0.1:9095\n"
 
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from diamant.admin import Admin
+import diamant
+from diamant.admin import Admin, AdminError
 from diamant.broker import http_routes, metrics
 from diamant.broker.broker import Broker
 from diamant.broker.broker_configs import DEFAULT_HTTP_LISTEN
@@ -529,3 +530,15 @@ def test_diamant_start_has_http_on_unless_told_otherwise(tmp_path: Path) -> None
     assert make_config(str(file), [], [], None)["diamant.http.listen"] == ":1234"
     assert make_config(str(file), ["diamant.http.listen=:5678"], [], None)["diamant.http.listen"] == ":5678"
     assert make_config(None, ["diamant.http.listen="], [], None).http_listener is None
+
+
+async def test_the_address_of_http_in_the_place_of_kafkas_is_recognised(broker: Broker) -> None:
+    """Whoever takes one for the other is told so."""
+    assert broker.http_address is not None
+    with pytest.raises(AdminError, match="it answers HTTP: give the address of the Kafka listener"):
+        await asyncio.to_thread(Admin(broker.http_address.address).status)
+
+
+def test_the_package_shows_its_names() -> None:
+    """They are loaded when they are used, and listed all the same."""
+    assert set(diamant.__all__) <= set(dir(diamant))

@@ -269,5 +269,7 @@ class Needles:
         return [start + 4 * place for place in places.tolist() if int(words[place]) in self._by_window]
 
     def _is_at(self, needle: Needle, data: Buffer, begin: int) -> bool:
+        if begin + needle.size > len(data):
+            return False  # Before anything is copied: a long needle may be of one byte only, and all windows fit.
         found = data[begin : begin + needle.size]
-        return len(found) == needle.size and hmac.compare_digest(keyed_digest(self.secret, found), needle.digest)
+        return hmac.compare_digest(keyed_digest(self.secret, found), needle.digest)
