@@ -13,6 +13,8 @@ from typing import Any
 # Kinds of gates.
 LIVE = "live-value"
 """It is the latest record of its key, and has a value."""
+STRANDED = "stranded"
+"""So it is in its partition, but its key goes to another one by now."""
 ACTIVE_SEGMENT = "active-segment"
 """What counts is in the segment that takes appends, which is never cleaned."""
 DIRTY_RATIO = "dirty-ratio"

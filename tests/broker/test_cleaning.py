@@ -50,9 +50,9 @@ def keyed(words: Sequence[str], timestamp: int) -> bytes:
     return bytes(build_batch(records, base_offset=0))
 
 
-async def produce(wire: WireClient, topic: str, *words: str, timestamp: int = START_MS) -> int:
+async def produce(wire: WireClient, topic: str, *words: str, timestamp: int = START_MS, partition: int = 0) -> int:
     """Produce one batch; its base offset."""
-    response = await wire.call(PRODUCE, 12, produce_fields(topic, 0, keyed(words, timestamp)))
+    response = await wire.call(PRODUCE, 12, produce_fields(topic, partition, keyed(words, timestamp)))
     result = response.responses[0].partition_responses[0]
     assert result.error_code == ErrorCode.NONE
     return int(result.base_offset)

@@ -11,7 +11,10 @@ import pytest
 from diamant.broker.verbs.errors import BadArgument, NotFound
 from diamant.cleaner import explanation as told
 from diamant.protocol.control import build_marker
+from diamant.protocol.errors import ErrorCode
 from tests.broker.explained import DAY_MS, HOUR_MS, START_MS, gate, kinds, stage
+from tests.broker.test_cleaning import produce
+from tests.broker.wire import CREATE_PARTITIONS
 
 
 def flip(path: str, modified_s: int) -> None:
@@ -474,3 +477,31 @@ async def test_questions_that_make_no_sense(tmp_path: Path) -> None:
         ):
             with pytest.raises(error):
                 await at.broker.explain(**arguments)
+
+
+# -- more partitions -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_key_that_goes_to_another_partition_by_now(tmp_path: Path) -> None:
+    """By the default partitioners; for sure once that partition has a later record. Where it goes nothing is told of it."""
+    async with stage(tmp_path) as at:
+        await at.put("k=1")
+        assert kinds(await at.record(0)) == [told.LIVE]
+        grown = {"topics": [{"name": "t", "count": 3, "assignments": None}], "timeout_ms": 1000, "validate_only": False}
+        assert (await at.wire.call(CREATE_PARTITIONS, 3, grown)).results[0].error_code == ErrorCode.NONE
+        by_java, by_librdkafka = 2, 1
+        found = await at.record(0)
+        assert kinds(found) == [told.STRANDED]
+        assert gate(found, told.STRANDED).detail == {"partitions": sorted([by_java, by_librdkafka])}
+        assert kinds(await at.at_offset(0)) == [told.STRANDED]
+        at.clock.advance_ms(1)
+        await produce(at.wire, "t", "k=2", partition=by_java, timestamp=at.clock.now_ms())
+        partitions = (await at.broker.explain("t", key="k")).partitions
+        (here,), (there,) = partitions[0].records, partitions[by_java].records
+        assert (
+            f"partition {by_java} takes this key now and has a later record of it (offset 0)"
+            in gate(here, told.STRANDED).text
+        )
+        assert here.change is not None
+        assert "into partition 0 itself" in here.change.text
+        assert kinds(there) == [told.LIVE]

@@ -33,6 +33,7 @@ from diamant.cleaner.key_scan import (
     scan_key,
 )
 from diamant.cleaner.log_state import LogState, OpenUntil
+from diamant.cleaner.stranded import with_stranded
 from diamant.cleaner.tombstone_scan import scan_tombstones
 from diamant.protocol.errors import KafkaError
 from diamant.storage.env import Env
@@ -130,6 +131,8 @@ class Explaining:
                     found.append(await asyncio.to_thread(taken.explain))
         finally:
             self._running -= 1
+        if key is not None:
+            found = with_stranded(key, found, len(self._broker.topics.image.topics[topic].partitions))
         return Explanation(topic, self._broker.env.clock.now_ms(), key, tuple(found), offset)
 
     def logs(self, topic: str, partition: int | None) -> list[Log]:
