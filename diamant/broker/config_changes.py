@@ -27,6 +27,7 @@ from diamant.broker.listeners import META_ADDRESSES
 from diamant.broker.metadata_text import check_text
 from diamant.broker.topic_config import describe_topic_configs, validate_topic_configs
 from diamant.broker.topics import check_name
+from diamant.broker.verbs import clock_config
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.metadata_records import (
     BROKER_LOGGER_RESOURCE,
@@ -74,7 +75,8 @@ def describe_configs(broker: Broker, resource_type: int, resource_name: str) -> 
             return [_dynamic_default(name, value) for name, value in stored.items()]
         _check_described_broker(broker, resource_name, ", expected {} or empty string, but received {}")
         described = broker.config.describe() + _unknown_configs(stored, stored_configs(broker, resource_type, ""))
-        return [*(one for one in described if one.name != HTTP_ADDRESS), _http_address(broker)]
+        described = [one for one in described if one.name != HTTP_ADDRESS]
+        return [*described, _http_address(broker), *clock_config.described(broker)]
     if resource_type == BROKER_LOGGER_RESOURCE:
         from diamant.broker.broker_loggers import describe_loggers
 

@@ -2,7 +2,7 @@
 
 Behaviour: what the request does not name goes back to its default. Changes are in effect when the answer comes. Loggers can
 only be changed by IncrementalAlterConfigs.
-Deviations: what DescribeConfigs shows of topics beside Kafka's configurations (`diamant_configs.py`) is passed over. Clients
+Deviations: what DescribeConfigs shows of topics and of the clock beside Kafka's configurations is passed over. Clients
 should use IncrementalAlterConfigs; AKHQ, kafkajs and aiokafka still send this one.
 
 Source: ConfigurationControlManager.legacyAlterConfigs.
@@ -17,8 +17,9 @@ from diamant.broker.config_changes import change_configs, check_resource, stored
 from diamant.broker.diamant_configs import ROWS
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.server import Answer
+from diamant.broker.verbs import clock_config
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.metadata_records import BROKER_LOGGER_RESOURCE, TOPIC_RESOURCE
+from diamant.protocol.metadata_records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.protocol.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ def _replace(broker: Broker, resource: Any, validate_only: bool) -> None:
     if resource.resource_type == TOPIC_RESOURCE:
         # What DescribeConfigs showed comes back from clients that replace one value and send all: it is no command here.
         changes = {name: value for name, value in changes.items() if name not in ROWS}
+    elif resource.resource_type == BROKER_RESOURCE:
+        changes = {name: value for name, value in changes.items() if name not in clock_config.NAMES}
     change_configs(broker, resource.resource_type, resource.resource_name, changes, validate_only=validate_only)
 
 

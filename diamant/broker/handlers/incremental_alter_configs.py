@@ -2,7 +2,8 @@
 
 Behaviour: all or nothing per resource; one operation per configuration. Changes are in effect when the answer comes.
 Deviations: `diamant.compact=now` on a topic is no configuration but a command (`verbs/compact_config.py`): the topic is
-compacted, after the changes that come with it, before the answer.
+compacted, after the changes that come with it, before the answer; so is `diamant.clock.advance.ms` on the broker
+(`verbs/clock_config.py`), which moves a manual clock.
 
 Source: ConfigurationControlManager.incrementalAlterConfigs.
 """
@@ -20,6 +21,7 @@ from diamant.broker.diamant_configs import COMPACT, NOW, READ_ONLY
 from diamant.broker.dispatch import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.server import Answer
 from diamant.broker.topic_config import append_to_list, subtract_from_list
+from diamant.broker.verbs import clock_config
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.metadata_records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.protocol.schemas import decode_request, encode_response_fields
@@ -41,9 +43,10 @@ async def _alter(broker: Broker, context: RequestContext, request: Any) -> bytes
     await broker.topics.settled(resource.resource_name for resource in request.resources)
     responses: list[dict[str, Any]] = []
     to_compact: dict[str, dict[str, Any]] = {}
+    moves: list[tuple[int, dict[str, Any]]] = []
     for resource in request.resources:
         code, message = 0, None
-        is_compacted = False
+        is_compacted, advance_ms = False, None
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -54,6 +57,8 @@ async def _alter(broker: Broker, context: RequestContext, request: Any) -> bytes
             is_compacted = resource.resource_type == TOPIC_RESOURCE and _takes_command(resource, changes)
             if is_compacted:
                 broker.compact_by_config.check(resource.resource_name, changes.get("cleanup.policy"))
+            if resource.resource_type == BROKER_RESOURCE:
+                advance_ms = _taken_advance(broker, resource, changes)
             change_configs(
                 broker,
                 resource.resource_type,
@@ -73,7 +78,12 @@ async def _alter(broker: Broker, context: RequestContext, request: Any) -> bytes
         )
         if is_compacted and not code and not request.validate_only:
             to_compact[resource.resource_name] = responses[-1]
+        if advance_ms is not None and not code and not request.validate_only:
+            moves.append((advance_ms, responses[-1]))
     await broker.topics.sync()
+    for advance_ms, response in moves:
+        if (failed := await clock_config.advance(broker, advance_ms)) is not None:
+            response["error_code"], response["error_message"] = error_of(failed)
     if to_compact:
         failures = await broker.compact_by_config.compact(list(to_compact), context.connection.peer)
         for topic, failure in failures.items():
@@ -100,6 +110,21 @@ def _takes_command(resource: Any, changes: dict[str, str | None]) -> bool:
     return True
 
 
+def _taken_advance(broker: Broker, resource: Any, changes: dict[str, str | None]) -> int | None:
+    """Take `diamant.clock.advance.ms` out of the changes; by how much the clock is to be moved, if at all. Raises KafkaError."""
+    advance_ms = None
+    for config in resource.configs:
+        if config.name == clock_config.NOW:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} can only be read")
+        if config.name == clock_config.ADVANCE:
+            del changes[config.name]
+            if config.config_operation == SET:
+                advance_ms = clock_config.checked_ms(broker, config.value)
+            elif config.config_operation != DELETE:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name}: only SET is possible")
+    return advance_ms
+
+
 def _check_operations(resource: Any) -> None:
     names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
@@ -115,7 +140,7 @@ def _changes(resource: Any, present: Mapping[str, str]) -> dict[str, str | None]
         name, operation, value = config.name, config.config_operation, config.value
         if operation == DELETE:
             changes[name] = None
-        elif operation == SET or name == COMPACT:
+        elif operation == SET or name in (COMPACT, clock_config.ADVANCE):
             changes[name] = value
         elif operation in (APPEND, SUBTRACT):
             changes[name] = _changed_list(resource.resource_type, operation, name, present.get(name), value)
