@@ -521,6 +521,8 @@ class Log:
         """Have nobody who comes from now on find these segments. Readers that have found something keep it."""
         for segment in segments:
             segment.is_deleted = True
+            # Else whoever remembers it, as the traceback of a round that failed does, keeps its bytes on the disk.
+            segment.let_go_of_file()
         stale = [offset for offset, (owner, _) in self._read_positions.items() if owner.is_deleted]
         for offset in stale:
             del self._read_positions[offset]

@@ -291,6 +291,8 @@ class LogDirectory:
                 segment.flush_indexes()
             except OSError:
                 pass  # only so that Kafka finds whole indexes when it removes the directory; a full disk needs the room
+            # Whoever reads from it keeps it open; nobody else is to have it on the disk once it has no name any more.
+            segment.let_go_of_file()
         self._take_away((log.topic, log.partition), log.config.file_delete_delay_ms)
         for callback in log.on_change:
             callback()

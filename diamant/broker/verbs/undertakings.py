@@ -12,12 +12,13 @@ No text of an error and no line of the log holds a key, a value or what was aske
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import traceback
 import unicodedata
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -28,6 +29,7 @@ from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.unsaid import holds_value, names_sought
 from diamant.cleaner.evidence.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificate_files import LAST_STATES, has_traces, name_pending
+from diamant.cleaner.evidence.findings import Unreadable
 from diamant.cleaner.evidence.intent import PREFIX
 from diamant.cleaner.evidence.needles import Needles
 from diamant.cleaner.evidence.own_certificates import set_own_aside
@@ -35,7 +37,9 @@ from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan_report import ScanReport
 from diamant.cleaner.evidence.signing_key import SigningKey, check_outside, check_there, default_path
 from diamant.cleaner.runner import wait_in_spite_of_cancelling
+from diamant.storage import names
 from diamant.storage.errors import StorageError
+from diamant.storage.open_files import removed_but_open
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -52,6 +56,10 @@ MAX_FAILURE_DOUBLINGS = 6
 """How often it doubles for attempts that fail before they come to that, as on a full disk: up to an hour."""
 MAX_WAITING = 64
 MAX_UNFINISHED = 10_000
+READERS_WAIT_S = 10.0
+"""How long a scan waits for clients that read from files that were removed; after that nothing is certified for now."""
+LOOK_AGAIN_S = 0.05
+STILL_READ = "it was removed, but somebody reads from it still, and until that ends its bytes are on the disk"
 MAX_TEXT = 1_000
 """Letters of a reason or reference."""
 ID_BYTES = 16
@@ -442,11 +450,31 @@ class Undertakings(EvidenceWork):
                 )
 
     async def _scan(self, subject: Subject, progress: Progress) -> ScanReport:
+        still_read = await self._still_read(subject, progress)
         report = await super()._scan(subject, progress)
+        report.unaccounted += [Unreadable(None, None, name, None, STILL_READ) for name in still_read]
         key = await self._key()
         await asyncio.to_thread(set_own_aside, report, self._env, self._directory, key.public_bytes)
         await asyncio.to_thread(set_names_aside, report, self._env, self._directory, subject.needles)
         return report
+
+    async def _still_read(self, subject: Subject, progress: Progress) -> list[str]:
+        """Wait until nobody reads from files of the topics that were removed; return those of which somebody does still.
+
+        What is removed later is there when the scan begins, which reads it.
+        """
+        progress.begin("waiting for readers of removed files")
+        waited_s = 0.0
+        while True:
+            removed = await asyncio.to_thread(removed_but_open, self._directory)
+            found = [name for name in removed if _is_of(name, subject.topics)]
+            if not found or waited_s >= READERS_WAIT_S:
+                return found
+            if not waited_s:
+                # Tracebacks of what has failed have files, too, and are garbage for long before they are collected.
+                await asyncio.to_thread(gc.collect)
+            await asyncio.sleep(LOOK_AGAIN_S)
+            waited_s += LOOK_AGAIN_S
 
     def _user_topic(self, name: str) -> Topic:
         """A topic that is the users'."""
@@ -456,6 +484,12 @@ class Undertakings(EvidenceWork):
         if name in INTERNAL_TOPICS:
             raise NotPossible(f"{name} is internal: its records belong to the broker")
         return topic
+
+
+def _is_of(name: str, topics: Collection[str]) -> bool:
+    """Tell whether a file, by its name below the data directory, is or may be of one of these topics."""
+    directory = name.partition("/")[0]
+    return any(names.may_be_set_aside_of(directory, topic) for topic in topics)
 
 
 def reason_of(error: Exception) -> str:
