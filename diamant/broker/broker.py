@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from diamant.broker.broker_configs import SYSTEM_CLOCK
+from diamant.broker.cannot_start import told
 from diamant.broker.cleaning import Cleaning
 from diamant.broker.compiled_walk import CompiledWalk
 from diamant.broker.config import BrokerConfig
@@ -107,8 +108,11 @@ class Broker:
     topic_metrics: BrokerTopicMetrics
     batch_checkers: ThreadPoolExecutor
 
-    def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None) -> None:
-        self._static_config = config if config is not None else BrokerConfig()
+    def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None, **settings: Any) -> None:
+        """`settings` are those of a `BrokerConfig` and stand for one: `Broker(listen="127.0.0.1:0", data_dir="data")`."""
+        if config is not None and settings:
+            raise TypeError(f"Broker got a BrokerConfig and {', '.join(settings)}: give these to the BrokerConfig")
+        self._static_config = config if config is not None else BrokerConfig(**settings)
         self.config = self._static_config
         self.env: Env = env if env is not None else RealEnv()
         self.metadata_cache = MetadataCache()
@@ -450,13 +454,17 @@ class Broker:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the directory and listen. Raises StorageError, CorruptLog or OSError, and holds nothing then."""
+        """Open the directory and listen. Raises StorageError, CorruptLog or OSError (CannotStart), and holds nothing then."""
         loop = asyncio.get_running_loop()
         undo = contextlib.ExitStack()
         with undo:
-            sockets = [(listener, undo.enter_context(bound_socket(listener))) for listener in self.config.listeners]
+            sockets = []
+            for listener in self.config.listeners:
+                with told(listener.address):
+                    sockets.append((listener, undo.enter_context(bound_socket(listener))))
             self.addresses = [reachable(listener, sock) for listener, sock in sockets]
-            self.directory = await asyncio.to_thread(self._open_directory)
+            with told(str(self.config.data_dir)):
+                self.directory = await asyncio.to_thread(self._open_directory)
             undo.callback(self._abandon)
             await asyncio.to_thread(self._open_clock)
             self.metadata = await asyncio.to_thread(self._open_metadata)

@@ -222,6 +222,9 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
     assert "1 topic, 2 partitions" in shown
     assert "1 uncleanable, 2 past max.compaction.lag.ms (15 % of the bytes)" in shown.replace("\n", " ")
     assert shown.replace("\n", "").count("x") >= 100, "the reason is not cut off"
+    at = console(60)
+    status._print(at, found, [], 50)
+    assert "__transaction_state-0" in text(at), "a narrow terminal has fewer columns, and whole names"
     at = console()
     status._print(at, found, [], None)
     assert text(at).count("__consumer_offsets") == 50

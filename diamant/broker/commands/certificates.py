@@ -46,7 +46,7 @@ def certificates(undertaking: str | None, file: str | None, page: str | None, *,
                 EXIT_USAGE,
             )
         listed = asked.admin.call("GET", "/v1/certificates")
-        asked.show(listed, lambda console: _print_list(console, listed))
+        asked.show(listed, lambda console: _print_list(console, asked, listed))
         is_genuine = all(one.get("check") in ("signed", None) for one in listed["certificates"])
         sys.exit(EXIT_DONE if is_genuine else EXIT_NOT_SO)
     path, problem = f"/v1/certificates/{path_step(undertaking)}", ""
@@ -67,7 +67,7 @@ def certificates(undertaking: str | None, file: str | None, page: str | None, *,
     sys.exit(EXIT_DONE if is_written else EXIT_FAILED)
 
 
-def _print_list(console: Console, listed: Mapping[str, Any]) -> None:
+def _print_list(console: Console, asked: Asked, listed: Mapping[str, Any]) -> None:
     # Not a table: an id that is cut to fit one is of no use.
     for one in listed["certificates"]:
         issued = time_text(one["written_ms"] if one["issued_ms"] is None else one["issued_ms"])
@@ -84,8 +84,9 @@ def _print_list(console: Console, listed: Mapping[str, Any]) -> None:
         due_ms = one["due_ms"]
         when = "never, since it cannot be read" if due_ms is None else f"from {time_text(due_ms)} on"
         console.print(f"not over: {one['kind']} {one['id']}, goes on {when}")
-    if listed["unfinished"]:
-        console.print("At once: diamant erase-now ID (erasures only); not at all: diamant cancel ID --reason REASON")
+        at_once = f"at once: {asked.command('erase-now', one['id'])}; " if one["kind"] == "erasure" else ""
+        never = asked.command("cancel", one["id"], "--reason", "ended by hand")
+        console.print(f"    {at_once}not at all: {never}", soft_wrap=True, markup=False)
 
 
 def _print(console: Console, certificate: Mapping[str, Any]) -> None:

@@ -124,9 +124,9 @@ def _go_on_now(asked: Asked, erasure_id: str, *, is_confirmed: bool) -> dict[str
 
 def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool, is_written: bool) -> NoReturn:
     """Show what has come of it, and end with the exit code that says so."""
-    asked.show(found, lambda console: _print(console, found))
+    asked.show(found, lambda console: _print(console, asked, found))
     if is_refused:
-        click.echo(_refusal(found), err=True)
+        click.echo(_refusal(asked, found), err=True)
     if found["state"] == "not-certified" or found["written_since"] or is_refused:
         sys.exit(EXIT_NOT_SO)
     if not is_written:
@@ -152,17 +152,17 @@ def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
         return False
 
 
-def _refusal(found: Mapping[str, Any]) -> str:
+def _refusal(asked: Asked, found: Mapping[str, Any]) -> str:
     due_ms = found["next_due_ms"]
     until = "" if due_ms is None else f" until {time_text(due_ms)}; then the broker removes them by itself"
     return (
         f"diamant: not agreed, so erasure {found['id']} goes on as one without --now: the values are gone, the tombstones "
-        f"stay{until}. To have them go at once: diamant erase-now {found['id']} --yes; to end the erasure here: "
-        f"diamant cancel {found['id']} --reason REASON"
+        f"stay{until}. To have them go at once: {asked.command('erase-now', found['id'], '--yes')}; to end the erasure here: "
+        f"{asked.command('cancel', found['id'], '--reason', 'tombstones stay')}"
     )
 
 
-def _print(console: Console, found: Mapping[str, Any]) -> None:
+def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -204,15 +204,19 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         console.print(f"Somebody else has deleted the key since: tombstones behind the claims: {count:,}, in {where}.")
     if found["next_due_ms"] is not None and found["state"] == "not-certified":
         console.print(
-            f"It is tried again by itself from {time_text(found['next_due_ms'])} on; what came of it: diamant certificates "
-            f"{found['id']}. If that can never be: diamant cancel {found['id']} --reason REASON"
+            f"It is tried again by itself from {time_text(found['next_due_ms'])} on; what came of it: "
+            f"{asked.command('certificates', found['id'])}; if that can never be: "
+            f"{asked.command('cancel', found['id'], '--reason', 'cannot be certified')}",
+            soft_wrap=True,
         )
     elif found["next_due_ms"] is not None:
         console.print(
             f"The tombstones go from {time_text(found['next_due_ms'])} on; then the next certificate follows."
         )
         console.print(
-            f"It is there then by diamant certificates {found['id']}; to have it now: diamant erase-now {found['id']}"
+            f"It is there then by {asked.command('certificates', found['id'])}; to have it now: "
+            f"{asked.command('erase-now', found['id'])}",
+            soft_wrap=True,
         )
     if not certificate["is_evidence"]:
         console.print("[yellow]A manual clock is in use: this is no evidence.[/yellow]")

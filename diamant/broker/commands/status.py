@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MAX_ROWS = 50
+_COLUMNS = ("dirty", "lag", "overdue", "last cleaned", "rounds", "removed")
+_WIDE_ONLY = ("lag", "last cleaned", "rounds", "removed")
+_WIDE = 80
+"""Columns that a terminal must have for all of them."""
 _NAME_WIDTH = 30
 """As much of a partition's name as fits on a line whatever stands beside it."""
 
@@ -77,7 +81,7 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
     shown = [one for one in found_partitions if limit is None or not _is_idle(one)]
     rows = shown[:limit]
     if rows:
-        console.print(_table(rows))
+        console.print(_table(rows, console.width))
     if len(rows) < len(shown):
         console.print(f"... and {len(shown) - len(rows)} more (--all, --json)")
     idle = len(found_partitions) - len(shown)
@@ -95,7 +99,7 @@ def _is_idle(one: Mapping[str, Any]) -> bool:
     return one["topic"].startswith("__") and not trouble and not one["rounds"] and not one["dirty_ratio"]
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def _table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
@@ -103,19 +107,20 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     longest = max(len(f"{one['topic']}-{one['partition']}") for one in rows)
     table.add_column("partition", overflow="fold", min_width=min(longest, _NAME_WIDTH))
-    for name in ("dirty", "lag", "overdue", "last cleaned", "rounds", "removed"):
+    names = [name for name in _COLUMNS if width >= _WIDE or name not in _WIDE_ONLY]
+    for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
     for one in rows:
         trouble = one["uncleanable_reason"] or "; ".join(one["quarantined"])
-        table.add_row(
-            escape(f"{one['topic']}-{one['partition']}"),
-            f"{100 * one['dirty_ratio']:.0f} %",
-            duration_text(one["compaction_lag_ms"]) if one["compaction_lag_ms"] else "-",
-            duration_text(one["overdue_ms"]) if one["overdue_ms"] else "-",
-            time_text(one["last_cleaned_ms"])[: len("2026-01-31T12:00:00")].replace("T", " "),
-            f"{one['rounds']:,}",
-            f"{one['records_removed']:,}",
-            f"[red]{escape(trouble)}[/]" if trouble else "ok",
-        )
+        cells = {
+            "dirty": f"{100 * one['dirty_ratio']:.0f} %",
+            "lag": duration_text(one["compaction_lag_ms"]) if one["compaction_lag_ms"] else "-",
+            "overdue": duration_text(one["overdue_ms"]) if one["overdue_ms"] else "-",
+            "last cleaned": time_text(one["last_cleaned_ms"])[: len("2026-01-31T12:00:00")].replace("T", " "),
+            "rounds": f"{one['rounds']:,}",
+            "removed": f"{one['records_removed']:,}",
+        }
+        state = f"[red]{escape(trouble)}[/]" if trouble else "ok"
+        table.add_row(escape(f"{one['topic']}-{one['partition']}"), *(cells[name] for name in names), state)
     return table
