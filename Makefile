@@ -4,10 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
-# The broker's environment, and what the tests add to it: each is made again when its requirements change.
+# The broker's environment, and what the demonstration and the tests add to it: each is made again when its requirements change.
 RUN_STAMP := $(VENV)/.run-installed
+DEMO_STAMP := $(VENV)/.demo-installed
 DEV_STAMP := $(VENV)/.dev-installed
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# Not quiet: each package is named as it comes, with its size.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install
 # $(call check_python,PROGRAM,TARGETS): fails unless the program is new enough, and says what to type.
 check_python = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	{ echo "Diamant needs CPython 3.11 or newer; $(1) is $$($(1) --version 2>&1 | sed 's/^Python //'). make $(2) PYTHON=python3.11" >&2; exit 1; }
@@ -68,7 +70,7 @@ format: $(DEV_STAMP) ## put the sources into shape
 bench: $(DEV_STAMP) ## measure (bench/README.md says what)
 	$(BIN)/python bench/run.py
 
-demo: $(DEV_STAMP) ## watch a shop forget customer 42, and prove it (KEEP=yes keeps its files)
+demo: $(DEMO_STAMP) ## watch a shop forget customer 42, and prove it (KEEP=yes keeps its files)
 	$(BIN)/python -m examples.forget_customer_42 $(if $(KEEP),--keep)
 
 demo-spark: $(DEV_STAMP) java ## watch Spark find customer 42 in 36 partitions, and forget (KEEP=yes keeps its files)
@@ -90,11 +92,17 @@ $(VENV)/bin/python:
 
 $(RUN_STAMP): requirements.txt pyproject.toml | $(VENV)/bin/python
 	@$(call check_python,$(BIN)/python,clean $(GOALS))
-	@echo "installing into $(VENV), about a minute the first time"
+	@echo "installing what the broker needs into $(VENV), a minute or two the first time"
 	$(PIP) -r requirements.txt
 	$(PIP) --no-deps --config-settings editable_mode=compat --editable .
 	@touch $@
 
+$(DEMO_STAMP): requirements-demo.txt $(RUN_STAMP)
+	@echo "installing two Kafka clients for the demonstration"
+	$(PIP) -r requirements-demo.txt
+	@touch $@
+
 $(DEV_STAMP): requirements-dev.txt requirements-spark.txt $(RUN_STAMP)
+	@echo "installing what tests and checks need, Spark among it: 1.4 GB on the disk, some minutes the first time"
 	$(PIP) -r requirements-dev.txt
 	@touch $@

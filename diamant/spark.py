@@ -12,7 +12,7 @@ In a session of your own:
     prepare_session(spark)      # ships Diamant's code to executors, compares versions, registers the data source
     spark.read.format("kafka-log").load("/var/lib/kafka")
 
-Needs `pip install 'diamant-broker[spark]'` and Java 17 or newer. docs/spark.md has the options and columns.
+Needs `pip install '.[spark]'` in a clone of Diamant, and Java 17 or newer. docs/spark.md has the options and columns.
 """
 
 from __future__ import annotations
@@ -58,4 +58,4 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"diamant.cleaner.spark.{home}"), name)
     except ModuleNotFoundError as error:
         missing = (error.name or "pyspark").partition(".")[0]
-        raise ImportError(f"{missing} is not installed: pip install 'diamant-broker[spark]'") from error
+        raise ImportError(f"{missing} is not installed: in a clone of Diamant, pip install '.[spark]'") from error

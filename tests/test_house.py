@@ -177,6 +177,21 @@ def test_what_the_project_needs_is_pinned() -> None:
     assert needed <= {line.split("==")[0] for line in requirements("requirements.txt")}
 
 
+def test_the_demonstration_needs_little() -> None:
+    """Two clients and what these need, in the versions that the suite runs with, and no Spark."""
+    demo = requirements("requirements-demo.txt")
+    assert set(demo) <= set(requirements("requirements-dev.txt"))
+    assert "demo: $(DEMO_STAMP) ##" in (ROOT / "Makefile").read_text()
+    imported = {
+        name
+        for path in (ROOT / "examples/forget_customer_42").glob("*.py")
+        for name in re.findall(
+            r"^ *(?:from|import) (aiokafka|confluent_kafka|kafka|pyarrow|pyspark)\b", path.read_text(), re.M
+        )
+    }
+    assert imported == {"aiokafka", "confluent_kafka"}
+
+
 def test_the_oldest_versions_that_are_tried_are_those_that_are_allowed() -> None:
     """requirements-lowest.txt has the lower bound of each dependency; the newest that is tried is within the range."""
     lowest = [re.sub(r">=([0-9.]+).*", r"==\1", needed) for needed in PYPROJECT["project"]["dependencies"]]

@@ -73,7 +73,7 @@ def run(directory: Path, teller: Teller, *, is_kept: bool) -> int:
 def _missing() -> str | None:
     """What Spark needs and is not there."""
     if find_spec("pyspark") is None:
-        return "PySpark is not installed: pip install 'diamant-broker[spark]'"
+        return "PySpark is not installed: in a clone of Diamant, pip install '.[spark]'"
     try:
         find_java()
     except JavaNotFound as error:

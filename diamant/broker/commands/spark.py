@@ -21,5 +21,5 @@ def spark() -> None:
     """Read and clean log directories on Apache Spark, without a broker.
 
     A PATH is a log directory, the directory of a partition, a glob of either in quotes, or a file: or s3: URI. Needs
-    `pip install 'diamant-broker[spark]'` and Java 17 or newer.
+    `pip install '.[spark]'` in a clone of Diamant, and Java 17 or newer.
     """

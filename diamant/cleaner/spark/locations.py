@@ -305,7 +305,7 @@ def _open_filesystem(uri: str) -> Any:
     try:
         from pyarrow import fs
     except ImportError:
-        raise SparkUnavailable("pyarrow is not installed: pip install 'diamant-broker[spark]'") from None
+        raise SparkUnavailable("pyarrow is not installed: in a clone of Diamant, pip install '.[spark]'") from None
     if uri == LOCAL:
         return fs.LocalFileSystem()
     try:

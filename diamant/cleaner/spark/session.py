@@ -199,12 +199,13 @@ def _import_pyspark() -> Any:
         import pyspark.sql
     except ImportError as error:
         missing = (error.name or "pyspark").partition(".")[0]
-        raise SparkUnavailable(f"{missing} is not installed: pip install 'diamant-broker[spark]'") from None
+        raise SparkUnavailable(f"{missing} is not installed: in a clone of Diamant, pip install '.[spark]'") from None
     found = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
     if found < MIN_PYSPARK:
         needed = ".".join(map(str, MIN_PYSPARK))
         raise SparkUnavailable(
-            f"PySpark {pyspark.__version__} is installed, expected {needed} or newer: pip install 'diamant-broker[spark]'"
+            f"PySpark {pyspark.__version__} is installed, expected {needed} or newer: "
+            "in a clone of Diamant, pip install '.[spark]'"
         )
     return pyspark
 

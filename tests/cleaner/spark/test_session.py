@@ -249,4 +249,4 @@ except ImportError as error:
 print(*[name for name in ("numpy", "numba", "pyarrow", "pandas") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "pyspark is not installed: pip install 'diamant-broker[spark]'\n\n"
+    assert done.stdout == "pyspark is not installed: in a clone of Diamant, pip install '.[spark]'\n\n"
