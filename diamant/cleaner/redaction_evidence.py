@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from diamant.cleaner.evidence.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificate import COMPRESSED
@@ -29,14 +29,17 @@ from diamant.cleaner.evidence.needles import Needles, keyed_digest
 from diamant.cleaner.evidence.own_certificates import set_own_aside
 from diamant.cleaner.evidence.places import is_of_log
 from diamant.cleaner.evidence.record_search import Subject
-from diamant.cleaner.evidence.scan import INCONCLUSIVE, Advance, LogEnd, ScanReport, scan_directory
+from diamant.cleaner.evidence.scan import INCONCLUSIVE, Advance, LogEnd, ScanReport
 from diamant.cleaner.evidence.scan_report import NOT_THERE
 from diamant.cleaner.evidence.staging_place import StagingPlace
-from diamant.cleaner.evidence.verification import IN_CERTIFICATES, IN_NAMES, RECORDS_GONE, Verification
-from diamant.cleaner.redaction_where import HOLD, KEEP, NO, YES, Where, may_hold
+from diamant.cleaner.evidence.verification import IN_CERTIFICATES, IN_NAMES, RECORDS_GONE, Verification, scan_again
+from diamant.cleaner.redaction_where import HOLD, KEEP, NO, YES, Where, may_hold, parse_where
 from diamant.protocol.records import Record
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env
+
+if TYPE_CHECKING:
+    from diamant.cleaner.evidence.known_positives import KnownPositives
 
 RECORDS_PRESENT = "records-present"
 NOT_STABLE = "not-stable-yet"
@@ -75,15 +78,23 @@ NOT_COVERED = (
 class Redacted(Subject):
     """What the certifying scan looks for: records of one topic that `where` means, and needles everywhere."""
 
-    __slots__ = ("where",)
+    __slots__ = ("known", "where")
     judges_bytes: ClassVar[bool] = True
 
     def __init__(self, where: Where, topic: str, needles: Needles) -> None:
         super().__init__(None, frozenset([topic]), needles)
         self.where = where
+        self.known: tuple[str, Where] | None = None
+        """The topic of known positives, and what they match."""
+
+    def with_known(self, known: KnownPositives) -> Redacted:
+        found = Redacted(self.where, known.topic, self.needles.joined(known.needles))
+        found.topics = self.topics | {known.topic}
+        found.known = known.topic, parse_where(f'key == "{known.key.decode()}"')
+        return found
 
     def is_meant(self, record: Record, topic: str | None) -> bool | None:
-        verdict = self.where.judge(record) if self._may_be_own(topic) else NO
+        verdict = self._where_of(topic).judge(record) if self._may_be_own(topic) else NO
         return verdict == YES if verdict in (YES, NO) else None
 
     def is_in_the_way(self, finding: Finding) -> bool:
@@ -95,11 +106,14 @@ class Redacted(Subject):
 
     def may_be_in(self, payload: bytes, topic: str | None) -> bool:
         # Where the bytes are not that are looked for no record is meant, whatever the records are.
-        return not self._may_be_own(topic) or self.where.may_be_in(payload)
+        return not self._may_be_own(topic) or self._where_of(topic).may_be_in(payload)
 
-    def walked_key(self, topic: str | None) -> bytes | None:
-        # Elsewhere only needles count; records with an empty key are looked at in vain.
-        return None if self._may_be_own(topic) else b""
+    def walked_keys(self, topic: str | None) -> tuple[bytes, ...] | None:
+        # Elsewhere only needles count.
+        return None if self._may_be_own(topic) else ()
+
+    def _where_of(self, topic: str | None) -> Where:
+        return self.where if self.known is None or topic != self.known[0] else self.known[1]
 
     def _may_be_own(self, topic: str | None) -> bool:
         # A segment that somebody has copied to where no partition is may be of any topic.
@@ -234,7 +248,7 @@ def check_redaction_claims(
     directory: str,
     where: Where | None,
     secret: bytes | None,
-    ends: Mapping[TopicPartition, LogEnd],
+    ends: Mapping[TopicPartition, LogEnd] | None,
     advance: Advance | None,
     check: Callable[[], object],
     staging: StagingPlace | None = None,
@@ -255,7 +269,7 @@ def check_redaction_claims(
     for needle in where.needles:
         needles.add(WHERE, needle)
     subject = Redacted(where, str(request["topics"][0]), needles)
-    report = scan_directory(env, directory, subject, ends, advance=advance, check=check, staging=staging)
+    report = scan_again(env, directory, subject, ends, advance, check, staging)
     disown(certificate, report, subject, env, directory)
     found.was_scanned = True
     if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):

@@ -38,17 +38,18 @@ class CompiledSearch:
         self._unpacker = Unpacker()
 
     def search(self, search: FileSearch, file: File, end: int, position: int = 0) -> None:
-        """Search a file of batches from byte `position`, where one begins, up to `end`; the subject has a `walked_key`."""
-        walked = search.subject.walked_key(search.topic)
+        """Search a file of batches from byte `position`, where one begins, up to `end`; the subject has `walked_keys`."""
+        walked = search.subject.walked_keys(search.topic)
         assert walked is not None
-        key = np.frombuffer(walked or b"\0", np.uint8)[: len(walked)]
+        keys = np.frombuffer(b"".join(walked) + b"\0", np.uint8)
+        bounds = np.cumsum([0, *map(len, walked)], dtype=np.int64)
         windows = search.subject.needles.windows
         amounts = np.zeros((fields.CODEC_MASK + 1, 3), np.int64)
         try:
             for chunk in self._reader.chunks(file, position, end):
                 position = chunk.position
                 search.check()
-                self._search_chunk(search, chunk, key, windows, amounts)
+                self._search_chunk(search, chunk, keys, bounds, windows, amounts)
                 position += chunk.size
         except CorruptLog:
             # From here on the plain search says what is wrong.
@@ -61,7 +62,8 @@ class CompiledSearch:
         self,
         search: FileSearch,
         chunk: Rows,
-        key: NDArray[np.uint8],
+        keys: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
         windows: Windows,
         amounts: NDArray[np.int64],
     ) -> None:
@@ -82,7 +84,7 @@ class CompiledSearch:
                 continue
             rows[fields.IS_UNPACKED, row] = 1
             rows[fields.PAYLOAD_START, row], rows[fields.PAYLOAD_END, row] = place
-        records = kernels.search_rows(chunk.data, self._unpacker.buffer, rows, count, key, *windows, amounts)
+        records = kernels.search_rows(chunk.data, self._unpacker.buffer, rows, count, keys, bounds, *windows, amounts)
         again = np.flatnonzero(rows[fields.STEP, :count] != kernels.CLEAN).tolist()
         search.counts.batches += count - len(again)
         search.counts.compiled_batches += count - len(again)

@@ -176,6 +176,12 @@ def _problems(certificate: Mapping[str, Any], coverage: Mapping[str, Any], rows:
     claimed = {(str(one["topic"]), int(one["partition"])) for one in certificate["claims"]}
     if coverage["not_read"] and claimed:
         found.append(f"{len(coverage['not_read'])} files were not read, and yet there are claims.")
+    # Versions before had none.
+    known = coverage.get("known_positives", {"planted": 1, "seen": 1})
+    if claimed and not 0 < _count(known["planted"]) == _count(known["seen"]):
+        found.append(
+            f"Of {known['planted']} known positives the scan has found {known['seen']}, and yet there are claims."
+        )
     for row in rows:
         is_claimed = (row.topic, row.partition) in claimed
         if (not row.adds_up and not row.problems) or (is_claimed and (row.problems or not row.adds_up)):

@@ -18,9 +18,9 @@ Memory: about 500 bytes for each of at most `MAX_NEEDLES` needles.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -215,6 +215,17 @@ class Needles:
         if len(self._by_digest) >= MAX_NEEDLES:
             self.left_out += 1
             return
+        self._put(needle)
+
+    def joined(self, needles: Iterable[Needle]) -> Needles:
+        """Return these and others, which count for no limit."""
+        found = Needles(self.secret)
+        found.left_out = self.left_out
+        for needle in chain(self, needles):
+            found._put(needle)
+        return found
+
+    def _put(self, needle: Needle) -> None:
         self._by_digest[needle.digest] = needle
         self.longest = max(self.longest, needle.size)
         for step in range(STRIDE):

@@ -75,6 +75,7 @@ _KNOWN_COVERAGE = frozenset(
     [
         "files",
         "files_listed",
+        "known_positives",
         "files_by_sort",
         "files_gone_meanwhile",
         "not_read",
@@ -179,6 +180,13 @@ def _search(coverage: Fields) -> Iterable[Html]:
             rows.append(("Texts looked for", f"{number(texts)} of the description, in the same way"))
         if missed := coverage.get("values_not_searched_for"):
             rows.append(("Values not looked for", f"{number(missed)}: there were too many"))
+    if known := part(coverage, "known_positives"):
+        rows.append(
+            (
+                "Written for the search to find, and found",
+                f"{number(known.get('seen'))} of {number(known.get('planted'))}",
+            )
+        )
     rows += [
         (spaced(name), number(coverage[name]))
         for name in ("files_gone_meanwhile", "segments_after_the_recorded_end")

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from diamant.cleaner.evidence.census import RAW as RAW_BYTES
 from diamant.cleaner.evidence.census import Amounts, add_to, codec_name
@@ -50,6 +50,9 @@ from diamant.protocol.legacy import parse_entry, parse_legacy_header
 from diamant.protocol.records import Record, iter_records, records_payload
 from diamant.storage.env import File
 
+if TYPE_CHECKING:
+    from diamant.cleaner.evidence.known_positives import KnownPositives
+
 READ_BYTES = 4 * 1024 * 1024
 MAX_BATCH_BYTES = 256 * 1024 * 1024
 MAX_STEP_BYTES = 1 << 62
@@ -67,6 +70,8 @@ class Subject:
     topics: frozenset[str]
     needles: Needles
     key_digest: bytes = b""
+    known_key: bytes | None = None
+    """The key of records that were written for the scan to find them (`known_positives`)."""
 
     def __post_init__(self) -> None:
         if self.key is not None:
@@ -76,6 +81,8 @@ class Subject:
         """Tell whether a record's key is the one."""
         if key is None:
             return False
+        if key == self.known_key:
+            return True
         if self.key is not None:
             return key == self.key
         return keyed_digest(self.needles.secret, key) == self.key_digest
@@ -100,9 +107,16 @@ class Subject:
         """Tell whether records of a topic in these bytes may be meant; needles are searched for apart from it."""
         return True
 
-    def walked_key(self, topic: str | None) -> bytes | None:
-        """Return the key that the compiled search is to stop at in files of a topic; None: every record has to be looked at."""
-        return self.key
+    def walked_keys(self, topic: str | None) -> tuple[bytes, ...] | None:
+        """Return the keys that the compiled search is to stop at in files of a topic; None: every record has to be looked at."""
+        if self.key is None:
+            return None
+        return (self.key,) if self.known_key is None else (self.key, self.known_key)
+
+    def with_known(self, known: KnownPositives) -> Subject:
+        """Return the same, which looks for known positives besides."""
+        needles = self.needles.joined(known.needles)
+        return replace(self, topics=self.topics | {known.topic}, needles=needles, known_key=known.key)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,8 @@ segment of the running log by now, and a file that was not there when the scan b
 directory is listed again until nothing in it is new: a segment that was renamed, or written anew by the cleaner, is not missed.
 
 The scan is accountable: at its beginning and end `census` lists the directory by itself and counts what segments declare. A file
-that was not read, or not wholly, makes everything inconclusive (`scan_account`), whoever passed it over.
+that was not read, or not wholly, makes everything inconclusive (`scan_account`), whoever passed it over. So does a scan that does
+not find what was written for it to find (`known_positives`).
 
 What is found, and what that makes of a partition, is in `scan_report`; how much of it is kept, in `found_list`.
 
@@ -28,6 +29,7 @@ from diamant.cleaner.evidence.census import RAW, FileCensus, FileKey, Identity, 
 from diamant.cleaner.evidence.coverage import FileRow
 from diamant.cleaner.evidence.findings import Unreadable
 from diamant.cleaner.evidence.found_list import Room
+from diamant.cleaner.evidence.known_positives import KnownPositives, make_known_positives
 from diamant.cleaner.evidence.offset_order import LogEnd, order_of
 from diamant.cleaner.evidence.places import BATCHES, MAX_DEPTH, OTHER, TOO_DEEP, Place, list_places
 from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, FileSearch, OnRecord, Subject, file_size
@@ -64,6 +66,9 @@ MAX_LISTINGS = 50
 MAX_RETRIES = 3
 """How often a file is read again that changed while it was read."""
 
+MAX_SHOWN = 5
+"""Of known positives that were not found."""
+
 COMPILED_FROM_BYTES = 64 * 1024 * 1024
 """Below this loading the compiled walk takes longer than it saves."""
 
@@ -83,14 +88,19 @@ def scan_directory(
     on_record: OnRecord | None = None,
     check: Callable[[], object] = bool,
     staging: StagingPlace | None = None,
+    prove_in: str | None = None,
 ) -> ScanReport:
     """Scan everything in `directory`, and what jobs on Spark have at their staging place; blocks.
 
+    `prove_in`: where known positives are written to; None: into `directory`. What cannot be found, or not be written, lets
+    nothing be claimed.
     `is_compiled` None: if there is enough to read for it to pay.
     `ends` are those of the logs in use; others are scanned whole. `check` is called every few MiB, in several threads: what it
     raises ends the scan. OSError if the directory cannot be listed.
     """
-    return _Scan(env, directory, subject, ends, on_record, check, staging).run(threads, is_compiled, advance)
+    scan = _Scan(env, directory, subject, ends, on_record, check, staging)
+    scan.prove_in = prove_in or directory
+    return scan.run(threads, is_compiled, advance)
 
 
 def scan_partitions(
@@ -151,6 +161,13 @@ class _Scan:
         self.only: frozenset[TopicPartition] | None = None
         self.skip: Callable[[Place], bool] | None = None
         self.is_locating = False
+        self.prove_in = directory
+        self._known: KnownPositives | None = None
+        self._known_found: dict[str, _Found] = {}
+        """The files of known positives, as listings have them."""
+        self._is_proven = False
+        self._blind = "the scan has not come to looking for what was written for it to find"
+        """Why nothing proves that the scan sees; "" if it is proven."""
         self.report = ScanReport()
         self._room = Room()
         self._found: dict[FileKey, FileSearch] = {}
@@ -171,18 +188,35 @@ class _Scan:
         started_s = time.monotonic()
         self._advance = advance
         is_certifying = self.only is None
+        if is_compiled is not None:
+            self._engine.force(is_compiled=is_compiled)
         if is_certifying:
             self._books.begin()
+            self._known = make_known_positives(self._subject.needles.secret)
+            self._subject = self._subject.with_known(self._known)
+        try:
+            if self._known is not None:
+                self._write_known(self._known)
+            self._look_everywhere(threads, is_certifying=is_certifying)
+        finally:
+            if self._known is not None:
+                self._known.remove(self._env, self.prove_in)
+        self._sum_up()
+        if is_certifying:
+            self._account()
+        self.report.engine = self._engine.name
+        self.report.later = len(self._later)
+        self.report.seconds = time.monotonic() - started_s
+        return self.report
+
+    def _look_everywhere(self, threads: int, *, is_certifying: bool) -> None:
         with ThreadPoolExecutor(max(1, threads), "certifying-scan") as pool:
             for _ in range(MAX_LISTINGS):
                 found = self._new_files()
-                if not found and (not is_certifying or self._is_accounted()):
+                if not found and (not is_certifying or self._is_done()):
                     break
-                if is_compiled is None:
-                    large = sum(one.size for one in found if one.place.content == BATCHES)
-                    self._engine.is_wanted |= large >= COMPILED_FROM_BYTES
-                else:
-                    self._engine.force(is_compiled=is_compiled)
+                large = sum(one.size for one in found if one.place.content == BATCHES)
+                self._engine.is_wanted |= large >= COMPILED_FROM_BYTES
                 for one, search in zip(found, pool.map(self._search, found), strict=True):
                     self._take(one, search)
             else:
@@ -191,13 +225,6 @@ class _Scan:
                     self.report.add_unreadable(
                         Unreadable(topic, partition, names.partition_dir_name(topic, partition), None, reason)
                     )
-        self._sum_up()
-        if is_certifying:
-            self._account()
-        self.report.engine = self._engine.name
-        self.report.later = len(self._later)
-        self.report.seconds = time.monotonic() - started_s
-        return self.report
 
     def _named_partitions(self) -> set[TopicPartition]:
         return {one for one in self._ends if one[0] in self._subject.topics} | self.report.partitions
@@ -207,7 +234,11 @@ class _Scan:
         found = []
         # Jobs copy from the data directory to there, so this is the order in which no copy is missed.
         staged = () if self._staging is None else self._staging.files(self._env)
-        for place in chain(list_places(self._env, self._directory, self.report.links.add), staged):
+        proving = (
+            () if self.prove_in == self._directory else list_places(self._env, self.prove_in, self.report.links.add)
+        )
+        own = list_places(self._env, self._directory, self.report.links.add)
+        for place in chain(own, staged, proving):
             if not self._is_wanted(place):
                 continue
             try:
@@ -222,6 +253,9 @@ class _Scan:
             if self._is_later(place, identity):
                 continue
             one = _Found(place, size, identity)
+            if self._known is not None and place.name in self._known.files:
+                self._known_found[place.name] = one
+                continue
             if one.key not in self._seen:
                 self._seen.add(one.key)
                 found.append(one)
@@ -284,6 +318,7 @@ class _Scan:
     def _search(self, found: _Found) -> tuple[FileSearch, FileRow] | None:
         """Search one file; None if it is gone."""
         place = found.place
+        is_known = self._known is not None and place.name in self._known.files
         for attempt in range(1, MAX_RETRIES + 1):
             order = order_of(place.name, self._end_of_order(found))
             search = FileSearch(
@@ -291,7 +326,7 @@ class _Scan:
                 place.topic,
                 place.partition,
                 place.name,
-                self._on_record,
+                None if is_known else self._on_record,
                 order,
                 self.is_locating,
                 check=self._check,
@@ -315,7 +350,7 @@ class _Scan:
         row.read = search.amounts
         row.problems = len(search.found.unreadable)
         # Here, since what was found waits until files before it are through.
-        search.found.settle(self._room)
+        search.found.settle(Room() if is_known else self._room)
         with self._lock:
             self._scanned_bytes += search.counts.bytes
             if self._advance is not None:
@@ -394,6 +429,36 @@ class _Scan:
 
     # -- the account ---------------------------------------------------------------------------------------------------
 
+    def _is_done(self) -> bool:
+        """Tell whether everything was read, by the account, and the scan sees what it looks for."""
+        if not self._is_proven and self._known is not None:
+            self._is_proven = True
+            self._prove(self._known)
+        return self._is_accounted()
+
+    def _write_known(self, known: KnownPositives) -> None:
+        try:
+            known.write(self._env, self.prove_in)
+            self.report.planted = len(known.expected)
+        except OSError as error:
+            reason = error.strerror or error
+            self._blind = (
+                f"what proves that the scan sees could not be written, and without it nothing is certain: {reason}"
+            )
+            self._is_proven = True
+
+    def _prove(self, known: KnownPositives) -> None:
+        """See that each engine that reads finds all known positives; no other engine reads from then on."""
+        missed: set[str] = set()
+        for is_compiled in self._engine.settle():
+            self._engine.force(is_compiled=is_compiled)
+            outcomes = [self._search(found) for found in self._known_found.values()]
+            missed |= known.missed(one for outcome in outcomes if outcome for one in outcome[0].found.findings)
+        known.remove(self._env, self.prove_in)
+        self.report.seen = self.report.planted - len(missed)
+        shown = ", ".join(sorted(missed)[:MAX_SHOWN])
+        self._blind = shown and f"the scan has not found what was written for it to find, and may be blind: {shown}"
+
     def _is_accounted(self) -> bool:
         is_complete, again = self._books.look()
         self._seen -= again
@@ -404,3 +469,5 @@ class _Scan:
             # Now: what was copied to there before its source was read is there still, or gone.
             self._staging.account(self.report, self._books.problem, self._check)
         self._books.put_into(self.report)
+        if self._blind and self._known is not None:
+            self.report.unaccounted.append(Unreadable(None, None, self._known.topic, None, self._blind))

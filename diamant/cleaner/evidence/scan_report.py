@@ -89,6 +89,10 @@ class ScanReport:
     """Files that were listed and gone when their turn came; what replaced them was scanned."""
     later: int = 0
     """Segments that were begun after the recorded end."""
+    planted: int = 0
+    """Known positives that were written for this scan."""
+    seen: int = 0
+    """Those of them that each engine has found."""
     engine: str = "plain"
     seconds: float = 0.0
     staging: dict[str, Any] | None = None
@@ -280,6 +284,7 @@ class ScanReport:
             "decompressed_bytes": self.counts.decompressed_bytes,
             "files_gone_meanwhile": self.vanished,
             "segments_after_the_recorded_end": self.later,
+            "known_positives": {"planted": self.planted, "seen": self.seen},
             "staging": self.staging,
             "engine": self.engine,
             "duration_ms": round(self.seconds * 1000),

@@ -61,6 +61,13 @@ class SearchEngine:
         """Take one of them, whatever it costs."""
         self._forced = is_compiled
 
+    def settle(self) -> tuple[bool, ...]:
+        """Return, for `force`, which engines have read, or may: nothing else hands over from one to the other any more."""
+        if self.has_compiled or self._forced:
+            return False, True
+        self.force(is_compiled=False)
+        return (False,)
+
     def search(self, search: FileSearch, file: File, end: int, position: int = 0) -> None:
         """Search a file of batches from byte `position`, where one begins, up to `end`."""
         while position < end:
@@ -71,7 +78,7 @@ class SearchEngine:
             position = search_plain(search, file, end, position, STEP_BYTES)
 
     def _is_ready(self, search: FileSearch) -> bool:
-        if search.subject.walked_key(search.topic) is None:
+        if search.subject.walked_keys(search.topic) is None:
             return False
         if self._forced is not None:
             return self._forced

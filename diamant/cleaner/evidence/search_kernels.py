@@ -1,7 +1,7 @@
 """The compiled look at a chunk of batches for the certifying scan. Importing this loads numba: never on the loop thread.
 
 It decides one thing only: of which batches nothing more needs to be known. Those have a checksum that fits, exactly as many
-well-formed records as they declare, none with the key, and no needle anywhere. All others are looked at again by
+well-formed records as they declare, none with one of the keys, and no needle anywhere. All others are looked at again by
 the plain reader, which says what they are.
 """
 
@@ -97,17 +97,22 @@ def has_needle(
 
 
 @inlined
-def has_key(data: int, start: int, end: int, count: int, key: int, key_size: int) -> int:
-    """Return 0 if `count` records fill the bytes and none has the key, 1 if one has it, 2 if they are not as they should be."""
+def has_key(data: int, start: int, end: int, count: int, keys: int, bounds: NDArray[np.int64]) -> int:
+    """Return 0 if `count` records fill the bytes and none has a key, 1 if one has one, 2 if they are not as they should be.
+
+    The keys are one behind the other, with `bounds` around them.
+    """
     position = start
     for _ in range(count):
         is_sound, _, _, _, _, key_start, size, _, record_end = read_record(data, position, end)
         if not is_sound:
             return 2
-        if size == key_size:
+        for which in range(len(bounds) - 1):
+            if size != bounds[which + 1] - bounds[which]:
+                continue
             is_same = True
             for index in range(size):
-                if load_uint8(data, key_start + index) != load_uint8(key, index):
+                if load_uint8(data, key_start + index) != load_uint8(keys, bounds[which] + index):
                     is_same = False
                     break
             if is_same:
@@ -122,7 +127,8 @@ def search_rows(
     unpacked: NDArray[np.uint8],
     rows: NDArray[np.int64],
     count: int,
-    key: NDArray[np.uint8],
+    keys: NDArray[np.uint8],
+    bounds: NDArray[np.int64],
     table: NDArray[np.uint8],
     shift: int,
     words: NDArray[np.uint64],
@@ -138,7 +144,7 @@ def search_rows(
     """
     chunk = address_of(data)
     other = address_of(unpacked)
-    wanted = address_of(key)
+    wanted = address_of(keys)
     marks = address_of(table)
     records = 0
     for row in range(count):
@@ -152,7 +158,7 @@ def search_rows(
         source = other if rows[IS_UNPACKED, row] else chunk
         start = rows[PAYLOAD_START, row]
         payload_end = rows[PAYLOAD_END, row]
-        if has_key(source, start, payload_end, rows[RECORD_COUNT, row], wanted, len(key)) != 0:
+        if has_key(source, start, payload_end, rows[RECORD_COUNT, row], wanted, bounds) != 0:
             continue
         if len(words) > 0:
             if not rows[IS_UNPACKED, row]:
@@ -174,5 +180,7 @@ def warm_up() -> None:
     words = np.zeros(0, np.uint64)
     numbers = np.zeros(0, np.int64)
     rows = np.zeros((FIELDS, 1), np.int64)
-    key = np.frombuffer(b"k", np.uint8)
-    search_rows(data, data, rows, 0, key, data, 48, words, numbers, numbers, words, np.zeros((8, 3), np.int64))
+    keys = np.frombuffer(b"k", np.uint8)
+    search_rows(
+        data, data, rows, 0, keys, numbers, data, 48, words, numbers, numbers, words, np.zeros((8, 3), np.int64)
+    )

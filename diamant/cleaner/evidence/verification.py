@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.evidence.broker_files import set_names_aside
@@ -56,11 +57,13 @@ from diamant.cleaner.evidence.scan import (
     VALUES_PRESENT,
     Advance,
     LogEnd,
+    ScanReport,
     scan_directory,
 )
 from diamant.cleaner.evidence.scan_report import NOT_THERE
 from diamant.storage.checkpoints import TopicPartition
 from diamant.storage.env import Env
+from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from diamant.cleaner.evidence.staging_place import StagingPlace
@@ -216,11 +219,9 @@ def verify_certificate(
             if certificate["type"] == REDACTION_TYPE:
                 from diamant.cleaner.redaction_evidence import check_redaction_claims
 
-                check_redaction_claims(
-                    certificate, found, env, directory, where, secret, ends or {}, advance, check, staging
-                )
+                check_redaction_claims(certificate, found, env, directory, where, secret, ends, advance, check, staging)
             else:
-                _check_claims(certificate, found, env, directory, key, secret, ends or {}, advance, check, staging)
+                _check_claims(certificate, found, env, directory, key, secret, ends, advance, check, staging)
             if staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):
                 found.notes.append(f"What lies at the staging place {staged['place']} was not looked at.")
             if not found.was_scanned:
@@ -233,6 +234,29 @@ def verify_certificate(
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CertificateError(f"the certificate is signed, but not of the form that is expected: {error!r}") from None
     return found
+
+
+def scan_again(
+    env: Env,
+    directory: str,
+    subject: Subject,
+    ends: Mapping[TopicPartition, LogEnd] | None,
+    advance: Advance | None,
+    check: Callable[[], object],
+    staging: StagingPlace | None,
+) -> ScanReport:
+    """Scan a directory; one that no broker has (`ends` is None) is not written to. StorageError if nothing can be proven."""
+    if ends is not None:
+        return scan_directory(env, directory, subject, ends, advance=advance, check=check, staging=staging)
+    try:
+        place = TemporaryDirectory(prefix="diamant-verify-")
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageError(f"verifying needs a directory for temporary files (TMPDIR): {reason}") from None
+    with place as prove_in:
+        return scan_directory(
+            env, directory, subject, {}, advance=advance, check=check, staging=staging, prove_in=prove_in
+        )
 
 
 def _check_roots(certificate: Mapping[str, Any], found: Verification) -> None:
@@ -287,7 +311,7 @@ def _check_claims(
     directory: str,
     key: bytes | None,
     secret: bytes | None,
-    ends: Mapping[TopicPartition, LogEnd],
+    ends: Mapping[TopicPartition, LogEnd] | None,
     advance: Advance | None,
     check: Callable[[], object],
     staging: StagingPlace | None = None,
@@ -308,7 +332,7 @@ def _check_claims(
     subject = Subject(key, frozenset(certificate["request"]["topics"]), needles)
     if key is None:
         subject.key_digest = key_digest
-    report = scan_directory(env, directory, subject, ends, advance=advance, check=check, staging=staging)
+    report = scan_again(env, directory, subject, ends, advance, check, staging)
     disown(certificate, report, subject, env, directory)
     found.was_scanned = True
     if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
