@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,18 +43,33 @@ class Planted:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def plant(rng: random.Random, data: Path, outside: Path, topic: str, key: bytes, value: bytes) -> Planted:
+def plant(
+    rng: random.Random,
+    data: Path,
+    outside: Path,
+    topic: str,
+    key: bytes,
+    value: bytes,
+    places: Sequence[str] = PLACES,
+) -> Planted:
     """Put up to three copies somewhere; none in one case of eight."""
     planted = Planted()
     for _ in range(rng.choice((0, 1, 1, 1, 1, 2, 2, 3))):
-        _plant_one(rng, data, outside, topic, key, value, planted)
+        _plant_one(rng, data, outside, topic, key, value, planted, places)
     return planted
 
 
 def _plant_one(
-    rng: random.Random, data: Path, outside: Path, topic: str, key: bytes, value: bytes, planted: Planted
+    rng: random.Random,
+    data: Path,
+    outside: Path,
+    topic: str,
+    key: bytes,
+    value: bytes,
+    planted: Planted,
+    places: Sequence[str],
 ) -> None:
-    place = rng.choice(PLACES).format(topic=topic, id=UNIQUE)
+    place = rng.choice(places).format(topic=topic, id=UNIQUE)
     name, link = rng.choice(NAMES), rng.choice(LINKS)
     form, content = _content(rng, data, topic, key, value)
     path = _at(data / place / name, data, planted)
@@ -62,7 +78,7 @@ def _plant_one(
     planted.told.append(f"{place}/{name!r}: {form}, link {link}")
     first = path
     if link == "hard elsewhere":
-        first = _at(data / rng.choice(PLACES).format(topic=topic, id=UNIQUE) / rng.choice(NAMES), data, planted)
+        first = _at(data / rng.choice(places).format(topic=topic, id=UNIQUE) / rng.choice(NAMES), data, planted)
         first = first if not first.exists() else first.with_name(f"{rng.randrange(1 << 30)}.log")
     elif link == "soft to outside":
         first = outside / f"{rng.randrange(1 << 30)}"
