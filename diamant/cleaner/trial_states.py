@@ -181,7 +181,7 @@ class TrialStates:
         if size > free:
             raise StorageError(
                 f"{env.scratch}: trying out {self.partition.name} takes up to {size} bytes, {free} are free; "
-                "set TMPDIR to a directory with more room"
+                "set TMPDIR, or spark.local.dir for a task of Spark, to a directory with more room"
             )
 
 

@@ -7,9 +7,9 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -25,7 +25,7 @@ from diamant.broker.commands.reading import (
     show_problem,
     time_text,
 )
-from diamant.broker.commands.topic_settings import topic_configs_of, with_topic_configs
+from diamant.broker.commands.topic_settings import TopicConfigs, topic_configs_of, with_topic_configs
 from diamant.broker.commands.value_hint import with_hint
 from diamant.broker.commands.whatif_totals import print_totals, totals
 from diamant.broker.commands.wide_table import Column, print_table
@@ -50,8 +50,9 @@ from diamant.storage.clock import SystemClock
 from diamant.storage.env import RealEnv
 from diamant.storage.errors import StorageError
 
+F = TypeVar("F", bound=Callable[..., object])
+
 MIB = 1024 * 1024
-"""The exit code for a wrong command line."""
 MAX_COMBINATIONS = 64
 
 LAYOUT_SETTINGS = ("segment.bytes", "internal.segment.bytes", "segment.ms", "segment.index.bytes")
@@ -71,30 +72,51 @@ _BYTES_PER_BYTE = 4
 """How often a forecast goes over its partition, for the bar: two counts, a round's reading of all and of what is dirty."""
 
 
+def whatif_options(command: F) -> F:
+    """Add the options of every command that makes forecasts."""
+    for option in reversed(
+        (
+            click.option(
+                "--set",
+                "-s",
+                "settings",
+                multiple=True,
+                metavar="NAME=VALUE[,VALUE...]",
+                help="A setting to try, with its alternatives; see `diamant log clean`. A list as one value stands in brackets.",
+            ),
+            click.option(
+                "--mode", type=click.Choice(MODES), default=PROMPT, show_default=True, help="Whose cleaner it is."
+            ),
+            click.option(
+                "--now", "now_ms", type=int, metavar="MS", help="When it begins, in ms since 1970. Default: now."
+            ),
+            click.option(
+                "--until", "until_ms", type=int, metavar="MS", help="When it ends. Default: when nothing more happens."
+            ),
+            click.option(
+                "--all", "is_all", is_flag=True, help="Tell of the empty partitions of internal topics as well."
+            ),
+            click.option(
+                "--json", "as_json", is_flag=True, help="Print one JSON document, with everything that happens."
+            ),
+            click.option(
+                "--memory",
+                "memory_mib",
+                type=click.IntRange(min=1),
+                default=256,
+                show_default=True,
+                metavar="MIB",
+                help="Memory for counting keys; what does not fit goes to temporary files.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
-@click.option(
-    "--set",
-    "-s",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE[,VALUE...]",
-    help="A setting to try, with its alternatives; see `diamant log clean`. A list as one value stands in brackets.",
-)
-@click.option("--mode", type=click.Choice(MODES), default=PROMPT, show_default=True, help="Whose cleaner it is.")
-@click.option("--now", "now_ms", type=int, metavar="MS", help="When it begins, in ms since 1970. Default: now.")
-@click.option("--until", "until_ms", type=int, metavar="MS", help="When it ends. Default: when nothing more happens.")
-@click.option("--all", "is_all", is_flag=True, help="Tell of the empty partitions of internal topics as well.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, with everything that happens.")
-@click.option(
-    "--memory",
-    "memory_mib",
-    type=click.IntRange(min=1),
-    default=256,
-    show_default=True,
-    metavar="MIB",
-    help="Memory for counting keys; what does not fit goes to temporary files.",
-)
+@whatif_options
 def whatif(
     directory: str,
     *,
@@ -121,47 +143,32 @@ def whatif(
 
     Exit codes: 0 done; 1 something is damaged, or cannot be read; 2 usage.
     """
-    try:
-        combinations = combine(settings)
-        parse_settings([f"{name}={value}" for name, value in combinations[0].items()], mode)
-    except ConfigError as error:
-        fail(with_hint(error), EXIT_USAGE)
-    request = _Request(
-        combinations, mode, SystemClock().now_ms() if now_ms is None else now_ms, until_ms, memory_mib * MIB
-    )
+    request = Request.of(settings, mode, now_ms, until_ms, memory_mib)
     env = RealEnv()
     with one_line_errors(), open_log_directory(env, directory) as opened:
         configs = topic_configs_of(env, opened)
         problems = list(opened.problems)
         found = []
-        total = sum(partition.size for partition in opened.partitions) * len(combinations)
+        total = sum(partition.size for partition in opened.partitions) * len(request.combinations)
         with (
             progress_bar(total) as bar,
             tempfile.TemporaryDirectory(prefix="diamant-whatif-") as scratch,
         ):
             for index, partition in enumerate(opened.partitions):
+                scenarios = request.scenarios(partition.topic, configs)
                 try:
-                    scenarios = request.scenarios(None if configs is None else configs.get(partition.topic))
                     os.mkdir(f"{scratch}/{index}")
                     forecasts = _forecasts(
                         env, opened, partition, scenarios, request, f"{scratch}/{index}", bar, problems
                     )
                     found.append((partition, forecasts))
-                except ConfigError as error:
-                    fail(with_hint(error), EXIT_USAGE)
                 except StorageError as error:
                     problems.append(Problem(partition.directory, None, str(error)))
-        if as_json:
-            click.echo(json.dumps(_document(opened, request, found, problems)))
-        else:
-            _print_tables(found, request, is_all=is_all)
-            for problem in problems:
-                show_problem(problem)
-    sys.exit(1 if problems or any(one.failure for _, forecasts in found for one in forecasts) else 0)
+        tell(opened, request, found, problems, is_all=is_all, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class Request:
     """What was asked for."""
 
     combinations: list[dict[str, str]]
@@ -170,9 +177,25 @@ class _Request:
     until_ms: int | None
     key_bytes: int
 
-    def scenarios(self, topic_config: Mapping[str, str] | None) -> list[Scenario]:
-        """Return the scenarios for a topic with these configurations, None if nobody knows them. ConfigError if one is wrong."""
-        return [self._scenario(topic_config, combination) for combination in self.combinations]
+    @classmethod
+    def of(
+        cls, settings: Sequence[str], mode: str, now_ms: int | None, until_ms: int | None, memory_mib: int
+    ) -> Request:
+        """Return what the options of `whatif_options` ask for. A wrong setting ends the command."""
+        try:
+            combinations = combine(settings)
+            parse_settings([f"{name}={value}" for name, value in combinations[0].items()], mode)
+        except ConfigError as error:
+            fail(with_hint(error), EXIT_USAGE)
+        return cls(combinations, mode, SystemClock().now_ms() if now_ms is None else now_ms, until_ms, memory_mib * MIB)
+
+    def scenarios(self, topic: str, configs: TopicConfigs | None) -> list[Scenario]:
+        """Return the scenarios for a topic; `configs` are None if nobody knows them. A wrong one ends the command."""
+        topic_config = None if configs is None else configs.get(topic)
+        try:
+            return [self._scenario(topic_config, combination) for combination in self.combinations]
+        except ConfigError as error:
+            fail(with_hint(error), EXIT_USAGE)
 
     def _scenario(self, topic_config: Mapping[str, str] | None, combination: Mapping[str, str]) -> Scenario:
         settings = [f"{name}={value}" for name, value in combination.items()]
@@ -226,7 +249,7 @@ def _forecasts(
     opened: OpenLogDirectory,
     partition: PartitionFiles,
     scenarios: list[Scenario],
-    request: _Request,
+    request: Request,
     scratch: str,
     bar: Bar,
     problems: list[Problem],
@@ -274,12 +297,31 @@ class _Share:
         self._left = 0
 
 
+def tell(
+    opened: OpenLogDirectory,
+    request: Request,
+    found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]],
+    problems: Sequence[Problem],
+    *,
+    is_all: bool,
+    as_json: bool,
+) -> NoReturn:
+    """Print what was found and end the command: with 1 if there are problems or a forecast failed."""
+    if as_json:
+        click.echo(json.dumps(_document(opened, request, found, problems)))
+    else:
+        _print_tables(found, request, is_all=is_all)
+        for problem in problems:
+            show_problem(problem)
+    sys.exit(1 if problems or any(one.failure for _, forecasts in found for one in forecasts) else 0)
+
+
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def _document(
     opened: OpenLogDirectory,
-    request: _Request,
+    request: Request,
     found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]],
     problems: Sequence[Problem],
 ) -> dict[str, Any]:
@@ -305,7 +347,7 @@ def _document(
 
 
 def _print_tables(
-    found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]], request: _Request, *, is_all: bool
+    found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]], request: Request, *, is_all: bool
 ) -> None:
     from diamant.broker.topics import INTERNAL_TOPICS
 
@@ -320,7 +362,7 @@ def _print_tables(
         print_totals(totals([forecasts for _, forecasts in found]), _WIDTH)
 
 
-def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], request: _Request) -> None:
+def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], request: Request) -> None:
     before = forecasts[0].before
     click.echo(f"{partition.name} at {time_text(request.now_ms)}: {_contents_text(before)}")
     names = list(forecasts[0].settings)

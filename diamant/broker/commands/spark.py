@@ -13,6 +13,7 @@ COMMANDS = {
     "clean": LazyCommand(f"{_HERE}.spark_clean:clean", "Compact every partition of a copied log directory."),
     "find": LazyCommand(f"{_HERE}.spark_find:find", "Find every record of a key, or what a pattern matches."),
     "stats": LazyCommand(f"{_HERE}.spark_stats:stats", "Say what logs consist of and how much of them is superseded."),
+    "whatif": LazyCommand(f"{_HERE}.spark_whatif:whatif", "Say what the cleaner would leave under other settings."),
 }
 
 
