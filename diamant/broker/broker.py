@@ -38,6 +38,7 @@ from diamant.broker.producer_ids import ProducerIds
 from diamant.broker.purgatory import Purgatory
 from diamant.broker.request_metrics import RequestMetrics
 from diamant.broker.scheduler import Job, Scheduler
+from diamant.broker.security_configs import kept_for_kafka
 from diamant.broker.server import Server, ServerLimits
 from diamant.broker.topic_metrics import BrokerTopicMetrics
 from diamant.broker.topics import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, Topics
@@ -608,7 +609,8 @@ class Broker:
     async def _load(self) -> None:
         expected = self.topics.expected_partitions()
         await asyncio.to_thread(self.directory.load_logs, expected, threads=self.config.num_recovery_threads)
-        for message in (*self.metadata.messages, *self.directory.messages):
+        of_kafka = kept_for_kafka(self.metadata.image, self.config.node_id, self.config.listeners)
+        for message in (*self.metadata.messages, *self.directory.messages, *of_kafka):
             logger.warning("%s", message)
         self.directory.messages.clear()
         if self.directory.logs and not self.directory.was_clean:

@@ -79,7 +79,8 @@ _KEYS = (
         "listener.security.protocol.map",
         _STRING,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-        "Security protocol of each listener name. Only PLAINTEXT listeners can be opened so far.",
+        "Security protocol of each listener name. Only PLAINTEXT listeners can be opened so far; entries that no listener uses "
+        "do no harm.",
     ),
     ConfigKey(
         "controller.listener.names",

@@ -33,6 +33,7 @@ from diamant.broker.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
+from diamant.broker.security_configs import check_no_security
 from diamant.broker.topic_config import TOPIC_CONFIGS
 from diamant.cleaner.input_file import read_input
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -167,6 +168,7 @@ class BrokerConfig:
         if data_dir is not None:
             static["log.dirs"] = os.fspath(data_dir)
         self._resolve(static, {}, {})
+        check_no_security(static, self.listeners)
         _check_compaction_lags(self._topic_defaults)
         check_cleaner_memory(self._values)
         for warning in self.warnings:
@@ -406,11 +408,6 @@ def _listeners(values: Mapping[str, Value], *, is_map_set: bool) -> tuple[list[L
     bound = [listener for listener in bound if listener.name not in controllers]
     if not bound:
         raise ConfigError("listeners: there is none for clients")
-    for listener in bound:
-        if listener.security_protocol != PLAINTEXT:
-            raise ConfigError(
-                f"listeners: {listener} uses {listener.security_protocol}, only PLAINTEXT is supported so far"
-            )
     if values["advertised.listeners"] is None:
         return bound, [_advertised_by_default(listener) for listener in bound]
     advertised = parse_listeners(

@@ -16,6 +16,7 @@ Source: ConfigAdminManager, ConfigurationControlManager, ControllerConfiguration
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ from diamant.storage.metadata_features import ELIGIBLE_LEADER_REPLICAS_VERSION
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
 
 HTTP_ADDRESS = "diamant.http.address"
 """What DescribeConfigs of the broker shows beside its configurations."""
@@ -241,7 +244,16 @@ def change_configs(
         broker.topics.apply_configs([resource_name])
     elif resource_type == BROKER_RESOURCE:
         broker.apply_dynamic_config()
+        _warn_of_security(broker, effective)
     broker.scheduler.poke()
+
+
+def _warn_of_security(broker: Broker, effective: Mapping[str, str | None]) -> None:
+    from diamant.broker.security_configs import security_settings, without_effect
+
+    changed = {name: value for name, value in effective.items() if value is not None}
+    if names := security_settings(changed, [listener.name for listener in broker.config.listeners]):
+        logger.warning("%s", without_effect(names))
 
 
 def _check_min_insync_replicas(broker: Broker, resource_name: str, effective: Mapping[str, str | None]) -> None:

@@ -22,7 +22,12 @@ Names, types and meanings are Apache Kafka's (4.3). A `server.properties` file o
 (`BrokerConfig(num_partitions=4)`) or texts (`BrokerConfig(properties={"num.partitions": "4"})`).
 
 A broker configuration that is not in this list is accepted and has no effect; the broker says so, once for each, when
-it starts. A topic configuration that is not in this list is refused, as in Kafka. Values are read as Kafka reads them,
+it starts. Those that ask for security are refused, for there is none yet and everybody who reaches the port would come in:
+`authorizer.class.name`, `super.users`, `allow.everyone.if.no.acl.found=false`, `sasl.*`, `ssl.*` and
+`security.inter.broker.protocol`, also for a listener (`listener.name.NAME.ssl.*`), and listeners that are not PLAINTEXT. Kafka's
+defaults and empty values pass (`--set super.users=` empties what a file sets), and so do listeners that are not opened.
+
+A topic configuration that is not in this list is refused, as in Kafka. Values are read as Kafka reads them,
 and refused with Kafka's words:
 
     Invalid value 10 for configuration segment.bytes: Value must be at least 1048576

@@ -176,7 +176,6 @@ def test_roll_jitter_and_flush_take_the_finest_unit() -> None:
         ({"listeners": "PLAINTEXT://h:70000"}, "is not NAME://host:port"),
         ({"listeners": ""}, "there is none for clients"),
         ({"listeners": "A://h:1"}, "has no security protocol"),
-        ({"listeners": "SSL://h:1"}, "only PLAINTEXT is supported"),
         ({"listeners": "PLAINTEXT://h:1,plaintext://h:2"}, "stands twice"),
         ({"listener.security.protocol.map": "A:NONE"}, "is not NAME:PROTOCOL"),
         ({"listener.security.protocol.map": "A:SSL,A:SSL"}, "stands twice"),

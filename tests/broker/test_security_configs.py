@@ -1,0 +1,166 @@
+"""A broker that is told to keep somebody out says that it cannot, and does not start."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from diamant.broker.broker import Broker
+from diamant.broker.cli import main
+from diamant.broker.config import BrokerConfig
+from diamant.broker.config_key import ConfigError
+from diamant.protocol.metadata_records import AccessControlEntryRecord
+
+KAFKAS_OWN_FILE = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+log.dirs=/tmp/kraft-combined-logs
+"""
+"""The lines of config/server.properties in Kafka 4.3 that concern listeners, and two others."""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("super.users", "User:admin"),
+        ("allow.everyone.if.no.acl.found", "false"),
+        ("security.inter.broker.protocol", "SASL_SSL"),
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("sasl.jaas.config", "module required password=hush;"),
+        ("ssl.client.auth", "required"),
+        ("ssl.keystore.location", "/etc/kafka/key.jks"),
+        ("ssl.a.setting.of.a.later.kafka", "1"),
+        ("principal.builder.class", "org.example.Builder"),
+        ("connections.max.reauth.ms", "3600000"),
+        ("delegation.token.secret.key", "hush"),
+        ("listener.name.plaintext.ssl.client.auth", "required"),
+        ("listener.name.plaintext.plain.sasl.jaas.config", "module required password=hush;"),
+    ],
+)
+def test_a_setting_that_asks_for_security_is_refused(name: str, value: str) -> None:
+    """The refusal names the setting, never its value, and says in one line why and what to do."""
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig(properties={name: value})
+    assert str(caught.value) == (
+        f"{name} asks for security, which Diamant does not have yet: everybody who reaches the port would come in. "
+        "Remove it; listeners can be PLAINTEXT only"
+    )
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"listeners": "SSL://:9093"},
+        {
+            "listeners": "INSIDE://:9092,SASL_SSL://:9093",
+            "listener.security.protocol.map": "INSIDE:SSL,SASL_SSL:SASL_SSL",
+        },
+    ],
+)
+def test_listeners_with_security_are_refused(properties: dict[str, str]) -> None:
+    """Each with its protocol, whatever it is called."""
+    with pytest.raises(ConfigError, match="for security, which Diamant does not have yet") as caught:
+        BrokerConfig(properties=properties)
+    assert f"listeners ({properties['listeners'].split(',')[0]} is SSL)" in str(caught.value)
+    assert str(caught.value).count("listeners (") == len(properties["listeners"].split(","))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("authorizer.class.name", ""),
+        ("super.users", " "),
+        ("allow.everyone.if.no.acl.found", "True"),
+        ("security.inter.broker.protocol", "PLAINTEXT"),
+        ("sasl.enabled.mechanisms", "GSSAPI"),
+        ("sasl.login.refresh.window.factor", "0.8"),
+        ("ssl.client.auth", "none"),
+        ("ssl.enabled.protocols", "TLSv1.2, TLSv1.3"),
+        ("ssl.endpoint.identification.algorithm", ""),
+        ("connections.max.reauth.ms", "0"),
+        ("listener.name.plaintext.max.connections", "10"),
+        ("listener.name.controller.ssl.client.auth", "required"),
+        ("controller.listener.names", "CONTROLLER"),
+    ],
+)
+def test_what_keeps_nobody_out_passes(name: str, value: str) -> None:
+    """Kafka's defaults, empty values, and settings of listeners that are not opened."""
+    BrokerConfig(properties={name: value})
+
+
+def test_kafkas_own_file_passes(tmp_path: Path) -> None:
+    """Its map of protocols has entries with security that no listener uses."""
+    file = tmp_path / "server.properties"
+    file.write_text(KAFKAS_OWN_FILE)
+    assert [str(one) for one in BrokerConfig.from_file(file).listeners] == ["PLAINTEXT://:9092"]
+    file.write_text(f"{KAFKAS_OWN_FILE}\nlistener.security.protocol.map=CONTROLLER:SSL,PLAINTEXT:PLAINTEXT\n")
+    BrokerConfig.from_file(file)
+
+
+def test_the_command_names_all_of_them_in_one_line(tmp_path: Path) -> None:
+    """It ends with 1, and the data directory is not made."""
+    asked = ["authorizer.class.name=a.B", "super.users=User:a", "allow.everyone.if.no.acl.found=false"]
+    settings = [word for setting in asked for word in ("--set", setting)]
+    result = CliRunner().invoke(main, ["start", "--data", str(tmp_path / "data"), "--listen", "SSL://:0", *settings])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "diamant: listeners (SSL://:0 is SSL), authorizer.class.name, super.users, allow.everyone.if.no.acl.found ask for "
+        "security, which Diamant does not have yet: everybody who reaches the port would come in. Remove them; listeners can be "
+        "PLAINTEXT only\n"
+    )
+    assert not (tmp_path / "data").exists()
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings so far; they are forgotten."""
+    found = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    caplog.clear()
+    return found
+
+
+async def test_what_came_over_the_wire_or_with_the_directory_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in Kafka it is kept and changes nothing on a PLAINTEXT listener. The log says so, at each start again."""
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
+
+    said = (
+        ": kept for a Kafka that opens the directory, without effect here: there is no security, everybody who reaches the port "
+        "comes in"
+    )
+    names = ["ssl.client.auth", "listener.name.plaintext.ssl.keystore.location"]
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
+    acl = AccessControlEntryRecord(
+        id=uuid.uuid4(),
+        resource_type=2,
+        resource_name="t",
+        pattern_type=3,
+        principal="User:a",
+        host="*",
+        operation=3,
+        permission_type=3,
+    )
+    async with Broker(config) as broker:
+        assert warnings_of(caplog) == []
+        client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for name in names:
+            entry = ConfigEntry(name, "required", incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+            await asyncio.to_thread(client.incremental_alter_configs([resource])[resource].result, 60)
+            assert warnings_of(caplog) == [name + said]
+        broker.metadata.append([acl])
+    async with Broker(config):
+        assert warnings_of(caplog) == [f"{', '.join(names)}, 1 ACLs{said}"]
