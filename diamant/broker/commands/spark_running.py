@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +56,7 @@ def running(
     What is wrong with paths and topics on this machine is told before a session is started, which takes ten seconds.
     """
     conf = parse_conf(settings)
-    with one_line_errors():
+    with one_line_errors(), _no_traces():
         from diamant.cleaner.spark.errors import SparkError
         from diamant.cleaner.spark.session import reason_of, spark_session
 
@@ -69,6 +70,22 @@ def running(
                     yield session
             except (Py4JError, PySparkException) as error:
                 raise SparkError(reason_of(session.sparkContext, error)) from error
+
+
+@contextmanager
+def _no_traces() -> Iterator[None]:
+    """Leave out what Py4J logs of errors that it raises as well: Ctrl-C would show four traces."""
+
+    def is_told(_: logging.LogRecord) -> bool:
+        return False
+
+    # It logs on the root logger itself; records of other loggers do not pass this filter.
+    root = logging.getLogger()
+    root.addFilter(is_told)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_told)
 
 
 def _check_paths(paths: Sequence[str], topics: Sequence[str], parquet: str | None) -> None:

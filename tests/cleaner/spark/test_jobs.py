@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker.cli import main
+from diamant.broker.commands.spark_running import running
 from diamant.cleaner.log_find import Query, find_records
 from diamant.cleaner.log_reader import open_log_directory
 from diamant.cleaner.log_stats import read_stats as read_local_stats
@@ -339,6 +342,20 @@ def test_mistakes_in_paths_are_told_before_spark_is_started(
     here = str(tmp_path / "empty" if arguments[0] == "audit" else tmp_path)
     result = run(*(one.format(here=here) for one in arguments), code=1)
     assert message in result.stderr
+
+
+def test_traces_of_what_is_raised_are_not_shown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Py4J logs an interrupt on the root logger and raises it; what others log is shown."""
+    monkeypatch.setattr("diamant.cleaner.spark.session.spark_session", lambda *_: nullcontext())
+    monkeypatch.setattr("diamant.broker.commands.spark_running._progress", lambda _: nullcontext())
+    with running("stats", "local[2]", ()):
+        logging.getLogger("diamant.other").warning("shown")
+        logging.error("KeyboardInterrupt while sending command.")
+    assert [record.getMessage() for record in caplog.records] == ["shown"]
+    logging.getLogger().warning("shown again")
+    assert len(caplog.records) == 2
 
 
 def test_settings_need_a_name_and_a_value() -> None:
