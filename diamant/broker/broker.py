@@ -136,8 +136,14 @@ class Broker:
 
     @property
     def http_url(self) -> str | None:
-        """Where `/metrics` and `/health` are, as ``http://host:port``; None if HTTP is off."""
+        """Where `/metrics` and `/health` are for this machine, as ``http://host:port``; None if HTTP is off."""
         return f"http://{self.http_address.address}" if self.http_address is not None else None
+
+    @property
+    def http_bound(self) -> Listener | None:
+        """Where HTTP listens: the host is that of `diamant.http.listen`, perhaps every interface. None if HTTP is off."""
+        listener, reached = self.config.http_listener, self.http_address
+        return None if listener is None or reached is None else listener._replace(port=reached.port)
 
     @property
     def cluster_id(self) -> str:
@@ -671,7 +677,9 @@ class Broker:
             return
         self._http = http
         self.http_address = reachable(listener, sock)
-        logger.info("metrics at %s/metrics", self.http_url)
+        logger.info(
+            "HTTP at %s, metrics at %s/metrics", listener._replace(port=self.http_address.port).address, self.http_url
+        )
 
     def _abandon_http(self) -> None:
         """Let go of it after a start that failed."""

@@ -15,7 +15,7 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -27,6 +27,9 @@ from diamant.broker.config import BrokerConfig, read_properties
 from diamant.broker.config_key import ConfigError
 from diamant.broker.listeners import META_ADDRESSES, Listener, listener_text
 from diamant.storage.errors import InUse, StorageError
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter from the loop thread. Only of `diamant start`: embedded, it is the host's matter."""
@@ -233,10 +236,18 @@ async def _run(config: BrokerConfig, parent: int | None) -> None:
             )
     async with Broker(config) as broker:
         gc.freeze()
-        http = "" if broker.http_url is None else f"\nMetrics, health and /v1 at {broker.http_url}"
         # In one go: who reads the first line only, and closes the pipe, is no reason to end.
-        click.echo(f"Diamant listens on {broker.bootstrap_servers}, data in {config.data_dir}{http}")
+        click.echo(f"Diamant listens on {broker.bootstrap_servers}, data in {config.data_dir}{_http_line(broker)}")
         await stop.wait()
+
+
+def _http_line(broker: Broker) -> str:
+    bound = broker.http_bound
+    if bound is None:
+        return ""
+    if bound.host not in META_ADDRESSES:
+        return f"\nMetrics, health and /v1 at {broker.http_url}"
+    return f"\nMetrics, health and /v1 at {bound.address}, every interface of this machine, here as {broker.http_url}"
 
 
 def _watch(parent: int, stop: asyncio.Event) -> None:

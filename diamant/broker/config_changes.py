@@ -107,10 +107,10 @@ def _http_address(broker: Broker) -> DescribedConfig:
 
     Without a host it is the one at which the client reached us.
     """
-    bound, wanted = broker.http_address, broker.config.http_listener
+    bound = broker.http_bound
     value = ""
-    if bound is not None and wanted is not None:
-        value = f":{bound.port}" if wanted.host in META_ADDRESSES else bound.address
+    if bound is not None:
+        value = f":{bound.port}" if bound.host in META_ADDRESSES else bound.address
     return DescribedConfig(
         name=HTTP_ADDRESS,
         value=value,

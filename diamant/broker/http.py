@@ -37,12 +37,13 @@ class HttpServer:
         self._is_closed = False
         listener = broker.config.http_listener
         assert listener is not None
-        self._token_source = listener, broker.config.diamant_http_token_file
+        self._token_source = listener._replace(port=sock.getsockname()[1]), broker.config.diamant_http_token_file
         self._token: TokenCheck | None = None
 
     def start(self) -> None:
-        """Listen. What is wrong with the token's file is logged here, not when somebody needs it."""
-        if self._token_source[1]:
+        """Listen. What is wrong with the token, or with having none, is logged here, not when somebody needs it."""
+        listener, path = self._token_source
+        if path or not listener.host.startswith("127."):
             from diamant.broker.http_token import load_token_check
 
             self._token = load_token_check(*self._token_source)

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
-from diamant.broker.cli import _watch, explain_os_error, main, make_config
+from diamant.broker.cli import _http_line, _watch, explain_os_error, main, make_config
 from diamant.broker.config import BrokerConfig
 from diamant.broker.config_key import ConfigError
 from diamant.broker.listeners import Listener
@@ -116,6 +116,24 @@ def test_a_broker_says_where_it_listens_and_stops_cleanly(tmp_path: Path) -> Non
         process.communicate(timeout=60)
     assert process.returncode == 0
     assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize(
+    ("listen", "expected"),
+    [
+        ("127.0.0.1:0", r"Metrics, health and /v1 at http://127\.0\.0\.1:\d+"),
+        (
+            "0.0.0.0:0",
+            r"Metrics, health and /v1 at 0\.0\.0\.0:(\d+), every interface of this machine, here as http://127\.0\.0\.1:\1",
+        ),
+        ("", ""),
+    ],
+)
+async def test_the_printed_address_of_http_is_the_one_bound(tmp_path: Path, listen: str, expected: str) -> None:
+    """Who opened it to everybody is told so, not loopback alone."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen=listen)
+    async with Broker(config) as broker:
+        assert re.fullmatch(expected, _http_line(broker).lstrip("\n"))
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -122,6 +123,31 @@ async def test_elsewhere_than_loopback_nothing_changes_without_a_token(tmp_path:
         answer = await ask(broker, "POST", "/v1/clock/advance", ADVANCE, headers=bearer(TOKEN))
         assert (answer.status, answer.json["code"]) == (403, "not-allowed")
         assert "diamant.http.token.file" in answer.json["error"]
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", ":0"])
+async def test_http_for_everybody_without_a_token_is_warned_of(
+    tmp_path: Path, token_file: Path, listen: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, at the start: what anybody can do there, and how to set a token. With one, and on loopback, there is no warning."""
+
+    def warnings() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+    async with running(tmp_path, diamant_http_token_file=str(token_file), listen=listen):
+        pass
+    async with running(tmp_path):
+        pass
+    assert warnings() == []
+    async with running(tmp_path, listen=listen) as broker:
+        assert (await ask(broker, "GET", "/v1/clock")).status == 200
+        (warning,) = warnings()
+        assert broker.http_bound is not None
+        bound = f"{listen.removesuffix('0')}{broker.http_bound.port}"
+        assert warning.startswith(f"HTTP is open to whoever reaches {bound}")
+        assert "read metrics, status, certificates" in warning
+        assert "diamant.http.token.file" in warning
+        assert (await ask(broker, "GET", "/v1/status")).json["http_address"] == bound
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 5000, "with a space in the middle", "ümläut-ümläut-ümläut"])
