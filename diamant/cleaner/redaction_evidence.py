@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from diamant.cleaner.evidence.broker_files import set_names_aside
-from diamant.cleaner.evidence.certificate import COMPRESSED
+from diamant.cleaner.evidence.certificate import COMPRESSED, NO_CONTENT
 from diamant.cleaner.evidence.claim_checks import BROKEN, CANNOT_TELL, HOLDS, check_claims, disown, partition_of, untold
 from diamant.cleaner.evidence.findings import DECIDING, RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, UNDECIDED, VALUE, Finding
 from diamant.cleaner.evidence.needles import Needles, keyed_digest
@@ -69,6 +69,7 @@ NOT_COVERED = (
     "Texts of the description and values that were removed, outside of records that match it, if they have fewer than 12 bytes "
     "or hardly anything but zeros (0x00, 0xFF): they are not searched for.",
     COMPRESSED,
+    NO_CONTENT,
     "Values that had gone from the disk before this was asked for: nothing is known of them, so their bytes are not searched for "
     "outside of records that match.",
     "What stays of a batch of which every record went: offsets, times and the producer's number and sequence.",

@@ -63,6 +63,8 @@ _MANY = 16
 _OLD_HEADS = 18, 26
 """Where the length of the key is, by magic."""
 _MIN_RECORD_BYTES = 7
+_HEAD_BYTES = 64
+"""Enough for a record's fields before its key."""
 _SNAPPY_MAX_RATIO = 22
 _CUT_OFF = "a batch begins here, and the file ends before it does"
 _DAMAGED = "a compressed batch begins here, and its checksum is wrong"
@@ -100,8 +102,10 @@ def find_batches(
             start = position + one.at
             if start < run_end or not (one.is_framed or _may_begin(data, one)):
                 continue
+            is_compressed = one.is_framed or _begins_as_raw_snappy(data, one)
             if start + one.size > end:
-                fail(start, _CUT_OFF)
+                if is_compressed:
+                    fail(start, _CUT_OFF)
             elif _has_checksum(file, start, one):
                 if start != run_end and run_end:
                     yield run_start, run_end
@@ -109,7 +113,7 @@ def find_batches(
                 run_end = start + one.size
             else:
                 wasted += one.size
-                if one.is_framed:
+                if is_compressed:
                     fail(start, _DAMAGED)
                 if wasted > FALSE_FACTOR * end + FALSE_BYTES:
                     fail(start, _TOO_MANY)
@@ -171,7 +175,7 @@ def _current(octets: Octets, places: Places, length: int, left: int) -> list[_Ca
         ((codecs == NONE) | (codecs == SNAPPY))
         & has_no_more_attributes
         & (_int32(octets, places + RECORD_COUNT) > 0)
-        & (sizes <= left - places)
+        & ((sizes <= left - places) | (codecs == SNAPPY))
     )
     return _listed(octets, places, sizes, framed, framed | others)
 
@@ -191,7 +195,9 @@ def _old(octets: Octets, places: Places, length: int, left: int) -> list[_Candid
     value_sizes = _int32(octets, values)
     is_sound = (value_sizes >= -1) & (values + 4 + np.maximum(value_sizes, 0) == places + sizes)
     places, sizes, values = places[is_sound], sizes[is_sound], values[is_sound]
-    framed = _is_framed(octets, values + 4, octets[places + MAGIC + 1] & CODEC_MASK)
+    kept = octets[places + MAGIC + 1] & CODEC_MASK
+    # Its lengths have to fit one another, which is as telling as a frame.
+    framed = _is_framed(octets, values + 4, kept) | ((kept == SNAPPY) & (value_sizes[is_sound] > 0))
     return _listed(octets, places, sizes, framed, framed | (sizes <= left - places))
 
 
@@ -227,14 +233,49 @@ def _may_begin(data: bytes, one: _Candidate) -> bool:
     if one.magic != CURRENT_MAGIC:
         return True
     room = one.size - HEADER_SIZE
-    head = data[one.at + HEADER_SIZE : one.at + HEADER_SIZE + 64]
+    head = data[one.at + HEADER_SIZE : one.at + HEADER_SIZE + _HEAD_BYTES]
     least = _MIN_RECORD_BYTES * int.from_bytes(data[one.at + RECORD_COUNT : one.at + HEADER_SIZE], "big")
     if data[one.at + ATTRIBUTES + 1] & CODEC_MASK == SNAPPY:
         size, at = _varint(head, 0)
         return at > 0 and least <= size <= _SNAPPY_MAX_RATIO * room
+    return least <= room and _may_be_record(head, room)
+
+
+def _begins_as_raw_snappy(data: bytes, one: _Candidate) -> bool:
+    """Tell whether what may be raw snappy, which has no frame, begins with a record once it is decompressed."""
+    if one.magic != CURRENT_MAGIC or data[one.at + ATTRIBUTES + 1] & CODEC_MASK != SNAPPY:
+        return False
+    head = data[one.at + HEADER_SIZE : one.at + HEADER_SIZE + 4 * _HEAD_BYTES]
+    size, at = _varint(head, 0)
+    found = bytearray()
+    while len(found) < min(size, _HEAD_BYTES) and at < len(head):
+        # The first block is a literal: behind it are all that the head of a record needs, or short copies of it.
+        tag, at = head[at], at + 1
+        kind, count = tag & 3, (tag >> 2) + 1
+        if kind == 0:
+            wide = max(0, count - 60)
+            if wide:
+                count = int.from_bytes(head[at : at + wide], "little") + 1
+            at += wide
+            found += head[at : at + count]
+            at += count
+            continue
+        if kind == 1:
+            count, back, at = (tag >> 2 & 7) + 4, (tag >> 5) << 8 | int.from_bytes(head[at : at + 1], "little"), at + 1
+        else:
+            width = 2 * kind - 2
+            back, at = int.from_bytes(head[at : at + width], "little"), at + width
+        if not 0 < back <= len(found):
+            return False
+        for _ in range(count):
+            found.append(found[-back])
+    return len(found) > 1 and _may_be_record(bytes(found[:_HEAD_BYTES]), size)
+
+
+def _may_be_record(head: bytes, room: int) -> bool:
     length, at = _varint(head, 0)
     length = length >> 1 ^ -(length & 1)
-    if not at or least > room or not _MIN_RECORD_BYTES - 1 <= length <= room - at:
+    if not at or not _MIN_RECORD_BYTES - 1 <= length <= room - at:
         return False
     at += 1
     for _ in range(2):  # deltas of time and offset

@@ -38,8 +38,12 @@ WRONG_SIGNER = "signed with another key than the pinned one"
 INVALID = "the signature is not valid: the certificate was changed, or is damaged"
 
 COMPRESSED = (
-    "Compressed bytes that are no record batches, as in archives, or the rest of one without its header: batches are "
-    "decompressed in whatever file they are, and nothing else is."
+    "Compressed bytes that are no record batches, as in archives, or the rest of one without its header, and batches that are "
+    "within a record of another one: all others are decompressed in whatever file they are, and nothing else is."
+)
+NO_CONTENT = (
+    "Names of links to directories and of directories without files, where links lead to, and extended attributes: of files "
+    "their names and what is in them are searched."
 )
 NOT_COVERED = (
     "Copies outside of this data directory, and of the staging place that is named under coverage: mirrors, backups, snapshots "
@@ -50,6 +54,7 @@ NOT_COVERED = (
     "The same facts in other words: only the bytes of the key and of the values that were found are recognised, and those of "
     "fewer than 12 bytes, or of hardly anything but zeros (0x00, 0xFF), only where they are the key of a record.",
     COMPRESSED,
+    NO_CONTENT,
     "Values that had gone from the disk before this was asked for: nothing is known of them, so their bytes are not searched for "
     "outside of records of the key.",
     "Topics that are not named in the request; what was seen in them by the way is listed.",

@@ -215,7 +215,7 @@ class FileSearch:
             self.fail(batch.position, f"the batch's records cannot be read: {error.reason}")
         for hit in hits:
             if hit.needle.digest not in places:
-                self._add_raw(hit, batch.position)
+                self.add_raw(hit, batch.position)
         self.counts.records += records
         is_old = header.magic < CURRENT_MAGIC
         add_to(self.amounts, codec_name(header.magic, header.codec), 1, 0 if is_old else records, header.size)
@@ -285,7 +285,8 @@ class FileSearch:
     def _finding(self, what: str, batch: BatchBytes, record: Record, place: str, digest: bytes) -> Finding:
         return Finding(what, self.topic, self.partition, self.name, batch.position, record.offset, place, digest.hex())
 
-    def _add_raw(self, hit: Hit, position: int) -> None:
+    def add_raw(self, hit: Hit, position: int) -> None:
+        """Put down what was found outside of records."""
         kind, digest = hit.needle.kind, hit.needle.digest.hex()
         self._add(Finding(RAW, self.topic, self.partition, self.name, position, None, "", digest), kind)
 
@@ -301,7 +302,7 @@ class FileSearch:
         """Search bytes that are at `position` of the file."""
         add_to(self.amounts, RAW_BYTES, 0, 0, len(data))
         for hit in self.subject.needles.find(data):
-            self._add_raw(hit, position + hit.start)
+            self.add_raw(hit, position + hit.start)
 
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
@@ -314,7 +315,7 @@ class FileSearch:
                 return
             for hit in needles.find(data):
                 if hit.start < READ_BYTES:
-                    self._add_raw(hit, position + hit.start)
+                    self.add_raw(hit, position + hit.start)
             add_to(self.amounts, RAW_BYTES, 0, 0, min(len(data), READ_BYTES))
             position += READ_BYTES
 

@@ -27,6 +27,7 @@ from typing import NamedTuple
 from diamant.cleaner.evidence.batch_finder import find_batches
 from diamant.cleaner.evidence.census import RAW, FileCensus, FileKey, Identity, add_to, declared, file_identity
 from diamant.cleaner.evidence.coverage import FileRow
+from diamant.cleaner.evidence.file_names import hits_in_name, masked
 from diamant.cleaner.evidence.findings import Unreadable
 from diamant.cleaner.evidence.found_list import Room
 from diamant.cleaner.evidence.known_positives import KnownPositives, make_known_positives
@@ -319,20 +320,22 @@ class _Scan:
         """Search one file; None if it is gone."""
         place = found.place
         is_known = self._known is not None and place.name in self._known.files
+        named = hits_in_name(place, self._subject.needles) if self.only is None and not is_known else []
+        name = masked(place, named) if named else place.name
         for attempt in range(1, MAX_RETRIES + 1):
             order = order_of(place.name, self._end_of_order(found))
             search = FileSearch(
                 self._subject,
                 place.topic,
                 place.partition,
-                place.name,
+                name,
                 None if is_known else self._on_record,
                 order,
                 self.is_locating,
                 check=self._check,
             )
             search.check()
-            row = FileRow(place.name, place.topic, place.partition, place.sort, found.size)
+            row = FileRow(name, place.topic, place.partition, place.sort, found.size)
             try:
                 before = self._env.file_size(place.path), self._env.mtime_ms(place.path)
                 self._read(found, search, row, has_limit=attempt == 1)
@@ -347,6 +350,8 @@ class _Scan:
                 search.fail(None, f"it cannot be read: {getattr(error, 'strerror', None) or error}")
                 break
         search.counts.files = 1
+        for hit in named:
+            search.add_raw(hit, 0)
         row.read = search.amounts
         row.problems = len(search.found.unreadable)
         # Here, since what was found waits until files before it are through.

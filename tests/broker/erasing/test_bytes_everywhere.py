@@ -5,6 +5,7 @@ Nobody can remove those files, so they must not be in the way.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from tests.broker.erasing.cases import (
 
 TOPIC = "customer-events"
 """Also a key, or a value."""
+NAMED = "customer-000042"
 
 
 def one_and_zero() -> bytes:
@@ -123,3 +125,28 @@ async def test_a_redacted_value_may_be_a_topics_name(tmp_path: Path) -> None:
         certificate = redaction.certificate
         found = await broker.erasures.verify(certificate, public_key=pinned(certificate), where=where)
         assert (found.outcome, any(note.startswith("Names of topics") for note in found.notes)) == ("valid", True)
+
+
+@pytest.mark.parametrize("key", ["000000000000", "leader-epoch-checkpoint", "partition.metadata", "diamant-erasure"])
+async def test_what_the_broker_calls_its_files_is_in_nobodys_way(tmp_path: Path, key: str) -> None:
+    """A key may be part of such a name."""
+    async with broker_at(tmp_path) as broker:
+        await create(broker)
+        write(broker, (key.encode(), PERSON))
+        fill(broker)
+        assert (await erase(broker, key.encode(), is_now=True)).state == "key-gone"
+
+
+async def test_a_certificate_does_not_repeat_a_name_with_the_key(broker: Broker) -> None:
+    """The key is not gone as long as a file is called so; once it is removed, it is."""
+    await create(broker)
+    write(broker, (NAMED.encode(), PERSON))
+    fill(broker)
+    path = data_of(broker) / f"exports/{NAMED}.csv"
+    path.parent.mkdir()
+    path.touch()
+    erasure = await erase(broker, NAMED.encode(), is_now=True, is_confirmed=True)
+    assert (erasure.state, NAMED in json.dumps(erasure.certificate)) == ("not-certified", False)
+    path.unlink()
+    assert (await broker.erase_now(erasure.id, is_confirmed=True)).state == "key-gone"
+    assert not any(NAMED.encode() in one.read_bytes() for one in data_of(broker).rglob("*") if one.is_file())

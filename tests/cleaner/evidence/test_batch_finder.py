@@ -101,6 +101,20 @@ def test_what_is_left_of_a_compressed_batch_is_a_problem(tmp_path: Path, codec: 
     assert found_in(tmp_path, b"front", batch(0)[:-1]) == ([], [])
 
 
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_what_is_left_of_raw_snappy_is_a_problem(tmp_path: Path, magic: int) -> None:
+    """It has no frame, so what tells it is that it begins with a record, or that the lengths of an old message fit."""
+    inner = snappy.compress_raw(b"".join(bytes(make_message(magic, 0, b"k", PERSON)) for _ in range(3)))
+    data = raw_snappy() if magic == 2 else bytes(make_message(magic, 0, None, bytes(inner), attributes=2))
+    for cut in (1, len(data) // 4):
+        runs, ((position, reason),) = found_in(tmp_path, b"front", data[:-cut])
+        assert (runs, position) == ([], 5)
+        assert "ends before" in reason
+    runs, ((position, reason),) = found_in(tmp_path, b"front", data[:-1] + bytes([data[-1] ^ 1]))
+    assert (runs, position) == ([], 5)
+    assert "checksum" in reason
+
+
 def index(entries: int) -> bytes:
     """As an offset index is."""
     return b"".join(struct.pack(">ii", 2 + number * 3, number * 4096) for number in range(entries))
