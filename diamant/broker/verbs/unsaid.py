@@ -1,9 +1,11 @@
-"""Tells whether a text for a certificate names what is to be gone: it would stay there, in clear, and a scan would find it.
+r"""Tells whether a text for a certificate names what is to be gone: it would stay there, in clear, and a scan would find it.
 
 A key, or what a redaction compares with, is recognised at any length, in upper and lower case: long ones anywhere in the text,
-short ones as a whole word, as 42 is in "ticket 4711, customer 42" and not in "ticket 4211". So are its usual encodings:
-percent-encoded, hexadecimal, base64, and as a number if it is one of four or eight bytes. Of values only digests are known,
-so these are recognised byte by byte, as they are or encoded, from `needles.MIN_BYTES` on.
+short ones as a whole word, as 42 is in "ticket 4711, customer 42" and not in "ticket 4211". Letters that nobody sees count
+for nothing, and all dashes are one. So are its usual encodings: percent-encoded, HTML's and JSON's escapes, hexadecimal (also as
+0x1a2b and \x1a\x2b), base64, as a number if it is one of two, four or eight bytes, as a UUID if it has 16, and what it is in
+UTF-16. Of values only digests are known, so these are recognised byte by byte, as they are or encoded, from
+`needles.MIN_BYTES` on.
 
 No thread, and nothing is kept. A text has 1,000 letters at most (`undertakings`).
 """
@@ -15,7 +17,9 @@ import unicodedata
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from html import unescape
 from urllib.parse import unquote_plus, unquote_to_bytes
+from uuid import UUID
 
 from diamant.cleaner.evidence.needles import MIN_BYTES, Needles
 
@@ -23,19 +27,33 @@ MIN_ENCODED = 8
 """Letters of an encoded key that was a text before: fewer are any number or abbreviation."""
 
 _WORD = re.compile(r"[\w+/=-]+")
-_NUMBER_BYTES = (4, 8)
-"""Sizes of what Kafka's serializers make of an int and a long."""
+_NUMBER_BYTES = (2, 4, 8)
+"""Sizes of what Kafka's serializers make of a short, an int and a long."""
+_UUID_BYTES = 16
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_HEX_SIGN = re.compile(r"(?<!\w)(?:0x|\\x)(?=[0-9a-f]{2})")
+_HEX_JOINT = re.compile(r"(?<=x[0-9a-f]{2})[,\s]*(?:0x|\\x)(?=[0-9a-f]{2})")
 
 
 def names_sought(text: str, sought: Sequence[bytes]) -> bool:
     """Tell whether a text names one of these keys or texts."""
-    texts = [_folded(one) for one in (text, unquote_plus(text, errors="surrogateescape"))]
-    return any(_stands_in(form, one) for key in sought for form in _forms(key) for one in texts)
+    texts = {*_readings(text)}
+    return any(form and _stands_in(form, one) for key in sought for form in _forms(key) for one in texts)
 
 
 def holds_value(text: str, needles: Needles) -> bool:
     """Tell whether a text holds one of the values that are known by their digests."""
     return any(needles.find(one) for one in _decoded(text))
+
+
+def _readings(text: str) -> Iterator[str]:
+    """Yield a text without its escapes, and without the signs of hexadecimal numbers."""
+    plain = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+    for one in (text, unquote_plus(text, errors="surrogateescape"), unescape(text), plain):
+        folded = _folded(one)
+        yield folded
+        yield _HEX_SIGN.sub("", folded)
+        yield _HEX_SIGN.sub("", _HEX_JOINT.sub("", folded))
 
 
 def _forms(key: bytes) -> Iterator[str]:
@@ -48,6 +66,19 @@ def _forms(key: bytes) -> Iterator[str]:
     except UnicodeDecodeError:
         raw, is_text = key.decode("latin-1"), False
     yield _folded(raw)
+    # A file that a key is read from, or a program that writes lines, ends it with one.
+    yield _folded(raw.strip(" \t\r\n"))
+    for encoding in ("utf-16-le", "utf-16-be"):
+        with suppress(UnicodeDecodeError):
+            wide = key.decode(encoding).removeprefix("\ufeff")
+            if wide.strip() and wide.isprintable():
+                yield _folded(wide)
+    if len(key) == _UUID_BYTES:
+        yield str(UUID(bytes=key))
+    with suppress(ValueError):
+        yield UUID(raw).hex
+    if not is_text:
+        yield _folded(repr(key)[2:-1])
     if len(key) in _NUMBER_BYTES and not is_text:
         yield str(int.from_bytes(key, "big", signed=True))
     least = MIN_ENCODED if is_text else 1
@@ -65,7 +96,8 @@ def _stands_in(form: str, text: str) -> bool:
 
 
 def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
+    kinds = ((one, unicodedata.category(one)) for one in unicodedata.normalize("NFKC", text))
+    return "".join("-" if kind == "Pd" else one for one, kind in kinds if kind != "Cf").casefold()
 
 
 def _decoded(text: str) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -36,6 +37,7 @@ from tests.broker.erasing.cases import (
 
 MAIL = "ada@example.com"
 TEXT = f"mail of {MAIL}, 3 May"
+PERSON_ID = UUID("12345678-9abc-def0-1234-56789abcdef0")
 REFUSED = "reason and reference .*case number"
 
 
@@ -75,6 +77,18 @@ async def test_a_text_that_holds_the_key_is_refused(broker: Broker, texts: tuple
         (b"\x1a", "key 1A"),
         ((42).to_bytes(8, "big"), "customer 42"),
         ((-7).to_bytes(4, "big", signed=True), "number -7"),
+        ((42).to_bytes(2, "big"), "customer 42"),
+        (b"\x1a\x2b", "key 0x1A2B"),
+        (b"\x1a\x2b", "add 0x1a, 0x2b"),
+        (b"\x1a\x2b", r"key \x1a\x2b"),
+        (b"\0\0\x12g", r"key \x00\x00\x12g"),
+        (PERSON_ID.bytes, f"customer {PERSON_ID}"),
+        (str(PERSON_ID).encode(), f"customer {PERSON_ID.hex.upper()}"),
+        (b"customer-42\n", "customer-42"),
+        (b"customer-42", "custo\u200bmer\u201142"),
+        (b"customer-42", "customer&#45;42"),
+        (b"customer-42", r"customer\u002d42"),
+        ("Müller".encode("utf-16-le"), "Müller"),
         (MAIL.encode(), f"mail of {MAIL.upper()}"),
         (MAIL.encode(), f"xx{MAIL.encode().hex()}xx"),
         (MAIL.encode(), "to:ada%40example.com!"),
@@ -97,6 +111,7 @@ async def test_so_is_one_that_names_a_short_key_or_spells_it_otherwise(broker: B
         (b"customer-42", "ticket customer-421"),
         (b"", "GDPR Art. 17"),
         (b" ", "GDPR Art. 17"),
+        ("\u200b".encode(), "GDPR Art. 17"),
         (b"r", "GDPR: right to erasure"),
         ((42).to_bytes(8, "big"), "ticket 142"),
         (b"\x00\x01", "ticket 4711"),
