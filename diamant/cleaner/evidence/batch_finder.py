@@ -20,7 +20,7 @@ from zlib import crc32
 import numpy as np
 from crc32c import crc32c
 
-from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES
+from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, hole_bytes
 from diamant.protocol.batch import (
     ATTRIBUTES,
     BASE_SEQUENCE,
@@ -95,6 +95,7 @@ def find_batches(
     position = run_start = run_end = wasted = 0
     while position < end:
         check()
+        position += hole_bytes(file, position, end, WINDOW_BYTES, WINDOW_BYTES + _AHEAD)
         data = file.pread(min(WINDOW_BYTES + _AHEAD, end - position), position)
         if not data:
             break

@@ -11,6 +11,7 @@ Memory: 4 MiB read, or one larger batch, and what one batch decompresses to (`MA
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -310,6 +311,11 @@ class FileSearch:
         """Search bytes as they are."""
         needles = self.subject.needles
         while position < end:
+            skipped = hole_bytes(file, position, end, READ_BYTES, READ_BYTES + needles.longest)
+            add_to(self.amounts, RAW_BYTES, 0, 0, skipped)
+            position += skipped
+            if position >= end:
+                return
             data = file.pread(min(READ_BYTES + needles.longest, end - position), position)
             if not data:
                 return
@@ -398,6 +404,22 @@ def _unsound(buffer: bytes, at: int, left: int) -> str:
     if length + LOG_OVERHEAD > MAX_BATCH_BYTES:
         return f"the batch has {length + LOG_OVERHEAD} bytes, at most {MAX_BATCH_BYTES} are read"
     return ""
+
+
+def hole_bytes(file: File, position: int, end: int, step: int, window: int) -> int:
+    """Return how much may be passed over from `position` on, in steps, so that each window of so many bytes is in a hole.
+
+    There are only zeros, in which nothing that is searched for lies; reading terabytes of them would take days.
+    """
+    fd = file.fileno()
+    if fd is None or not hasattr(os, "SEEK_DATA"):
+        return 0
+    try:
+        data = os.lseek(fd, position, os.SEEK_DATA)
+    except OSError as error:
+        # ENXIO: there is nothing but a hole. Other failures show when it is read.
+        data = end if error.errno == errno.ENXIO else position
+    return end - position if data >= end else max(0, data - position - window + step) // step * step
 
 
 def file_size(file: File) -> int:

@@ -198,6 +198,24 @@ def test_what_cannot_be_read_is_never_clean(tmp_path: Path, spoil: Any, is_compi
     assert report.unreadable[0].file == LOG
 
 
+def test_holes_are_passed_over_and_what_lies_between_is_not(tmp_path: Path) -> None:
+    """A terabyte of nothing takes no time, whatever the file is called; bytes and batches behind it are found."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    at = (1 << 40) + 12345
+    for name in ("hole", "users-0/hole.bak", "users-0/00000000000000000009.log"):
+        with put(tmp_path, name).open("r+b") as file:
+            file.seek(at)
+            file.write(PERSON + bytes(build_batch([record(b"customer-42", b"short")], codec=1)))
+            file.truncate(2 * at)
+    report = scan(tmp_path)
+    found = {(one.file, one.what, one.position) for one in report.findings}
+    for name, what in (("hole", SAME_KEY), ("users-0/hole.bak", VALUE)):
+        assert {(name, RAW, at), (name, what, at + len(PERSON))} <= found
+    assert ("users-0/00000000000000000009.log", RAW, at) in found
+    assert {row.size for row in report.rows if row.size > at} == {2 * at}
+    assert report.unaccounted == []
+
+
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     """Reading what is no regular file might never end, and says nothing about the next time: nobody can tell what it holds."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
