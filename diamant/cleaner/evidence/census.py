@@ -101,6 +101,15 @@ def file_identity(env: Env, path: str) -> tuple[Identity, int]:
     return (found.st_dev, found.st_ino, found.st_mtime_ns if born is None else born), found.st_size
 
 
+def changed_at(env: Env, path: str) -> int:
+    """Return when a file was changed last, its content or its names; nobody can set that. OSError."""
+    try:
+        return os.stat(path).st_ctime_ns
+    except OSError:
+        # As `file_identity`.
+        return env.mtime_ms(path)
+
+
 @dataclass(slots=True)
 class Listed:
     """One file, under one name."""
@@ -109,6 +118,8 @@ class Listed:
     """The least that it had, from when it was seen first: files grow while they are read."""
     latest_size: int
     """What it had in the last look."""
+    changed: int
+    """When it was changed last, by the last look (`changed_at`)."""
 
 
 @dataclass(slots=True)
@@ -158,6 +169,7 @@ class FileCensus:
                     continue
                 try:
                     identity, size = file_identity(self.env, path)
+                    changed = changed_at(self.env, path)
                 except FileNotFoundError:
                     continue
                 except OSError as error:
@@ -165,4 +177,4 @@ class FileCensus:
                         continue
                     raise
                 known = self.files.get((name, identity))
-                found[name, identity] = Listed(size if known is None else min(size, known.size), size)
+                found[name, identity] = Listed(size if known is None else min(size, known.size), size, changed)

@@ -43,6 +43,8 @@ class FileRow:
     """None for what is no segment."""
     problems: int = 0
     files: int = 1
+    changed: int = 0
+    """When the file had been changed last before it was read (`census.changed_at`); in no certificate."""
 
     @property
     def adds_up(self) -> bool:

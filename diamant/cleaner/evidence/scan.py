@@ -25,7 +25,16 @@ from itertools import chain
 from typing import NamedTuple
 
 from diamant.cleaner.evidence.batch_finder import find_batches
-from diamant.cleaner.evidence.census import RAW, FileCensus, FileKey, Identity, add_to, declared, file_identity
+from diamant.cleaner.evidence.census import (
+    RAW,
+    FileCensus,
+    FileKey,
+    Identity,
+    add_to,
+    changed_at,
+    declared,
+    file_identity,
+)
 from diamant.cleaner.evidence.coverage import FileRow
 from diamant.cleaner.evidence.file_names import hits_in_name, masked
 from diamant.cleaner.evidence.findings import Unreadable
@@ -338,6 +347,7 @@ class _Scan:
             row = FileRow(name, place.topic, place.partition, place.sort, found.size)
             try:
                 before = self._env.file_size(place.path), self._env.mtime_ms(place.path)
+                row.changed = changed_at(self._env, place.path)
                 self._read(found, search, row, has_limit=attempt == 1)
                 is_whole = self.only is not None or row.adds_up
                 if attempt == MAX_RETRIES or (is_whole and not search.found.unreadable):

@@ -1,6 +1,7 @@
 """The account of a certifying scan: what it has read of each file, held against what the census of the directory has.
 
-A file that is there in the end and was not read, or not wholly, is told, whoever passed it over. Whether one may be passed over
+A file that is there in the end and was not read, or not wholly, or is not as it was read, is told, whoever passed it over. (One
+that only grows is read up to where it was: somebody writes a log to it.) Whether one may be passed over
 as it came with a segment that was begun after the recorded end of its log is asked here once more, by other code.
 
 One thread. Memory: that of `FileCensus`, and 1 KB for each file.
@@ -24,7 +25,7 @@ MAX_MISSED_LOOKS = 5
 replaces a file writes it under another name and renames it, and a listing may fall before that when the look falls after it."""
 
 MAX_REREADS = 3
-"""How often a file is read again that could not be read, and has grown since."""
+"""How often a file is read again that was written while the scan ran, or that could not be read, and has grown since."""
 
 
 class ScanAccount:
@@ -75,17 +76,33 @@ class ScanAccount:
         census.look()
         missing = (key for key, listed in census.files.items() if not self._has(key, listed))
         self._missing = {key: before.get(key, 0) + 1 for key in missing}
-        grown = {key for key, listed in census.files.items() if self._may_be_whole_now(key, listed)}
-        self._rereads.update(grown)
-        is_complete = not grown and all(looks > MAX_MISSED_LOOKS for looks in self._missing.values())
-        return is_complete, grown.union(self._missing)
+        files = census.files.items()
+        again = {key for key, listed in files if self._may_be_whole_now(key, listed) or self._is_other(key, listed)}
+        again = {key for key in again if self._rereads[key] < MAX_REREADS}
+        self._rereads.update(again)
+        is_complete = not again and all(looks > MAX_MISSED_LOOKS for looks in self._missing.values())
+        return is_complete, again.union(self._missing)
 
     def _may_be_whole_now(self, key: FileKey, listed: Listed) -> bool:
         """Tell whether a file that could not be read has grown since, as one does that somebody was writing then."""
         row = self._rows.get(key)
-        if row is None or not row.problems or self._rereads[key] >= MAX_REREADS:
+        return row is not None and row.problems > 0 and listed.latest_size > row.size + row.beyond_end
+
+    def _is_other(self, key: FileKey, listed: Listed) -> bool:
+        """Tell whether a file has been changed since it was read, and is none of a running log, which goes on with its own."""
+        row = self._rows.get(key)
+        return row is not None and row.changed != listed.changed and not self._is_of_running_log(key[0])
+
+    def _is_of_running_log(self, name: str) -> bool:
+        directory, _, file = name.rpartition("/")
+        parsed = names.parse_segment_file(file)
+        if parsed is None or not file.startswith(f"{parsed.offset:020d}.") or names.set_aside_suffix(directory):
             return False
-        return listed.latest_size > row.size + row.beyond_end
+        try:
+            end = self._ends.get(names.parse_partition_dir(directory))
+        except ValueError:
+            return False
+        return end is not None and end.size_of(parsed.offset) is not None
 
     def _has(self, key: FileKey, listed: Listed) -> bool:
         row = self._rows.get(key)
@@ -130,6 +147,9 @@ class ScanAccount:
                 beyond_end = 0 if is_missing else listed.size
                 row = FileRow.from_fields({"file": name, "bytes": listed.size, "beyond_end": beyond_end, "read": {}})
                 row.sort = "not read" if is_missing else "after the recorded end"
+            elif self._is_other(key, listed) and listed.latest_size <= row.size + row.beyond_end:
+                reason = "it was written anew again and again while the scan ran"
+                report.unaccounted.append(Unreadable(None, None, name, None, reason))
             elif not row.adds_up and not row.problems:
                 reason = f"the scan has looked at {row.read}, there are {row.declared or row.size}"
                 report.unaccounted.append(Unreadable(None, None, name, None, reason))

@@ -229,7 +229,8 @@ def test_a_file_that_is_replaced_between_a_listing_and_a_look_is_not_missed(
                 yield place
         if (tmp_path / "cleaner-offset-checkpoint").exists():
             listings.append("late")
-        put(tmp_path, "cleaner-offset-checkpoint", b"0\n0\n")
+        else:
+            put(tmp_path, "cleaner-offset-checkpoint", b"0\n0\n")
 
     monkeypatch.setattr(scan, "list_places", after_the_first_listing_a_little_late)
     report = scanned(tmp_path)
@@ -330,7 +331,7 @@ def test_a_half_written_file_that_is_whole_in_the_end_is_read_again(tmp_path: Pa
     final = tmp_path / (LOG + stage)
 
     def finish(_done: int, _total: int) -> None:
-        if not final.exists() or final == output:
+        if not final.exists() or final.read_bytes() != whole:
             output.write_bytes(whole)
             output.rename(final)
 
@@ -416,3 +417,41 @@ def test_totals_that_do_not_add_up_are_told(tmp_path: Path, name: str) -> None:
 def test_an_account_of_another_form_does_not_add_up(nonsense: Any) -> None:
     """Whatever it is; nothing is raised."""
     assert len(coverage_problems({"claims": [], "coverage": nonsense})) == 1
+
+
+@pytest.mark.parametrize("often", [1, 1000])
+def test_a_file_that_is_written_anew_after_it_was_read_is_read_again(tmp_path: Path, often: int) -> None:
+    """Of the same size, and the same file: what was read of it is not what is there. If it goes on, nothing is claimed."""
+    put(tmp_path, LOG, batch(2))
+    path = put(tmp_path, "backup", b"n" * 60)
+    looked_for = subject()
+    looked_for.needles.add("value", b"Anna Schmidt of Bern")
+    left = often
+
+    def rewrite(*_: int) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            with path.open("r+b") as file:
+                file.write(b"%04d Anna Schmidt of Bern" % left)
+
+    report = scan_directory(ENV, str(tmp_path), looked_for, {}, advance=rewrite, threads=1)
+    assert {one.file for one in report.in_the_way} == {"backup"}
+    assert not_accounted(report) == (["backup"] if often > 1 else [])
+
+
+def test_a_file_that_only_grows_and_one_of_a_running_log_are_nobodys_business(tmp_path: Path) -> None:
+    """A program may write its log there, and the broker goes on with its segments and indexes."""
+    put(tmp_path, LOG, batch(2))
+    files = [put(tmp_path, name, bytes(60)) for name in ("server.out", "users-0/00000000000000000000.index")]
+    size = (tmp_path / LOG).stat().st_size
+
+    def change(*_: int) -> None:
+        with files[0].open("ab") as file:
+            file.write(b"one more line\n")
+        with files[1].open("r+b") as file:
+            file.write(b"\0")
+
+    ends = {TOPIC: LogEnd(2, 0, size, lambda base: size if base == 0 else None)}
+    report = scanned(tmp_path, ends=ends, advance=change, threads=1)
+    assert (state(report), report.unaccounted) == (KEY_GONE, [])
