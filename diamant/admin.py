@@ -43,7 +43,16 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 _METADATA, _METADATA_VERSION = 3, 1
 _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION = 32, 1
 _BROKER_RESOURCE = 4
-_NOT_NAMED: dict[str, Any] = {"job": None, "undertaking": None}
+_ASKING: dict[str, Any] = {
+    "stage": "asking the broker",
+    "done": 0,
+    "total": None,
+    "unit": "",
+    "rate_per_s": None,
+    "left_s": None,
+    "job": None,
+    "undertaking": None,
+}
 
 Fields: TypeAlias = Mapping[str, Any]
 Key: TypeAlias = "bytes | str | Mapping[str, str]"
@@ -104,8 +113,8 @@ class Admin:
     ) -> dict[str, Any]:
         """One request, the JSON object `fields` as its body; returns the answer. Of a job: its result, once it is over.
 
-        `on_progress` gets a job's `{"stage", "done", "total", "unit"}` now and then, with the ids of the `job` and of its
-        `undertaking` (an erasure or redaction that has begun), None until the broker has named them.
+        `on_progress` gets a job's `{"stage", "done", "total", "unit", "rate_per_s", "left_s"}` now and then, with the ids of
+        the `job` and of its `undertaking` (an erasure or redaction that has begun), None until the broker has named them.
 
         Raises AdminError, with code `timed-out` after `timeout_s` (default: the object's); a job goes on then, and the error
         names it. With `went-away` the broker was there, and is no more before it has answered: whether what was asked for is
@@ -113,7 +122,7 @@ class Admin:
         """
         deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         if on_progress is not None:
-            on_progress({"stage": "asking the broker", "done": 0, "total": None, "unit": "", **_NOT_NAMED})
+            on_progress({**_ASKING})
             # Answered at once, so that whoever waits knows what to ask for if it does not wait any longer.
             query = {"wait_ms": 0, **(query or {})}
         status, answer = self._exchange(method, path, fields, query, deadline_s)

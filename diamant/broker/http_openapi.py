@@ -56,6 +56,8 @@ _JOB_SCHEMA = {
                 "done": {"type": "integer"},
                 "total": {"type": ["integer", "null"]},
                 "unit": {"type": "string"},
+                "rate_per_s": {"type": ["number", "null"]},
+                "left_s": {"type": ["number", "null"]},
             },
         },
         "started_ms": {"type": "integer"},

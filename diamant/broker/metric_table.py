@@ -164,6 +164,20 @@ _ROWS = (
     _own("cleaner_removed_bytes_total", COUNTER, "Their bytes before compression, by reason.", "bytes", ("reason",)),
     _own("cleaner_rounds_total", COUNTER, "Finished rounds, by the runner that did them.", "rounds", ("runner",)),
     _own("cleaner_round_log_bytes", GAUGE, "Log that the round under way is over, by runner.", "bytes", ("runner",)),
+    _own(
+        "cleaner_round_log_done_bytes",
+        GAUGE,
+        "How much of that log is done; `deriv()` of it is how fast the round goes.",
+        "bytes",
+        ("runner",),
+    ),
+    _own(
+        "cleaner_round_left_seconds",
+        GAUGE,
+        "How long the round under way will take yet, at its rate so far; missing in its first second.",
+        "seconds",
+        ("runner",),
+    ),
     _own("cleaner_round_io_bytes", GAUGE, "What the round under way has read and written.", "bytes", ("runner",)),
     _own(
         "cleaner_uncleanable_info",

@@ -391,7 +391,10 @@ def _of_cleaner(status: CleanerStatus, directory: str) -> Iterator[Sample]:
     for one in status.under_way:
         labels = (one.topic, str(one.partition), one.runner)
         yield "diamant_cleaner_round_log_bytes", labels, one.log_bytes
+        yield "diamant_cleaner_round_log_done_bytes", labels, one.log_bytes_done
         yield "diamant_cleaner_round_io_bytes", labels, one.io_bytes
+        if one.left_s is not None:
+            yield "diamant_cleaner_round_left_seconds", labels, one.left_s
 
 
 def _of_cleaned_partition(status: PartitionStatus) -> Iterator[Sample]:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from diamant.cleaner.plan import CleanPlan
+from diamant.cleaner.pace import pace
+from diamant.cleaner.plan import CleanPlan, most_io_bytes
 from diamant.cleaner.runner import MAX_INLINE_BYTES, InlineRunner, Runner
+from diamant.cleaner.status import RoundStatus
 from diamant.cleaner.throttle import Throttle
 from diamant.storage.env import Env
 
@@ -27,13 +30,39 @@ WORTH_READY = 16
 """And from this part of it on it goes to a worker that is ready, which is quicker."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RoundUnderWay:
     """A round that a runner is at."""
 
     plan: CleanPlan
     runner: Runner
     started_ms: int
+    started_s: float = field(default_factory=time.monotonic)
+    freed_bytes: int = 0
+    """By outputs that are written: so much less is left to write."""
+
+    def free(self, count: int) -> None:
+        """Take note of an output that is so many bytes smaller than its sources."""
+        self.freed_bytes += count
+
+    def status(self) -> RoundStatus:
+        """Return how far it is."""
+        log_bytes, io_bytes = sum(segment.size for segment in self.plan.segments), self.runner.progress_bytes
+        all_io_bytes = max(1, most_io_bytes(self.plan) - self.freed_bytes)
+        done_bytes = min(log_bytes, log_bytes * io_bytes // all_io_bytes)
+        rate, left_s = pace(done_bytes, log_bytes, time.monotonic() - self.started_s)
+        return RoundStatus(
+            topic=self.plan.topic,
+            partition=self.plan.partition,
+            runner=self.runner.name,
+            step=self.step,
+            log_bytes=log_bytes,
+            log_bytes_done=done_bytes,
+            io_bytes=io_bytes,
+            started_ms=self.started_ms,
+            bytes_per_s=rate,
+            left_s=left_s,
+        )
 
     @property
     def step(self) -> str:
@@ -44,8 +73,6 @@ class RoundUnderWay:
 @runtime_checkable
 class WorkerRunner(Runner, Protocol):
     """A runner with a worker process (`process_runner.ProcessRunner`)."""
-
-    progress_bytes: int
 
     @property
     def worker_pid(self) -> int | None:
@@ -61,7 +88,6 @@ class WorkerRunner(Runner, Protocol):
 class OffloadRunner(Runner, Protocol):
     """A runner that has plans carried out on other machines (`spark.spark_runner.SparkRunner`)."""
 
-    progress_bytes: int
     progress_step: str
 
     def suits(self, plan: CleanPlan) -> bool:
@@ -113,14 +139,7 @@ class CleanerThread:
     @property
     def progress_bytes(self) -> int:
         """How much the round under way has read and written, as far as known."""
-        runner = self._busy_runner
-        return runner.progress_bytes if isinstance(runner, WorkerRunner | OffloadRunner) else 0
-
-    @property
-    def _busy_runner(self) -> Runner | None:
-        if not self.is_busy:
-            return None
-        return self.process if self.under_way is None else self.under_way.runner
+        return 0 if self.under_way is None else self.under_way.runner.progress_bytes
 
     def begin(self, round_: Coroutine[Any, Any, None]) -> None:
         """Begin a round, which is to call `end`."""

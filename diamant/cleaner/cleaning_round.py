@@ -7,7 +7,7 @@ segments are still those of the plan and exchanges them. What blocks for the dis
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from itertools import pairwise
 
@@ -21,17 +21,30 @@ from diamant.storage.replace import Replacement
 from diamant.storage.segment import Segment
 
 
+def no_note(_count: int) -> None:
+    """Take no note."""
+
+
 async def run_plan(
-    log: Log, plan: CleanPlan, runner: Runner, *, check_done: CheckDone, blocking: Executor
+    log: Log,
+    plan: CleanPlan,
+    runner: Runner,
+    *,
+    check_done: CheckDone,
+    blocking: Executor,
+    on_freed: Callable[[int], object] = no_note,
 ) -> CleanResult:
     """Carry out `plan`, made of `log` in this same turn of the loop, and swap its outputs in.
 
+    `on_freed` is told of each output how many bytes smaller it is than its sources.
     Raises what `Runner.run` raises, and SourcesChanged if the log is not as planned any more. Outputs swapped before stay.
     """
     sizes = {segment.base_offset: segment.size for segment in plan.segments}
 
     async def swap(output: OutputSegment) -> None:
-        await _swap(log, output, [sizes[base] for base in output.source_base_offsets], check_done, blocking)
+        source_sizes = [sizes[base] for base in output.source_base_offsets]
+        on_freed(sum(source_sizes) - output.size)
+        await _swap(log, output, source_sizes, check_done, blocking)
 
     return await runner.run(plan, on_output=swap, check_done=check_done)
 

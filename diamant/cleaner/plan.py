@@ -191,6 +191,13 @@ def segments_to_clean(plan: CleanPlan, end_offset: int) -> tuple[SegmentPlan, ..
     return tuple(segment for segment in plan.segments if segment.base_offset < end_offset)
 
 
+def most_io_bytes(plan: CleanPlan) -> int:
+    """Return what a round reads and writes if nothing goes: the dirty segments for the map, and all that it rewrites twice."""
+    read = [segment for segment in plan.segments if segment.base_offset not in plan.quarantined]
+    dirty = sum(segment.size for segment in read if segment.next_base_offset > plan.first_dirty_offset)
+    return dirty + 2 * sum(segment.size for segment in read if segment.base_offset not in plan.untouched)
+
+
 def group_segments(plan: CleanPlan, segments: Sequence[SegmentPlan]) -> list[tuple[SegmentPlan, ...]]:
     """Return which of `segments`, in order, are merged into one output each (`Cleaner.groupSegmentsBySize`).
 

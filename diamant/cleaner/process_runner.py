@@ -113,6 +113,7 @@ class ProcessRunner:
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
         """Carry out `plan` in the worker."""
+        self.progress_bytes = 0
         async with self._turn:
             worker = await self._start()
             try:
@@ -129,7 +130,6 @@ class ProcessRunner:
     ) -> CleanResult:
         what = f"{plan.topic}-{plan.partition}"
         self._round += 1
-        self.progress_bytes = 0
         outputs: list[OutputSegment] = []
         check_done()
         limit_bytes = memory_limit_bytes(plan, self._memory_overhead_bytes)

@@ -36,6 +36,11 @@ class Runner(Protocol):
     name: str
     """What reports and metrics call it."""
 
+    @property
+    def progress_bytes(self) -> int:
+        """How much the round under way has read and written, as far as known."""
+        ...
+
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
         """Carry out `plan`; see the module. `check_done` is called from any thread, several times a second.
 
@@ -57,6 +62,7 @@ class InlineRunner:
         """`throttle` is shared by whoever works in this process."""
         self._env = env
         self._throttle = Throttle() if throttle is None else throttle
+        self.progress_bytes = 0
         self._is_closed = threading.Event()
         self._rounds: set[asyncio.Future[CleanResult]] = set()
 
@@ -65,6 +71,7 @@ class InlineRunner:
         loop = asyncio.get_running_loop()
         stop = threading.Event()
         self._throttle.bytes_per_second = plan.io_max_bytes_per_second
+        self.progress_bytes = 0
 
         def check() -> None:
             if stop.is_set() or self._is_closed.is_set():
@@ -79,6 +86,7 @@ class InlineRunner:
             asyncio.run_coroutine_threadsafe(swap(output), loop).result()
 
         def throttle(count: int) -> None:
+            self.progress_bytes += count
             self._throttle(count, check)
 
         def work() -> CleanResult:

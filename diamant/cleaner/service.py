@@ -19,6 +19,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -306,21 +307,13 @@ class CleanerService:
             self._env.clock.now_ms(),
             dead_threads=int(self._task is not None and self._task.done() and not self._is_stopping),
             io_bytes_under_way=sum(thread.progress_bytes for thread in self._threads),
-            under_way=[
-                RoundStatus(
-                    topic=one.plan.topic,
-                    partition=one.plan.partition,
-                    runner=one.runner.name,
-                    step=one.step,
-                    log_bytes=sum(segment.size for segment in one.plan.segments),
-                    io_bytes=thread.progress_bytes,
-                    started_ms=one.started_ms,
-                )
-                for thread in self._threads
-                if (one := thread.under_way) is not None
-            ],
+            under_way=self.under_way(),
             quarantined=self._quarantined,
         )
+
+    def under_way(self) -> list[RoundStatus]:
+        """Return how far the rounds are that runners are at."""
+        return [thread.under_way.status() for thread in self._threads if thread.under_way is not None]
 
     def view(self, log: Log) -> CleanerView:
         """Return what is known of a log, whether it is compacted or not. Looks at no file."""
@@ -557,6 +550,7 @@ class CleanerService:
                 self.states.mark_cleanable(partition)
                 self.states.set_last_cleaned(partition, report.ended_ms)
                 self._figures.count(partition, report, thread.index)
+                thread.under_way = None  # its bytes are counted now
                 self._on_cleaned(log)
             await self._checkpoints.write()
             for watch in self._watches.get(partition, ()):
@@ -647,13 +641,13 @@ class CleanerService:
         runner = thread.runner_for(plan, is_requested=bool(requests.futures), engine=requests.engine)
         if requests.engine is None and thread.is_makeshift(runner, plan):
             await self._in_thread(check_room, self._env, plan)
-        thread.under_way = RoundUnderWay(plan, runner, self._env.clock.now_ms())
-        if not isinstance(runner, InlineRunner):
-            result = await run_plan(log, plan, runner, check_done=check_done, blocking=self._blocking)
-            thread.note_ready(runner)
-            return result
-        async with self._inline_turns:
-            return await run_plan(log, plan, runner, check_done=check_done, blocking=self._blocking)
+        async with self._inline_turns if isinstance(runner, InlineRunner) else nullcontext():
+            one = thread.under_way = RoundUnderWay(plan, runner, self._env.clock.now_ms())
+            result = await run_plan(
+                log, plan, runner, check_done=check_done, blocking=self._blocking, on_freed=one.free
+            )
+        thread.note_ready(runner)
+        return result
 
     def _failed(self, log: Log, plan: CleanPlan | None, failure: Exception) -> str:
         """Take note of a round that failed; what to tell of it."""

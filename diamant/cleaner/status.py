@@ -68,9 +68,15 @@ class RoundStatus:
     """What the runner is doing, in a few words; empty if it does not tell."""
     log_bytes: int
     """Of the segments that the round is over."""
+    log_bytes_done: int
+    """The share of them that is done: what was read and written by what will be, of which outputs count as they are."""
     io_bytes: int
     """Read and written so far, as far as known: in the end two reads of the log and one of its outputs."""
     started_ms: int
+    bytes_per_s: float | None = None
+    """Bytes of log done in a second of real time; None while there is too little to tell."""
+    left_s: float | None = None
+    """Until it is over, at this rate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ def test_a_long_call_is_waited_for(broker: Broker, admin: Admin, monkeypatch: py
     moved = admin.clock.advance("1d", on_progress=on_progress)
     assert moved["to_ms"] == moved["from_ms"] + DAY_MS
     last = {"stage": "moving the clock", "done": DAY_MS, "total": DAY_MS, "unit": "ms"}
-    assert seen[-1] == {**last, "job": seen[1]["job"], "undertaking": None}
+    assert {**last, "job": seen[1]["job"], "undertaking": None}.items() <= seen[-1].items()
     assert (seen[0]["stage"], seen[0]["job"]) == ("asking the broker", None)
 
 

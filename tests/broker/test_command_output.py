@@ -210,7 +210,11 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
         "cleaner": {
             "mode": "prompt", "is_enabled": True, "uncleanable_partitions": 1, "compacted_partitions": 53,
             "must_clean_partitions": 2, "must_clean_ratio": 0.1539,
-            "partitions": partitions, "under_way": [],
+            "partitions": partitions,
+            "under_way": [
+                {"topic": "users", "partition": 0, "runner": "process", "step": "", "log_bytes": 4 << 30,
+                 "log_bytes_done": 1 << 30, "bytes_per_s": 1e7, "left_s": 322.1},
+            ],
         },
     }  # fmt: skip
     at = console()
@@ -220,6 +224,7 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
     assert all(name in shown for name in ("__transaction_state-0", "users-0", "bad-0"))
     assert "__consumer_offsets" not in shown
     assert "1 topic, 2 partitions" in shown
+    assert "under way: users-0 by process: 25 %, 1.0 GiB of 4.0 GiB, 9.5 MiB/s, 5m 22s left" in shown
     assert "1 uncleanable, 2 past max.compaction.lag.ms (15 % of the bytes)" in shown.replace("\n", " ")
     assert shown.replace("\n", "").count("x") >= 100, "the reason is not cut off"
     at = console(60)
@@ -231,17 +236,25 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("done", "total", "text"),
+    ("done", "total", "unit", "rate_per_s", "left_s", "text"),
     [
-        (0, None, "scanning ..."),
-        (0, 4000, "scanning ..."),
-        (1000, 4000, "scanning 25 %"),
-        (1000, None, "scanning 1,000 bytes"),
+        (0, None, "bytes", None, None, "scanning ..."),
+        (0, 4000, "bytes", None, None, "scanning ..."),
+        (1000, 4000, "bytes", None, None, "scanning 25 %, 1000 B of 3.9 KiB"),
+        (1000, None, "bytes", None, None, "scanning 1000 B"),
+        (1000, None, "bytes", 2048.4, None, "scanning 1000 B, 2.0 KiB/s"),
+        (1 << 30, 4 << 30, "bytes", 1e7, 322.1, "scanning 25 %, 1.0 GiB of 4.0 GiB, 9.5 MiB/s, 5m 22s left"),
+        (4000, 4000, "bytes", 1e3, 0.0, "scanning 100 %, 3.9 KiB of 3.9 KiB, 1000 B/s, 0s left"),
+        (10, 40, "ms", 5.0, 6.0, "scanning 25 %, 6s left"),
+        (1000, None, "steps", 5.0, None, "scanning 1,000 steps"),
     ],
 )
-def test_how_far_a_job_is(done: int, total: int | None, text: str) -> None:
-    """Its stage, and how much of it is done, which is said as soon as it is more than nothing."""
-    assert progress_text({"stage": "scanning", "done": done, "total": total, "unit": "bytes"}) == text
+def test_how_far_a_job_is(
+    done: int, total: int | None, unit: str, rate_per_s: float | None, left_s: float | None, text: str
+) -> None:
+    """Its stage, and how much of it is done, how fast and for how long yet, said as soon as there is something to say."""
+    fields = {"stage": "scanning", "done": done, "total": total, "unit": unit}
+    assert progress_text({**fields, "rate_per_s": rate_per_s, "left_s": left_s}) == text
 
 
 @pytest.mark.parametrize("width", [60, 80])

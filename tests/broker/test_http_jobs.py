@@ -63,7 +63,9 @@ async def test_a_job_tells_how_far_it_is() -> None:
     job = jobs.begin("POST /v1/compact", work.run)
     await jobs.wait(job, 1)
     assert (job.state, job.to_fields()["result"]) == (RUNNING, None)
-    assert job.progress.to_fields() == {"stage": "working", "done": 3, "total": 10, "unit": "steps"}
+    assert job.progress.to_fields() == {
+        "stage": "working", "done": 3, "total": 10, "unit": "steps", "rate_per_s": None, "left_s": None
+    }  # fmt: skip
     waiting = asyncio.ensure_future(jobs.wait(job, 60_000))
     work.ended.set_result({"answer": 42})
     await waiting
@@ -219,7 +221,8 @@ async def test_a_long_call_goes_on_as_a_job(broker: Broker, monkeypatch: pytest.
     job = (await waiting).json
     assert job["state"] == "done"
     assert job["result"]["to_ms"] == job["result"]["from_ms"] + 8 * 86_400_000
-    assert job["progress"] == {"stage": "moving the clock", "done": 691_200_000, "total": 691_200_000, "unit": "ms"}
+    whole = {"stage": "moving the clock", "done": 691_200_000, "total": 691_200_000, "unit": "ms"}
+    assert whole.items() <= job["progress"].items()
 
 
 @pytest.mark.slow

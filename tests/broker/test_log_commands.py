@@ -14,8 +14,7 @@ from click.testing import CliRunner, Result
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.commands import log_find, reading
-from diamant.broker.commands.log_stats import size_text
-from diamant.broker.commands.reading import bytes_json, bytes_text, time_text
+from diamant.broker.commands.reading import bytes_json, bytes_text, size_text, time_text
 from diamant.broker.config import BrokerConfig
 from diamant.protocol.metadata_records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.protocol.records import Header, Record

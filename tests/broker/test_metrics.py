@@ -47,7 +47,7 @@ STATUS = CleanerStatus(
     max_dirty_percent=66,
     time_since_last_run_ms=1234,
     io_bytes_total=987_654_321_012,
-    under_way=(RoundStatus("c", 1, "spark", "rewriting", 5_000_000_000, 7_000_000_000, 1_700_000_000_000),),
+    under_way=(RoundStatus("c", 1, "spark", "rewriting", 5_000_000_000, 2_000_000_000, 7_000_000_000, 0, left_s=1.5),),
     partitions=(
         PartitionStatus("c", 0),
         PartitionStatus(
@@ -176,6 +176,8 @@ async def test_what_the_cleaner_says(broker: Broker) -> None:
     assert value(found, "diamant_cleaner_rounds_total", runner="process", **one) == 1
     assert value(found, "diamant_cleaner_round_log_bytes", runner="spark", **one) == 5_000_000_000
     assert value(found, "diamant_cleaner_round_io_bytes", runner="spark", **one) == 7_000_000_000
+    assert value(found, "diamant_cleaner_round_log_done_bytes", runner="spark", **one) == 2_000_000_000
+    assert value(found, "diamant_cleaner_round_left_seconds", runner="spark", **one) == 1.5
     assert value(found, "diamant_cleaner_uncleanable_info", reason="CorruptLog: batch at 61", **one) == 1
 
 

@@ -185,7 +185,7 @@ async def test_untouched_segments_stay_bit_for_bit(broker: Broker) -> None:
 
 
 async def test_how_far_it_is_is_told(broker: Broker) -> None:
-    """Stage after stage, in bytes and segments, without what is looked for."""
+    """Stage after stage, without what is looked for."""
     await create(broker)
     write(broker, OTHER, ORDER)
     seen: list[tuple[str, str]] = []
@@ -197,7 +197,8 @@ async def test_how_far_it_is_is_told(broker: Broker) -> None:
     await redact(broker, progress=Progress(note))
     assert seen == [
         ("locating the records", "bytes"),
-        ("writing segments anew", "segments"),
+        ("writing segments anew", "bytes"),
+        ("waiting for readers of removed files", ""),
         ("scanning everything", "bytes"),
     ]
 

@@ -22,6 +22,8 @@ class HeldRunner:
         self.is_one_by_one = False
         """Whether each plan has to be let go on."""
         self.is_closed = False
+        self.progress_bytes = 0
+        """What it is said to have read and written."""
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
         """Wait, and ask whether to stop meanwhile."""

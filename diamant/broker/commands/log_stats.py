@@ -18,6 +18,7 @@ from diamant.broker.commands.reading import (
     problem_fields,
     progress_bar,
     show_problem,
+    size_text,
     time_text,
 )
 from diamant.broker.commands.wide_table import Column, print_table
@@ -187,11 +188,3 @@ def _print_top_keys(topic: TopicStats) -> None:
         click.echo(f"{records:>{widths[0]}}  {size:>{widths[1]}}  {bytes_text(one.key)}{rest}")
     if topic.top_keys_missed_bytes:
         click.echo(f"there are very many keys: each may have up to {size_text(topic.top_keys_missed_bytes)} more")
-
-
-def size_text(size: int) -> str:
-    """Return a number of bytes as people read it: 512 B, 1.5 KiB, 20.0 MiB."""
-    if size < 1024:
-        return f"{size} B"
-    power = min(4, (size.bit_length() - 1) // 10)
-    return f"{size / 1024**power:.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"

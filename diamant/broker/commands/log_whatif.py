@@ -15,7 +15,6 @@ import click
 
 from diamant.broker.commands.failing import EXIT_USAGE, fail
 from diamant.broker.commands.log_clean import parse_settings
-from diamant.broker.commands.log_stats import size_text
 from diamant.broker.commands.reading import (
     Bar,
     counted,
@@ -23,6 +22,7 @@ from diamant.broker.commands.reading import (
     problem_fields,
     progress_bar,
     show_problem,
+    size_text,
     time_text,
 )
 from diamant.broker.commands.topic_settings import TopicConfigs, topic_configs_of, with_topic_configs

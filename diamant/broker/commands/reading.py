@@ -52,6 +52,14 @@ def counted(count: int, what: str, plural: str | None = None) -> str:
     return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
 
 
+def size_text(size: int) -> str:
+    """Return a number of bytes as people read it: 512 B, 1.5 KiB, 20.0 MiB."""
+    if size < 1024:
+        return f"{size} B"
+    power = min(4, (size.bit_length() - 1) // 10)
+    return f"{size / 1024**power:.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"
+
+
 def visible(text: str) -> str:
     """Return somebody else's text for a terminal that shows it and does nothing else: with escapes for all that is no letter."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

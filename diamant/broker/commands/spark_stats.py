@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from diamant.broker.commands.log_stats import size_text
+from diamant.broker.commands.reading import size_text
 from diamant.broker.commands.spark_running import give, running, spark_options
 
 _COUNTS = {

@@ -10,7 +10,7 @@ import click
 
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 from diamant.broker.commands.clock import clock_text
-from diamant.broker.commands.progress_text import progress_text
+from diamant.broker.commands.progress_text import progress_text, round_text
 from diamant.broker.commands.reading import counted, time_text
 from diamant.broker.verbs.duration import duration_text
 
@@ -68,11 +68,7 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
         f"cleaner: mode {cleaner['mode']}{on}, {counted(cleaner['compacted_partitions'], 'compacted partition')}{trouble}"
     )
     for one in cleaner["under_way"]:
-        step = f", {one['step']}" if one["step"] else ""
-        console.print(
-            f"under way: {escape(one['topic'])}-{one['partition']} by {one['runner']}{step}, "
-            f"{one['io_bytes']:,} bytes read and written, {one['log_bytes']:,} bytes of log"
-        )
+        console.print(f"under way: {escape(round_text(one))}")
     for one in jobs:
         of = f", {one['undertaking']}" if one["undertaking"] is not None else ""
         console.print(f"job {one['id']}: {one['verb']}{of}: {escape(progress_text(one['progress']))}")

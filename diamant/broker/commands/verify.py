@@ -15,6 +15,7 @@ from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, EXIT_NOTHING,
 from diamant.broker.commands.key_options import key_options
 from diamant.broker.commands.reading import visible
 from diamant.broker.verbs.errors import BadArgument
+from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.record_key import key_fields
 from diamant.cleaner.input_file import read_input
 
@@ -75,6 +76,8 @@ def verify(
             from diamant.storage.env import RealEnv
 
             env = RealEnv()
+            progress = Progress(lambda now: asked.on_progress(now.to_fields()))
+            progress.begin("scanning everything", unit="bytes")
             with nullcontext("") if data_dir is None else _held(env, data_dir) as not_held:
                 found = verify_certificate(
                     fields,
@@ -84,9 +87,7 @@ def verify(
                     key=key,
                     where=None if where is None else _parsed(where),
                     secret=None if secret is None else load_secret(secret),
-                    advance=lambda done, total: asked.on_progress(
-                        {"stage": "scanning everything", "done": done, "total": total, "unit": "bytes"}
-                    ),
+                    advance=progress.move_to,
                 ).to_fields()
             if not_held:
                 found["notes"].append(not_held)

@@ -47,7 +47,7 @@ def print_totals(found: Sequence[Total], width: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from diamant.broker.commands.log_stats import size_text
+    from diamant.broker.commands.reading import size_text
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     heads = ("total of", *found[0].settings, "size", "left", "freed", "")

@@ -17,6 +17,7 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.verbs.calling import on_loop
+from diamant.broker.verbs.compacted_bytes import CompactedBytes
 from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany, VerbError
 from diamant.broker.verbs.progress import Progress
 from diamant.cleaner.compaction_report import (
@@ -185,11 +186,12 @@ class Compactions:
         await self._broker.topics.settled([topic])
         logs = self._logs(topic, partition)
         compactor = await self.compactor()
-        progress.begin(f"compacting {topic}", len(logs), "partitions")
+        compacted = CompactedBytes(await self._broker.cleaning.service(), logs)
+        compacted.begin(progress, f"compacting {topic}")
 
         def stage(text: str) -> None:
             if len(logs) == 1:
-                progress.begin(f"{topic}: {text}", 1, "partitions")
+                compacted.begin(progress, f"{topic}: {text}")
 
         async def one(log: Log) -> PartitionCompaction:
             found = await compactor.compact(
@@ -200,7 +202,7 @@ class Compactions:
                 engine=engine,
                 on_stage=stage,
             )
-            progress.advance()
+            compacted.is_over(found.topic, found.partition, rounds=found.rounds)
             return found
 
         tasks: list[asyncio.Task[PartitionCompaction]] = []
@@ -213,6 +215,7 @@ class Compactions:
         finally:
             for task in tasks:
                 task.cancel()
+            progress.end_measure()
         report = CompactionReport(
             topic=topic,
             until=until,

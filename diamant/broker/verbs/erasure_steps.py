@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from diamant.broker.verbs.compacted_bytes import CompactedBytes
 from diamant.broker.verbs.compaction import PARTITIONS_PER_TURN, BrokerStopping
 from diamant.broker.verbs.erasure import EraseFailed, claim_ends, claim_of, steps_of
 from diamant.broker.verbs.erasure_certificates import ErasureCertificates
@@ -52,8 +53,7 @@ class ErasureSteps(ErasureCertificates):
         left, steps, ends = self._affected(intent), steps_of(intent), claim_ends(intent)
         rounds, pause_s = 0, LOOK_AGAIN_S
         while True:
-            progress.begin("compacting", len(left), "partitions")
-            await self._compact_all(intent, left, "clean", progress)
+            await self._compact_all(intent, left, "clean", "compacting", progress)
             rounds += 1
             for partition in left:
                 if partition in steps:
@@ -68,30 +68,34 @@ class ErasureSteps(ErasureCertificates):
             pause_s = min(2 * pause_s, MAX_LOOK_AGAIN_S)
 
     async def _compact_all(
-        self, intent: Intent, partitions: Sequence[TopicPartition], until: str, progress: Progress
+        self, intent: Intent, partitions: Sequence[TopicPartition], until: str, stage: str, progress: Progress
     ) -> None:
         """Compact partitions; some are always asked for, so that the cleaner need not look for other work in between."""
         steps, room = steps_of(intent), asyncio.Semaphore(COMPACTIONS_AT_ONCE)
         # It is loaded before: those that wait for it would all go on in the same turn.
         await self._broker.compactions.compactor()
+        present = {one: log for one in partitions if (log := self._log(one)) is not None}
+        compacted = CompactedBytes(await self._broker.cleaning.service(), present.values())
+        compacted.begin(progress, stage)
         try:
             async with asyncio.TaskGroup() as group:
-                for count, partition in enumerate(partitions, start=1):
-                    if self._log(partition) is None:
-                        continue
+                for count, partition in enumerate(present, start=1):
                     await room.acquire()
                     step = steps.get(partition, {})
-                    task = group.create_task(self._compact(intent, partition, until, step, progress))
+                    task = group.create_task(self._compact(intent, partition, until, step, compacted))
                     task.add_done_callback(lambda _: room.release())
                     if count % PARTITIONS_PER_TURN == 0:
                         await asyncio.sleep(0)
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
+        finally:
+            progress.end_measure()
 
     async def _compact(
-        self, intent: Intent, partition: TopicPartition, until: str, step: dict[str, Any], progress: Progress
+        self, intent: Intent, partition: TopicPartition, until: str, step: dict[str, Any], compacted: CompactedBytes
     ) -> None:
         """Compact one; who has done it, or why that could not be, is put down in `step`."""
+        rounds = 0
         try:
             report = await self._broker.compact(
                 *partition,
@@ -101,6 +105,7 @@ class ErasureSteps(ErasureCertificates):
                 engine=intent.engine,
             )
             step.pop("not_compacted", None)
+            rounds = report.partitions[0].rounds
             step["runners"] = list(dict.fromkeys([*step.get("runners", ()), *report.partitions[0].runners]))
         except BrokerStopping:
             raise
@@ -108,7 +113,7 @@ class ErasureSteps(ErasureCertificates):
             # Quarantined, uncleanable, not compacted any more, deleted: the scan says what is left there.
             step["not_compacted"] = str(error)
             logger.warning("erasure %s: %s-%d cannot be compacted: %s", intent.id, *partition, error)
-        progress.advance()
+        compacted.is_over(*partition, rounds=rounds)
 
     async def _look(self, subject: Subject, partitions: Sequence[TopicPartition]) -> ScanReport:
         """Look for records of the key where it may be as far as filters know; the certifying scan tells whether they lie."""
@@ -154,7 +159,7 @@ class ErasureSteps(ErasureCertificates):
         else:
             await self._withdraw_overrides(intent, subject)
             failure = None
-            await self._compact_all(intent, affected, "tombstones-gone", progress)
+            await self._compact_all(intent, affected, "tombstones-gone", "removing tombstones", progress)
         await self._remove_files(intent, affected)
         if failure is not None:
             raise failure

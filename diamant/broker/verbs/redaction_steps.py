@@ -34,7 +34,8 @@ class RedactionSteps(RedactionCertificates):
                 service.resume(partition)
 
     async def _rewrite(self, works: Sequence[Work], progress: Progress) -> None:
-        progress.begin("writing segments anew", sum(len(work.files) for work in works), "segments")
+        total = sum(one.size for work in works for one in work.log.segments if one.base_offset in work.located.offsets)
+        progress.begin("writing segments anew", total, "bytes")
         for work in works:
             log = work.log
             if not work.located.offsets or log.is_deleted:
@@ -45,7 +46,7 @@ class RedactionSteps(RedactionCertificates):
             plan = await self._plan(work)
             for segment in plan.segments:
                 work.rewritten += await self._to_its_end(self._replace(log, plan, segment))
-                progress.advance()
+                progress.advance(segment.size)
 
     async def _replace(self, log: Log, plan: RedactionPlan, segment: SegmentRedaction) -> bool:
         """Put a segment without the records in the place of the one with them."""

@@ -90,8 +90,6 @@ class SparkRunner:
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         self.settings = settings
-        self.progress_bytes = 0
-        """How much tasks of the job under way have read and written."""
         self.progress_step = ""
         """What the job under way is at; empty without one."""
         self._env = env
@@ -103,6 +101,16 @@ class SparkRunner:
         self._thread = ThreadPoolExecutor(1, "spark")
         self._driver: _DriverProcess | None = None
         self._is_closed = False
+        self._job_bytes = 0
+        """How much tasks of the job under way have read and written."""
+        self._is_local_at_it = False
+
+    @property
+    def progress_bytes(self) -> int:
+        """How much the job under way has read and written, or the local runner in its place."""
+        if self._is_local_at_it and self._local is not None:
+            return self._local.progress_bytes
+        return self._job_bytes
 
     @property
     def driver_pid(self) -> int | None:
@@ -129,6 +137,7 @@ class SparkRunner:
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
         """Carry out `plan`; see the module and `runner`."""
+        self._job_bytes, self._is_local_at_it = 0, False
         async with self._turn:
             swapped = 0
 
@@ -154,6 +163,7 @@ class SparkRunner:
                 self._turns.succeeded()
                 return result
         # Outside of the turn: a local round may take long, and other partitions need not wait for it.
+        self._is_local_at_it = True
         return await self._local.run(plan, on_output=on_output, check_done=check_done)
 
     async def close(self) -> None:
@@ -167,7 +177,7 @@ class SparkRunner:
 
     async def _run(self, plan: CleanPlan, on_output: SwapOutput, check_done: CheckDone) -> CleanResult:
         self._checked(check_done)()
-        self.progress_bytes, self.progress_step = 0, "starting"
+        self.progress_step = "starting"
         place: Location | None = None
         is_swapping = False
         threads = _Threads(self._thread, self._checked(check_done))
@@ -283,7 +293,7 @@ class SparkRunner:
                 raise SparkError(f"{what}: {await driver.death()}")
             match message["type"]:
                 case "progress":
-                    self.progress_step, self.progress_bytes = message["step"], message["bytes"]
+                    self.progress_step, self._job_bytes = message["step"], message["bytes"]
                 case "outputs":
                     outputs += map(StagedOutput.from_fields, message["outputs"])
                     if len(outputs) > len(plan.segments):

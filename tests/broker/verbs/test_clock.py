@@ -90,7 +90,7 @@ async def test_a_move_is_told_of() -> None:
         progress = Progress(lambda now: seen.append(now.to_fields()))
         report = await broker.clock.advance(DAY_MS, progress=progress)
         assert report.to_fields()["clock"]["now_ms"] == report.to_ms == START_MS + DAY_MS
-        assert seen[0] == {"stage": "moving the clock", "done": 0, "total": DAY_MS, "unit": "ms"}
+        assert {"stage": "moving the clock", "done": 0, "total": DAY_MS, "unit": "ms"}.items() <= seen[0].items()
         assert (seen[-1]["done"], seen[-1]["total"]) == (DAY_MS, DAY_MS)
 
 

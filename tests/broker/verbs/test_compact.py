@@ -37,7 +37,8 @@ async def test_compact_and_read(broker: Broker, wire: WireClient) -> None:
     assert report.is_clean
     assert report.is_reached
     assert report.removed == {"superseded": 2}
-    assert (progress.done, progress.total, progress.unit) == (1, 1, "partitions")
+    assert (progress.done, progress.unit) == (progress.total, "bytes")
+    assert progress.done > 0
     fields = json.loads(json.dumps(report.to_fields()))
     assert fields["is_clean"] is True
     assert fields["partitions"][0]["kept"] == {"live": 1, "tombstone": 0, "marker": 0}
