@@ -80,11 +80,19 @@ async def read_object(
     if may_be_empty and not body.strip():
         return {}
     try:
-        found = json.loads(body)
+        found = json.loads(body, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise JsonError(400, f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise JsonError(400, f"the body is not a JSON object but {type(found).__name__}")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse what readers take for different things: of a certificate, one of them would not be what was signed."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is given twice in an object")
     return found
 
 

@@ -171,6 +171,7 @@ async def test_no_other_origin_may_read(broker: Broker) -> None:
     [
         (b"", 400, "the body is not JSON"),
         (b"{", 400, "the body is not JSON"),
+        (b'{"a": {"b": 1, "b": 2}}', 400, "the body is not JSON: a name is given twice in an object"),
         (b"\xff\xfe\x00", 400, "the body is not JSON"),
         (b"[" * 50_000, 400, "the body is not JSON"),
         (b"[1]", 400, "the body is not a JSON object but list"),

@@ -53,6 +53,18 @@ def test_openssl_checks_the_signature(tmp_path: Path, key: SigningKey, layout: d
     assert run(tmp_path).returncode != 0
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_a_name_that_is_given_twice_is_no_signed_certificate(tmp_path: Path, key: SigningKey) -> None:
+    """Whoever reads it may take the first one; what a check before has left behind is not checked instead."""
+    put(tmp_path, key, sign({"id": "1", "state": "not-certified"}, key))
+    assert run(tmp_path).returncode == 0
+    path = tmp_path / "erasure.json"
+    path.write_text(path.read_text().replace("{", '{"state": "key-gone", ', 1))
+    for flags in ("-c", "-ec"):
+        result = subprocess.run(["sh", flags, recipe()], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (result.returncode != 0, "Verified" in result.stdout) == (True, False)
+
+
 def test_the_signed_bytes_are_those_that_the_documentation_describes() -> None:
     """To the letter: so that a certificate of today can be checked by any version to come."""
     fields = {"b": [], "a": {"z": -1, "B": {}, "\u00e9": True}, "text": ODD, "none": None, "n": 2**63 - 1}
