@@ -62,6 +62,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Leaving out what is slow, do less of what goes on for long, and do not wait for the disk."""
+    # A terminal's width, handed on to whatever it starts, would cut the tables that tests read.
+    os.environ.pop("COLUMNS", None)
     # Until the tests are collected there is none, and looking for it takes a third of the time.
     gc.disable()
     if hasattr(config, "workerinput"):
