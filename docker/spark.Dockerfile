@@ -15,9 +15,10 @@ COPY pyproject.toml README.md LICENSE ./
 COPY diamant diamant
 RUN pip install --no-cache-dir '.[spark]' \
     && useradd --system --uid 10001 --home-dir /home/diamant --shell /usr/sbin/nologin diamant \
-    && install -d -o diamant -g diamant /data /staging /home/diamant
+    && install -d -o diamant -g diamant /data /keys /staging /home/diamant
 
-# Compiled code is cached in the home directory, and executors have their logs and their copies of the code there.
+# Compiled code is cached in the home directory, and executors have their logs and their copies of the code there. /keys is no
+# VOLUME on purpose: see Dockerfile.
 ENV HOME=/home/diamant
 USER diamant
 VOLUME ["/data", "/staging"]

@@ -377,6 +377,14 @@ _KEYS = (
         "are refused where HTTP is answered elsewhere. Should have mode 0600; read at the start.",
     ),
     ConfigKey(
+        "diamant.certificate.key.ephemeral",
+        _BOOLEAN,
+        False,
+        "Whether the key of certificates may be made where it vanishes and the data stays: in a container's own layer "
+        "(outside of its volumes), or in memory. Without its secret nobody can compare digests, or go on "
+        "with an unfinished erasure.",
+    ),
+    ConfigKey(
         "diamant.certificate.key.file",
         _STRING,
         None,

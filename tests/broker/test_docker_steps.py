@@ -6,6 +6,7 @@ a package index the test is skipped.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -25,6 +26,8 @@ from tests.ports import ReservedPort
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
 IMAGE_PORT = "9092"
 DATA = "/data"
+KEYS = "/keys"
+KEY_SETTING = f"diamant.certificate.key.file={KEYS}/certificate.key"
 TIMEOUT_S = 300
 
 
@@ -34,7 +37,7 @@ def test_what_the_image_declares() -> None:
     assert steps["USER"] == "diamant"
     assert (steps["VOLUME"], steps["EXPOSE"], steps["STOPSIGNAL"]) == (DATA, IMAGE_PORT, "SIGTERM")
     entry = Step("ENTRYPOINT", steps["ENTRYPOINT"]).words()
-    assert entry == ["diamant", "start", "--data", DATA, "--listen", f"0.0.0.0:{IMAGE_PORT}"]
+    assert entry == ["diamant", "start", "--data", DATA, "--listen", f"0.0.0.0:{IMAGE_PORT}", "--set", KEY_SETTING]
     assert IMAGE_PORT in steps["HEALTHCHECK"]
     assert IMAGE_PORT in steps["CMD"]
 
@@ -44,11 +47,18 @@ def test_every_file_that_is_copied_is_committed() -> None:
     check_copied_files_are_committed(DOCKERFILE)
 
 
+def test_the_key_of_certificates_is_in_a_volume() -> None:
+    """Of those that are documented, by a name; the image declares none there, as one without a name would be lost."""
+    steps = dict(read_steps(DOCKERFILE))
+    assert KEYS not in steps["VOLUME"]
+    assert f"-v diamant-data:{DATA} -v diamant-keys:{KEYS} diamant" in (DOCKERFILE.parent / "README.md").read_text()
+
+
 @pytest.mark.slow
 def test_the_image_works() -> None:
     """Built step by step, the broker starts with the image's command as the image's user, is healthy while it runs and not
-    before or after, takes and gives a record at its advertised address, and stops cleanly. It starts again on its data, also
-    after the compiled code was cached.
+    before or after, takes and gives a record at its advertised address, has its signing key outside of its data, and stops
+    cleanly. It starts again on its data, also after the compiled code was cached.
     """
     with empty_image() as image, ReservedPort() as port:
         image.build(DOCKERFILE)
@@ -78,6 +88,9 @@ def check_broker(image: Image, port: str) -> None:
             assert broker.stdout.readline().startswith("Diamant listens on "), log.read_text()
             assert is_healthy()
             check_a_record(f"localhost:{port}", run)
+            show_certificates = ["diamant", "certificates", "-b", f"localhost:{port}"]
+            assert image.start(show_certificates, stdout=subprocess.DEVNULL).wait(TIMEOUT_S) == 0
+            assert sorted(os.listdir(image.places[KEYS])) == ["certificate.key", "certificate.key.secret"]
             broker.send_signal(getattr(signal, image.metadata["STOPSIGNAL"]))
             assert broker.wait(TIMEOUT_S) == 0, log.read_text()
         assert not is_healthy()

@@ -70,8 +70,9 @@ def test_the_services_fit_each_other() -> None:
     assert address == "spark://spark-master:7077" == settings["diamant.cleaner.spark.master"] == worker["command"][-1]
     assert settings["diamant.cleaner.spark.conf.spark.driver.host"] == "broker"
     assert settings["diamant.cleaner.spark.staging"] == "file:///staging"
-    assert set(broker["volumes"]) == {"data:/data", "staging:/staging"}
+    assert set(broker["volumes"]) == {"data:/data", "keys:/keys", "staging:/staging"}
     assert set(worker["volumes"]) == {"data:/data:ro", "staging:/staging"}
+    assert settings["diamant.certificate.key.file"] == "/keys/certificate.key"
     assert json.loads(steps["VOLUME"]) == ["/data", "/staging"]
     assert broker["command"][broker["command"].index("--data") + 1] == "/data"
     worker_memory = worker["command"][worker["command"].index("--memory") + 1]

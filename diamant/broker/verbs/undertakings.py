@@ -31,6 +31,7 @@ from diamant.cleaner.evidence.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificate_files import LAST_STATES, has_traces, name_pending
 from diamant.cleaner.evidence.findings import Unreadable
 from diamant.cleaner.evidence.intent import PREFIX
+from diamant.cleaner.evidence.lasting_place import check_lasting, mount_table
 from diamant.cleaner.evidence.needles import Needles
 from diamant.cleaner.evidence.own_certificates import set_own_aside
 from diamant.cleaner.evidence.record_search import Subject
@@ -308,12 +309,15 @@ class Undertakings(EvidenceWork):
 
     async def _key(self) -> SigningKey:
         if self._signing_key is None:
-            path = str(self._broker.config["diamant.certificate.key.file"] or default_path())
+            config = self._broker.config
+            path = str(config["diamant.certificate.key.file"] or default_path())
 
             def load() -> SigningKey:
                 check_outside(path, self._directory)
                 if has_traces(self._env, self._directory):
                     check_there(path)
+                if not config["diamant.certificate.key.ephemeral"]:
+                    check_lasting(path, self._directory, mount_table())
                 return SigningKey.load(path)
 
             self._signing_key = await asyncio.to_thread(load)
