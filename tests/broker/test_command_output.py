@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from diamant.broker.commands import compact, count, explain, status
+from diamant.broker.commands.not_certified import print_reasons
 from diamant.broker.commands.progress_text import progress_text
 
 MS = 1_767_225_600_000
@@ -278,3 +279,15 @@ def test_a_count(width: int) -> None:
     assert max(len(line.rstrip()) for line in shown.splitlines() if "CRC" not in line) <= width
     for expected in ("12,000", "to", "all", "--exact", "partition 1: 0.log at 7: the batch's CRC is wrong"):
         assert expected in shown
+
+
+def test_names_of_files_in_the_way_do_nothing_to_the_terminal() -> None:
+    """Whoever can make a file could make it say something else; and one that is no UTF-8 could not be written at all."""
+    shown = console()
+    problems = [{"file": name, "reason": "of nobody"} for name in ("\x1b[2Jcertified", "\udcff.log", "größe.log")]
+    print_reasons(shown, {"not_certified": [{"problems": problems}]})
+    assert text(shown).splitlines() == [
+        "\\x1b[2Jcertified: of nobody",
+        "\\udcff.log: of nobody",
+        "größe.log: of nobody",
+    ]

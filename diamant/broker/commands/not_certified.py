@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from diamant.broker.commands.reading import visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -23,6 +25,6 @@ def print_reasons(console: Console, certificate: Mapping[str, Any]) -> None:
     )
     for file, offset, reason in [*places][:MAX_SHOWN]:
         where = "" if offset is None else f", offset {offset}"
-        console.print(f"[red]{escape(f'{file}{where}: {reason}')}[/red]", soft_wrap=True)
+        console.print(f"[red]{escape(visible(f'{file}{where}: {reason}'))}[/red]", soft_wrap=True)
     if len(places) > MAX_SHOWN:
         console.print(f"[red]... and {len(places) - MAX_SHOWN:,} places more; see the certificate.[/red]")
