@@ -12,6 +12,7 @@ from rich.console import Console
 
 from diamant.broker.broker import Broker
 from diamant.broker.commands import erase as command
+from diamant.broker.commands.asking import Asked
 from diamant.broker.verbs import erasing
 from diamant.cleaner.evidence import certificate as certificates
 from diamant.cleaner.evidence import found_list, scan_report
@@ -65,7 +66,8 @@ async def test_the_command_tells_some_and_counts_the_others(
     monkeypatch.setattr(command, "MAX_SHOWN", 2)
     await create_with_key(broker)
     said = io.StringIO()
-    command._print(Console(file=said, width=200), (await erase(broker)).to_fields())
+    asked = Asked(broker.bootstrap_servers, None, timeout_ms=1, as_json=False)
+    command._print(Console(file=said, width=200), asked, (await erase(broker)).to_fields())
     assert said.getvalue().count("The key was written again") == 2
     assert f"... and {writes - 2} times more." in said.getvalue()
 

@@ -143,8 +143,9 @@ def test_every_field_of_a_plan_is_thought_of() -> None:
     names_only = {"directory", "topic", "partition"}
     elsewhere = {"io_max_bytes_per_second"}  # the next test
     of_no_engine = {"max_message_bytes"}
+    of_reports = {"map_load_factor"}  # how full the map is, in figures and logs
     local_only = {"map_memory_bytes"}  # a partition's map has survivors.MAP_BYTES
-    known = drawn | by_histories | names_only | elsewhere | of_no_engine | local_only
+    known = drawn | by_histories | names_only | elsewhere | of_no_engine | of_reports | local_only
     assert {field.name for field in fields(CleanPlan)} == known
 
 
