@@ -365,6 +365,8 @@ class TimedServer(web.Server):
         self._ending: set[RequestHandler] = set()
         """Those that have given way and are closed in the next turn of the loop."""
         self._for_probes: set[RequestHandler] = set()
+        self.expected = 0
+        """Connections that were accepted and are not made yet: they are not in `count`."""
 
     @property
     def count(self) -> int:
@@ -387,6 +389,7 @@ class TimedServer(web.Server):
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
+        self.expected -= 1
         self._silent[handler] = transport
         if self.count > MAX_CONNECTIONS:
             self._for_probes.add(handler)
@@ -455,10 +458,11 @@ class Serving:
             self._loop.remove_reader(self._sock)
             self._retry = self._loop.call_later(ACCEPT_RETRY_S, self.start)
             return
-        count = self.server.count + len(self._connecting)
+        count = self.server.count + self.server.expected
         if count >= MAX_CONNECTIONS and not self.server.make_room() and count >= MAX_CONNECTIONS + PROBE_CONNECTIONS:
             connection.close()
             return
+        self.server.expected += 1
         task = self._loop.create_task(self._connect(connection))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
@@ -468,4 +472,5 @@ class Serving:
             connection.setblocking(False)
             await self._loop.connect_accepted_socket(self.server, connection)
         except OSError:  # the peer has gone
+            self.server.expected -= 1
             connection.close()

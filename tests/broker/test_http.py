@@ -301,7 +301,7 @@ async def test_probes_are_answered_while_all_connections_are_at_work(
     monkeypatch.setattr(http_routes, "PROBE_CONNECTIONS", 4)
     monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 600.0)  # On a busy machine the busy ones would go before.
     head = b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
-    busy = [await connect(broker) for _ in range(8)]
+    busy = await asyncio.gather(*(connect(broker) for _ in range(8)))
     for _, writer in busy:
         writer.write(head)
     server = await serving(broker)
