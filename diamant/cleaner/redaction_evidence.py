@@ -17,7 +17,7 @@ more): the same bytes in other records are listed. On compacted topics the older
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,10 +29,9 @@ from diamant.cleaner.evidence.needles import Needles, keyed_digest
 from diamant.cleaner.evidence.own_certificates import set_own_aside
 from diamant.cleaner.evidence.places import is_of_log
 from diamant.cleaner.evidence.record_search import Subject
-from diamant.cleaner.evidence.scan import INCONCLUSIVE, Advance, LogEnd, ScanReport
+from diamant.cleaner.evidence.scan import INCONCLUSIVE, ScanReport
 from diamant.cleaner.evidence.scan_report import NOT_THERE
-from diamant.cleaner.evidence.staging_place import StagingPlace
-from diamant.cleaner.evidence.verification import IN_CERTIFICATES, IN_NAMES, RECORDS_GONE, Verification, scan_again
+from diamant.cleaner.evidence.verification import IN_CERTIFICATES, IN_NAMES, RECORDS_GONE, ScanAgain, Verification
 from diamant.cleaner.redaction_where import HOLD, KEEP, NO, YES, Where, may_hold, parse_where
 from diamant.protocol.records import Record
 from diamant.storage.checkpoints import TopicPartition
@@ -249,10 +248,7 @@ def check_redaction_claims(
     directory: str,
     where: Where | None,
     secret: bytes | None,
-    ends: Mapping[TopicPartition, LogEnd] | None,
-    advance: Advance | None,
-    check: Callable[[], object],
-    staging: StagingPlace | None = None,
+    scan: ScanAgain,
 ) -> None:
     """Scan everything for what a certificate says is gone, and put down what came of it; blocks."""
     request = certificate["request"]
@@ -270,7 +266,7 @@ def check_redaction_claims(
     for needle in where.needles:
         needles.add(WHERE, needle)
     subject = Redacted(where, str(request["topics"][0]), needles)
-    report = scan_again(env, directory, subject, ends, advance, check, staging)
+    report = scan(subject)
     disown(certificate, report, subject, env, directory)
     found.was_scanned = True
     if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):

@@ -162,6 +162,7 @@ class ErasureCertificates(Cancelling):
                 advance=progress.move_to,
                 check=check,
                 staging=self._staging(ends),
+                partitions=self._partitions_there,
             )
 
         try:

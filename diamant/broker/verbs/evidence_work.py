@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -76,6 +76,11 @@ class EvidenceWork:
         found: Mapping[str, TopicImage] = self._broker.topics.image.topics
         return found
 
+    def _partitions_there(self, topic: str) -> Collection[int]:
+        """Return the partitions that a topic has now; none if there is no such topic. Any thread."""
+        image = self._topics.get(topic)
+        return () if image is None else image.partitions.keys()
+
     def _partitions(self, topics: Iterable[str], scope: Scope) -> list[TopicPartition]:
         """Return the partitions that an undertaking is about, as far as they are there still."""
         return partitions_of(self._topics, topics, scope)
@@ -130,6 +135,7 @@ class EvidenceWork:
                 advance=progress.move_to,
                 check=check,
                 staging=self._staging(ends),
+                partitions=self._partitions_there,
             )
         )
 

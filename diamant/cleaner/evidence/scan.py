@@ -2,7 +2,8 @@
 
 It asks no index, no filter and no summary: what a file holds is what its bytes say. A log that takes appends is scanned up to
 its recorded end (`LogEnd`). Passed over is what the log has begun since, and nothing else, whatever its name: it has to be a
-segment of the running log by now, and a file that was not there when the scan began. Files come and go meanwhile, so the
+segment of the running log by now, and a file that was not there when the scan began. A directory is a partition's if there is
+such a partition, as far as that is known (`Partitions`); else its files are nobody's. Files come and go meanwhile, so the
 directory is listed again until nothing in it is new: a segment that was renamed, or written anew by the cleaner, is not missed.
 
 The scan is accountable: at its beginning and end `census` lists the directory by itself and counts what segments declare. A file
@@ -19,8 +20,9 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -85,6 +87,9 @@ COMPILED_FROM_BYTES = 64 * 1024 * 1024
 Advance = Callable[[int, int], object]
 """Is told of the bytes scanned so far, and of those found so far to be scanned. Any thread."""
 
+Partitions = Callable[[str], Collection[int]]
+"""Returns the partitions that a topic has now; none if there is no such topic. Any thread."""
+
 
 def scan_directory(
     env: Env,
@@ -98,17 +103,19 @@ def scan_directory(
     on_record: OnRecord | None = None,
     check: Callable[[], object] = bool,
     staging: StagingPlace | None = None,
+    partitions: Partitions | None = None,
     prove_in: str | None = None,
 ) -> ScanReport:
     """Scan everything in `directory`, and what jobs on Spark have at their staging place; blocks.
 
     `prove_in`: where known positives are written to; None: into `directory`. What cannot be found, or not be written, lets
     nothing be claimed.
-    `is_compiled` None: if there is enough to read for it to pay.
+    `is_compiled` None: if there is enough to read for it to pay. `partitions` None: directories are what they are called.
     `ends` are those of the logs in use; others are scanned whole. `check` is called every few MiB, in several threads: what it
     raises ends the scan. OSError if the directory cannot be listed.
     """
     scan = _Scan(env, directory, subject, ends, on_record, check, staging)
+    scan.partitions = partitions
     scan.prove_in = prove_in or directory
     return scan.run(threads, is_compiled, advance)
 
@@ -171,6 +178,9 @@ class _Scan:
         self.only: frozenset[TopicPartition] | None = None
         self.skip: Callable[[Place], bool] | None = None
         self.is_locating = False
+        self.partitions: Partitions | None = None
+        self._owned: set[str] = set()
+        """Directories of partitions that there are, or were when a listing had them."""
         self.prove_in = directory
         self._known: KnownPositives | None = None
         self._known_found: dict[str, _Found] = {}
@@ -247,7 +257,7 @@ class _Scan:
         proving = (
             () if self.prove_in == self._directory else list_places(self._env, self.prove_in, self.report.links.add)
         )
-        own = list_places(self._env, self._directory, self.report.links.add)
+        own = map(self._owned_place, list_places(self._env, self._directory, self.report.links.add))
         for place in chain(own, staged, proving):
             if not self._is_wanted(place):
                 continue
@@ -271,6 +281,23 @@ class _Scan:
                 found.append(one)
         self._known_bytes += sum(one.size for one in found)
         return sorted(found, key=lambda one: -one.size)
+
+    def _owned_place(self, place: Place) -> Place:
+        """Return a place, as nobody's if its directory is only called like that of a partition.
+
+        What was set aside of another topic is that topic's, as long as there is one; for the request's own see
+        `ScanReport.disown`.
+        """
+        directory = place.name.partition("/")[0]
+        if place.topic is None or self.partitions is None or directory in self._owned:
+            return place
+        is_ours = place.topic in self._subject.topics or place.topic == names.METADATA_TOPIC
+        if not is_ours and names.set_aside_suffix(directory) != names.DELETE_DIR_SUFFIX:
+            there = self.partitions(place.topic)
+            if not there or not (place.is_set_aside or place.partition in there):
+                return replace(place, topic=None, partition=None, base_offset=None, named_offset=None)
+        self._owned.add(directory)
+        return place
 
     def _is_wanted(self, place: Place) -> bool:
         if self.only is not None and (place.topic, place.partition) not in self.only:

@@ -52,7 +52,7 @@ _REASONS = {
     UNDECIDED: "nobody can tell whether this record is meant",
 }
 _IN_THE_WAY = "what is to be gone lies, or may lie, in a file that belongs to no partition"
-_SET_ASIDE = "; its directory was set aside, and the topic has no such partition: if nobody needs it, remove it"
+_SET_ASIDE = "; its directory was set aside, and there is no such partition: if nobody needs it, remove it"
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ from diamant.cleaner.evidence.scan import (
     VALUES_PRESENT,
     Advance,
     LogEnd,
+    Partitions,
     ScanReport,
     scan_directory,
 )
@@ -98,6 +100,9 @@ NOTHING_CERTIFIED = "not-certified"
 """It says itself that nothing, or not everything, is certified."""
 NOT_CONFIRMED = "not-confirmed"
 """Of a claim nobody can tell whether it holds."""
+
+ScanAgain = Callable[[Subject], ScanReport]
+"""Scans everything for a subject; blocks. StorageError if nothing can be proven."""
 
 _CLAIMING = (VALUES_GONE, KEY_GONE, RECORDS_GONE, NOTHING_MATCHED)
 """States of certificates that claim something of every partition."""
@@ -173,11 +178,12 @@ def verify_certificate(
     advance: Advance | None = None,
     check: Callable[[], object] = bool,
     staging: StagingPlace | None = None,
+    partitions: Partitions | None = None,
 ) -> Verification:
     """Check a certificate, and the directory if one is given; blocks.
 
-    `pinned`: the public key that is trusted. `key` or `where`: what an erasure or a redaction was about. `ends`: those of a
-    running broker's logs. CertificateError for what is none, WrongKind for what does not go with it.
+    `pinned`: the public key that is trusted. `key` or `where`: what an erasure or a redaction was about. `ends` and `partitions`:
+    those of a running broker. CertificateError for what is none, WrongKind for what does not go with it.
     """
     check_form(certificate)
     check_kind(certificate, key=key, where=where)
@@ -216,12 +222,13 @@ def verify_certificate(
         _check_coverage(certificate, found)
         if env is not None and directory is not None:
             _check_segments(certificate, found, env, directory)
+            scan = partial(_scan_again, env, directory, ends, advance, check, staging, partitions)
             if certificate["type"] == REDACTION_TYPE:
                 from diamant.cleaner.redaction_evidence import check_redaction_claims
 
-                check_redaction_claims(certificate, found, env, directory, where, secret, ends, advance, check, staging)
+                check_redaction_claims(certificate, found, env, directory, where, secret, scan)
             else:
-                _check_claims(certificate, found, env, directory, key, secret, ends, advance, check, staging)
+                _check_claims(certificate, found, env, directory, key, secret, scan)
             if staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):
                 found.notes.append(f"What lies at the staging place {staged['place']} was not looked at.")
             if not found.was_scanned:
@@ -236,18 +243,21 @@ def verify_certificate(
     return found
 
 
-def scan_again(
+def _scan_again(
     env: Env,
     directory: str,
-    subject: Subject,
     ends: Mapping[TopicPartition, LogEnd] | None,
     advance: Advance | None,
     check: Callable[[], object],
     staging: StagingPlace | None,
+    partitions: Partitions | None,
+    subject: Subject,
 ) -> ScanReport:
     """Scan a directory; one that no broker has (`ends` is None) is not written to. StorageError if nothing can be proven."""
     if ends is not None:
-        return scan_directory(env, directory, subject, ends, advance=advance, check=check, staging=staging)
+        return scan_directory(
+            env, directory, subject, ends, advance=advance, check=check, staging=staging, partitions=partitions
+        )
     try:
         place = TemporaryDirectory(prefix="diamant-verify-")
     except OSError as error:
@@ -311,10 +321,7 @@ def _check_claims(
     directory: str,
     key: bytes | None,
     secret: bytes | None,
-    ends: Mapping[TopicPartition, LogEnd] | None,
-    advance: Advance | None,
-    check: Callable[[], object],
-    staging: StagingPlace | None = None,
+    scan: ScanAgain,
 ) -> None:
     key_digest = bytes.fromhex(certificate["request"]["key_hmac"])
     if secret is not None and key is not None and keyed_digest(secret, key) != key_digest:
@@ -332,7 +339,7 @@ def _check_claims(
     subject = Subject(key, frozenset(certificate["request"]["topics"]), needles)
     if key is None:
         subject.key_digest = key_digest
-    report = scan_again(env, directory, subject, ends, advance, check, staging)
+    report = scan(subject)
     disown(certificate, report, subject, env, directory)
     found.was_scanned = True
     if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):

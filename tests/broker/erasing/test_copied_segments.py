@@ -9,11 +9,19 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from tests.broker.erasing.cases import PERSON, create_with_key, data_of, erase
+from tests.broker.erasing.cases import PERSON, create, create_with_key, data_of, erase
 
 ROOT = Path(__file__).resolve().parents[3]
 SEGMENT = "users-0/00000000000000000000.log"
 STRAY = f"users-0.{'0' * 32}-stray"
+NOBODYS = [
+    "users-copy-0",
+    "backup-2024",
+    "backup-0",
+    "clicks-2024",
+    *(f"users-copy-0.{'0' * 32}-{one}" for one in ("stray", "future")),
+]
+"""Called like directories of partitions that do not exist; of these topics there is `clicks`, with one partition."""
 
 
 def copy_to(name: str) -> Callable[[Path], None]:
@@ -38,6 +46,7 @@ PLACES = [
     link_as_bytes_in_a_stray_directory,
     *(copy_to(f"users-0/00000000000000000000.log.{suffix}") for suffix in ("bak", "1", "tmp")),
     *(copy_to(name) for name in ("users-0/copy.log", "copy.log", "backup/copy", f"{STRAY}/copy")),
+    *(copy_to(f"{directory}/00000000000000000000.log") for directory in NOBODYS),
 ]
 
 
@@ -45,6 +54,7 @@ PLACES = [
 async def test_a_copy_lets_nothing_be_certified(broker: Broker, plant: Callable[[Path], None]) -> None:
     """Of an erasure and of a redaction alike; the certificate names the file."""
     await create_with_key(broker, others=30, codec=1)
+    await create(broker, "clicks")
     plant(data_of(broker))
     assert PERSON not in b"".join(path.read_bytes() for path in data_of(broker).rglob("*") if path.is_file())
     redaction = await broker.redact("users", where=f"value == '{PERSON.decode()}'", reason="GDPR Art. 17")

@@ -115,6 +115,8 @@ async def test_a_partition_that_was_added_owns_only_the_directory_in_use(broker:
 async def test_directories_of_other_topics_are_no_obstacle(broker: Broker, suffix: str) -> None:
     """Kafka leaves such directories behind; the same key in them is listed as that of any topic that was not named."""
     await create_with_key(broker, others=30)
+    for topic in ("clicks", "views"):
+        await create(broker, topic)
     directory = set_aside(broker, "clicks", 3, BATCH, suffix)
     set_aside(broker, "views", 0, b"damaged", suffix)
     erasure = await erase(broker, is_now=True)
