@@ -17,8 +17,10 @@ from diamant.broker.verbs.erasure_steps import ErasureSteps
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import ended_topics
 from diamant.broker.verbs.tombstones import TombstoneRefused, write_tombstone
+from diamant.cleaner.evidence.file_names import shown_name
 from diamant.cleaner.evidence.intent import REMOVING, Intent
 from diamant.cleaner.evidence.locate import Located, locate_key
+from diamant.cleaner.evidence.places import place_named
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import LogEnd
 from diamant.cleaner.evidence.signing_key import SigningKey
@@ -64,10 +66,13 @@ class ErasureTombstones(ErasureSteps):
         # What an attempt before has found is told as it was then.
         known = {(one["topic"], one["partition"]) for one in intent.found}
         new = [one for one in located if (one.topic, one.partition) not in known]
-        intent.found += [one.to_fields() for one in new]
+        # From here on files are called what they are in certificates.
+        shown = {name: shown_name(place_named(name), subject.needles) for one in new for name in one.files}
+        intent.found += [{**one.to_fields(), "files": sorted(shown[name] for name in one.files)} for one in new]
         digested = {one["file"] for one in intent.before}
-        files = sorted({name for one in new for name in one.files} - digested)
-        intent.before += await asyncio.to_thread(self._digests, files, ends)
+        files = sorted(name for name in shown if shown[name] not in digested)
+        digests = await asyncio.to_thread(self._digests, files, ends)
+        intent.before += [{**one, "file": shown[one["file"]]} for one in digests]
         await self._save(intent, key)
         return located, ends
 

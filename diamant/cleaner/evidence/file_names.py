@@ -45,6 +45,12 @@ def hits_in_name(place: Place, needles: Needles) -> list[Hit]:
     return needles.find(os.fsencode(given))
 
 
+def shown_name(place: Place, needles: Needles) -> str:
+    """Return a file's name as it may stand in a certificate."""
+    hits = hits_in_name(place, needles)
+    return masked(place, hits) if hits else place.name
+
+
 def masked(place: Place, hits: list[Hit]) -> str:
     """Return a file's name without what was found in it."""
     whole = os.fsencode(place.name)

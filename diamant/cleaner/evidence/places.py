@@ -60,6 +60,14 @@ def list_places(env: Env, directory: str, on_link: OnLink = lambda name: None) -
     yield from _list(env, directory, "", None, 0, on_link)
 
 
+def place_named(name: str) -> Place:
+    """Return what a file below the data directory is by its name alone, and without a path."""
+    top, slash, rest = name.partition("/")
+    if not slash:
+        return Place("", name, BYTES, _sort_of_file(name))
+    return _place_in("", name, rest.rpartition("/")[2], _owner(top))
+
+
 def list_below(
     env: Env, directory: str, owner: tuple[str, int, bool] | None, on_link: OnLink = lambda name: None
 ) -> Iterator[Place]:

@@ -38,12 +38,12 @@ from diamant.cleaner.evidence.census import (
     file_identity,
 )
 from diamant.cleaner.evidence.coverage import FileRow
-from diamant.cleaner.evidence.file_names import hits_in_name, masked
+from diamant.cleaner.evidence.file_names import hits_in_name, masked, shown_name
 from diamant.cleaner.evidence.findings import Unreadable
 from diamant.cleaner.evidence.found_list import Room
 from diamant.cleaner.evidence.known_positives import KnownPositives, make_known_positives
 from diamant.cleaner.evidence.offset_order import LogEnd, order_of
-from diamant.cleaner.evidence.places import BATCHES, MAX_DEPTH, OTHER, TOO_DEEP, Place, list_places
+from diamant.cleaner.evidence.places import BATCHES, MAX_DEPTH, OTHER, TOO_DEEP, Place, list_places, place_named
 from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, FileSearch, OnRecord, Subject, file_size
 from diamant.cleaner.evidence.scan_account import ScanAccount
 from diamant.cleaner.evidence.scan_report import (
@@ -254,10 +254,8 @@ class _Scan:
         found = []
         # Jobs copy from the data directory to there, so this is the order in which no copy is missed.
         staged = () if self._staging is None else self._staging.files(self._env)
-        proving = (
-            () if self.prove_in == self._directory else list_places(self._env, self.prove_in, self.report.links.add)
-        )
-        own = map(self._owned_place, list_places(self._env, self._directory, self.report.links.add))
+        proving = () if self.prove_in == self._directory else list_places(self._env, self.prove_in, self._note_link)
+        own = map(self._owned_place, list_places(self._env, self._directory, self._note_link))
         for place in chain(own, staged, proving):
             if not self._is_wanted(place):
                 continue
@@ -268,7 +266,7 @@ class _Scan:
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
-                self.report.links.add(place.name)  # It leads to itself.
+                self._note_link(place.name)  # It leads to itself.
                 continue
             if self._is_later(place, identity):
                 continue
@@ -281,6 +279,12 @@ class _Scan:
                 found.append(one)
         self._known_bytes += sum(one.size for one in found)
         return sorted(found, key=lambda one: -one.size)
+
+    def _note_link(self, name: str) -> None:
+        self.report.links.add(self._shown(name))
+
+    def _shown(self, name: str) -> str:
+        return shown_name(self._owned_place(place_named(name)), self._subject.needles)
 
     def _owned_place(self, place: Place) -> Place:
         """Return a place, as nobody's if its directory is only called like that of a partition.
@@ -510,6 +514,6 @@ class _Scan:
         if self._staging is not None:
             # Now: what was copied to there before its source was read is there still, or gone.
             self._staging.account(self.report, self._books.problem, self._check)
-        self._books.put_into(self.report)
+        self._books.put_into(self.report, self._shown)
         if self._blind and self._known is not None:
             self.report.unaccounted.append(Unreadable(None, None, self._known.topic, None, self._blind))

@@ -10,7 +10,7 @@ One thread. Memory: that of `FileCensus`, and 1 KB for each file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from diamant.cleaner.evidence.census import FileCensus, FileKey, Identity, Listed
 from diamant.cleaner.evidence.coverage import FileRow
@@ -128,8 +128,8 @@ class ScanAccount:
             self._passed_over.add(identity)
         return identity in self._passed_over
 
-    def put_into(self, report: ScanReport) -> None:
-        """Put down what was read of each file that is there, and what was not."""
+    def put_into(self, report: ScanReport, shown: Callable[[str], str]) -> None:
+        """Put down what was read of each file that is there, and what was not. `shown`: what a file without a row is called."""
         files = self._census.files
         report.files_listed = len(files)
         there = {key[0]: self._next_offsets[key] for key in files if key in self._next_offsets}
@@ -137,9 +137,10 @@ class ScanAccount:
         for name, reason in overlapping(there):
             into = rows[name]
             into.problems += 1
-            report.add_unreadable(Unreadable(into.topic, into.partition, name, None, reason))
+            report.add_unreadable(Unreadable(into.topic, into.partition, into.file, None, reason))
         for key, listed in files.items():
-            name, row = key[0], self._rows.get(key)
+            row = self._rows.get(key)
+            name = shown(key[0]) if row is None else row.file
             is_missing = key in self._missing
             if is_missing:
                 report.unaccounted.append(Unreadable(None, None, name, None, "the scan has not read it"))

@@ -138,15 +138,29 @@ async def test_what_the_broker_calls_its_files_is_in_nobodys_way(tmp_path: Path,
 
 
 async def test_a_certificate_does_not_repeat_a_name_with_the_key(broker: Broker) -> None:
-    """The key is not gone as long as a file is called so; once it is removed, it is."""
+    """The key is not gone as long as a file is called so, a copied segment or a link to a directory among them; then it is."""
     await create(broker)
     write(broker, (NAMED.encode(), PERSON))
     fill(broker)
     path = data_of(broker) / f"exports/{NAMED}.csv"
     path.parent.mkdir()
     path.touch()
+    copy = data_of(broker) / f"users-0/{NAMED}.bak"
+    copy.write_bytes((data_of(broker) / "users-0/00000000000000000000.log").read_bytes())
+    link = path.parent / NAMED
+    link.symlink_to(data_of(broker))
     erasure = await erase(broker, NAMED.encode(), is_now=True, is_confirmed=True)
     assert (erasure.state, NAMED in json.dumps(erasure.certificate)) == ("not-certified", False)
-    path.unlink()
-    assert (await broker.erase_now(erasure.id, is_confirmed=True)).state == "key-gone"
+    label = f"[key {erasure.certificate['request']['key_hmac'][:8]}]"
+    assert erasure.certificate["coverage"]["links_not_followed"] == [f"exports/{label}"]
+    names = {one["file"] for one in erasure.certificate["segments"]["before"]}
+    assert f"users-0/{label}.bak" in names.intersection(erasure.certificate["found"][0]["files"])
+    for one in (path, copy, link):
+        one.unlink()
+    erasure = await broker.erase_now(erasure.id, is_confirmed=True)
+    assert (erasure.state, NAMED in json.dumps(erasure.certificate)) == ("key-gone", False)
+    found = await broker.erasures.verify(
+        erasure.certificate, public_key=pinned(erasure.certificate), key=NAMED.encode()
+    )
+    assert found.outcome == "valid"
     assert not any(NAMED.encode() in one.read_bytes() for one in data_of(broker).rglob("*") if one.is_file())

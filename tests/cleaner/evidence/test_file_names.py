@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from diamant.cleaner.evidence import scan as scan_module
 from diamant.cleaner.evidence.findings import RAW
+from diamant.cleaner.evidence.places import Place
 from diamant.cleaner.evidence.scan_report import INCONCLUSIVE, KEY_GONE
 from diamant.protocol.records import build_batch
 from tests.cleaner.evidence.test_scan import LOG, put, record, scan, state, subject
@@ -30,6 +34,24 @@ def test_a_name_with_the_key_is_a_finding(tmp_path: Path, name: str) -> None:
     assert found.file in {row.file for row in report.rows}
     assert KEY not in json.dumps(report.coverage())
     assert state(report, looked_for) != KEY_GONE or report.astray
+
+
+def test_a_file_that_was_not_read_does_not_give_its_name_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a link to a directory: the account has neither with the key."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    put(tmp_path, f"exports/{KEY}.csv")
+    (tmp_path / "exports" / KEY).symlink_to(tmp_path)
+    real = scan_module.list_places
+
+    def listed(*arguments: Any) -> Iterator[Place]:
+        return (one for one in real(*arguments) if ".csv" not in one.name)
+
+    monkeypatch.setattr(scan_module, "list_places", listed)
+    coverage = scan(tmp_path, looked_for := subject(KEY.encode())).coverage()
+    label = f"[key {looked_for.key_digest.hex()[:8]}]"
+    assert coverage["links_not_followed"] == [f"exports/{label}"]
+    assert f"exports/{label}.csv" in [one["file"] for one in coverage["not_read"]]
+    assert KEY not in json.dumps(coverage)
 
 
 def test_a_name_with_a_value_lets_nothing_be_claimed(tmp_path: Path) -> None:
