@@ -10,6 +10,7 @@ Source: Kafka's LogSegment and FileRecords.
 from __future__ import annotations
 
 import logging
+import os
 from array import array
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -189,6 +190,7 @@ class Segment:
         "bytes_since_index_entry",
         "created_ms",
         "directory",
+        "file_id",
         "first_append_ms",
         "is_deleted",
         "is_index_damaged",
@@ -219,9 +221,11 @@ class Segment:
         self.base_offset = base_offset
         self.path = names.log_file(directory, base_offset) + suffix
         self._file: File | None = None
+        self.file_id: tuple[int, int] | None = None
+        """Device and inode of the `.log` file as it was opened last, whatever has its name by now; None if it never was."""
         if create:
-            self._file = env.open(self.path, create=True)
-            self.size = self._file.size()
+            self._take(env.open(self.path, create=True))
+            self.size = self.file.size()
         else:
             self.size = env.file_size(self.path)
         max_bytes = config.segment_index_bytes
@@ -246,9 +250,15 @@ class Segment:
     @property
     def file(self) -> File:
         """The `.log` file, opened on first use."""
-        if self._file is None:
-            self._file = self._env.open(self.path)
-        return self._file
+        return self._take(self._env.open(self.path)) if self._file is None else self._file
+
+    def _take(self, file: File) -> File:
+        descriptor = file.fileno()
+        if descriptor is not None:
+            found = os.fstat(descriptor)
+            self.file_id = found.st_dev, found.st_ino
+        self._file = file
+        return file
 
     @property
     def first_timestamp(self) -> int:

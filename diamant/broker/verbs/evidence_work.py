@@ -16,6 +16,7 @@ from diamant import __version__
 from diamant.broker.verbs.progress import Progress
 from diamant.broker.verbs.scope import Scope, ended_as, later_partitions, partitions_of
 from diamant.cleaner.evidence import certificate as certificates
+from diamant.cleaner.evidence.census import Identity
 from diamant.cleaner.evidence.offset_order import WHOLE_FILE, LogEnd
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import ScanReport, scan_directory
@@ -66,6 +67,7 @@ class EvidenceWork:
                 log.active.base_offset,
                 log.active.size if log.write_failure is None else WHOLE_FILE,
                 partial(_segment_size, log),
+                partial(_has_file, log),
             )
             for partition, log in self._broker.directory.logs.items()
         }
@@ -211,6 +213,12 @@ def _segment_size(log: Log, base_offset: int) -> int | None:
     """Return how much is in a segment of a log by now; None if it has none with that base. Any thread."""
     # The newest are asked for. The loop thread may change the list meanwhile.
     return next((one.size for one in reversed(tuple(log.segments)) if one.base_offset == base_offset), None)
+
+
+def _has_file(log: Log, base_offset: int, identity: Identity) -> bool:
+    """Tell whether a segment of a log is the file with an identity. Any thread."""
+    ids = (one.file_id for one in reversed(tuple(log.segments)) if one.base_offset == base_offset)
+    return next(ids, None) == identity[:2]
 
 
 def _limit(name: str, ends: Mapping[TopicPartition, LogEnd]) -> int | None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from diamant.cleaner.evidence.census import Identity
+
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 """How far above its base a segment's offsets are, at most: its indexes have 4 bytes for it."""
 
@@ -32,6 +34,10 @@ def _no_segment(_: int) -> int | None:
     return None
 
 
+def _has_none(_base_offset: int, _identity: Identity) -> bool:
+    return False
+
+
 class LogEnd(NamedTuple):
     """Up to where a log in use is scanned; taken by its owner in one turn."""
 
@@ -41,6 +47,9 @@ class LogEnd(NamedTuple):
     size_of: Callable[[int], int | None] = _no_segment
     """How much the log has, at the time of asking, in its segment with a base offset; None: it has no such segment. A file that
     is called like a segment need not be one. Any thread."""
+    has_file: Callable[[int, Identity], bool] = _has_none
+    """Whether the file that the log has open, or had last, as its segment with a base offset is the one that has an identity
+    (`census.file_identity`). Any thread."""
 
     def is_before(self, base_offset: int) -> bool:
         """Tell whether a segment with that base was begun after this was taken; the active one may be empty."""

@@ -1,8 +1,8 @@
 """The certifying scan: reads and decompresses everything that a data directory holds, and says of each partition what is left.
 
 It asks no index, no filter and no summary: what a file holds is what its bytes say. A log that takes appends is scanned up to
-its recorded end (`LogEnd`). Passed over is what the log has begun since, and nothing else, whatever its name: it has to be a
-segment of the running log by now, and a file that was not there when the scan began. A directory is a partition's if there is
+its recorded end (`LogEnd`). Passed over is what the log has begun since, and nothing else, whatever its name: it has to be the
+file that the running log has as a segment by now, and was not there when the scan began. A directory is a partition's if there is
 such a partition, as far as that is known (`Partitions`); else its files are nobody's. Files come and go meanwhile, so the
 directory is listed again until nothing in it is new: a segment that was renamed, or written anew by the cleaner, is not missed.
 
@@ -151,6 +151,8 @@ class _Found(NamedTuple):
     place: Place
     size: int
     identity: Identity
+    is_of_later: bool
+    """Whether it is called like what comes with a segment that was begun since."""
 
     @property
     def key(self) -> FileKey:
@@ -233,12 +235,13 @@ class _Scan:
         with ThreadPoolExecutor(max(1, threads), "certifying-scan") as pool:
             for _ in range(MAX_LISTINGS):
                 found = self._new_files()
-                if not found and (not is_certifying or self._is_done()):
-                    break
                 large = sum(one.size for one in found if one.place.content == BATCHES)
                 self._engine.is_wanted |= large >= COMPILED_FROM_BYTES
                 for one, search in zip(found, pool.map(self._search, found), strict=True):
                     self._take(one, search)
+                # A log that rolls all the time always has new ones of its own.
+                if all(one.is_of_later for one in found) and (not is_certifying or self._is_done()):
+                    break
             else:
                 reason = f"files came and went all the time, after {MAX_LISTINGS} listings there were new ones still"
                 for topic, partition in sorted(self._named_partitions()):
@@ -268,9 +271,10 @@ class _Scan:
                     raise
                 self._note_link(place.name)  # It leads to itself.
                 continue
-            if self._is_later(place, identity):
+            is_of_later = self._is_of_later(place, identity)
+            if is_of_later and self._is_passed_over(place, identity):
                 continue
-            one = _Found(place, size, identity)
+            one = _Found(place, size, identity, is_of_later)
             if self._known is not None and place.name in self._known.files:
                 self._known_found[place.name] = one
                 continue
@@ -310,25 +314,31 @@ class _Scan:
         is_content = place.content == BATCHES or self.only is None or (self.is_locating and place.sort == OTHER)
         return is_content and (self.skip is None or not self.skip(place))
 
-    def _is_later(self, place: Place, identity: Identity) -> bool:
-        """Tell whether a file came with a segment that was begun after the recorded end of its log.
+    def _is_of_later(self, place: Place, identity: Identity) -> bool:
+        """Tell whether a file may have come with a segment that was begun after the recorded end of its log.
 
-        Names do not tell that: the log has to have such a segment, and the file not to have been there from the beginning.
-        An output of the cleaner may begin higher than any of its sources; what it holds of them is below that end, and so is
-        what it begins with.
+        The log has to have such a segment, and the file not to have been there from the beginning. An output of the cleaner may
+        begin higher than any of its sources; what it holds of them is below that end, and so is what it begins with.
         """
         if place.topic is None or place.partition is None or place.named_offset is None:
             return False
         end = self._ends.get((place.topic, place.partition))
         if end is None or not end.is_before(place.named_offset) or identity in self._books.oldest:
             return False
-        if end.size_of(place.named_offset) is not None:
+        return end.size_of(place.named_offset) is not None or identity in self._passed_over
+
+    def _is_passed_over(self, place: Place, identity: Identity) -> bool:
+        """Tell whether such a file need not be read: who certifies goes by the file that the log has, not by its name."""
+        if self.only is not None:
+            return True
+        if place.base_offset is not None and self._end_has(place, identity):
             self._passed_over.add(identity)
-        if identity not in self._passed_over:
-            return False
-        if place.base_offset is not None:
             self._later.add(place.name)
-        return True
+        return identity in self._passed_over
+
+    def _end_has(self, place: Place, identity: Identity) -> bool:
+        end = self._end(place)
+        return end is not None and place.base_offset is not None and end.has_file(place.base_offset, identity)
 
     def _end(self, place: Place) -> LogEnd | None:
         if place.topic is None or place.partition is None or place.base_offset is None:

@@ -39,6 +39,8 @@ class ScanAccount:
         self._passed_over: set[Identity] = set()
         """Segments that were begun after the recorded ends."""
         self._rows: dict[FileKey, FileRow] = {}
+        self._read: set[Identity] = set()
+        """Files that were read, under whatever name."""
         self._next_offsets: dict[FileKey, int] = {}
         """Of segments the offset behind their last batch."""
         self._missing: dict[FileKey, int] = {}
@@ -59,6 +61,7 @@ class ScanAccount:
     def add(self, key: FileKey, row: FileRow, next_offset: int | None) -> None:
         """Take note of a file that was read. `next_offset`: of a segment, behind its last batch."""
         self._rows[key] = row
+        self._read.add(key[1])
         if next_offset is not None:
             self._next_offsets[key] = next_offset
 
@@ -124,9 +127,13 @@ class ScanAccount:
             return False
         if not file.startswith(f"{parsed.offset:020d}."):
             return False
-        if end.size_of(parsed.offset) is not None:
+        if parsed.suffix == names.LOG_SUFFIX and not parsed.stage and end.has_file(parsed.offset, identity):
             self._passed_over.add(identity)
-        return identity in self._passed_over
+        if identity in self._passed_over:
+            return True
+        # What comes with such a segment is read as it is listed, and there may always be more.
+        is_small = parsed.suffix != names.LOG_SUFFIX or bool(parsed.stage)
+        return is_small and end.size_of(parsed.offset) is not None and identity not in self._read
 
     def put_into(self, report: ScanReport, shown: Callable[[str], str]) -> None:
         """Put down what was read of each file that is there, and what was not. `shown`: what a file without a row is called."""

@@ -77,6 +77,31 @@ async def test_a_producer_that_never_rests(
     assert next(numbers) < 100
 
 
+@pytest.mark.parametrize("suffix", [".index", ".txnindex", ".snapshot", ".log.deleted", ".log.swap", ".log.cleaned"])
+async def test_a_copy_under_the_name_of_a_segment_begun_since_is_read(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """A name makes no file the log's own: what came while the scan ran may hold anything."""
+    await create_with_key(broker, others=5, codec=1)
+    log = broker.topics.log("users", 0)
+    copy = (data_of(broker) / "users-0/00000000000000000000.log").read_bytes()
+    loop, real_look = asyncio.get_running_loop(), FileCensus.look
+
+    async def roll() -> None:
+        write(broker, (b"visitor", b"x"))
+        (data_of(broker) / f"users-0/{log.roll().base_offset:020}{suffix}").write_bytes(copy)
+
+    def look(self: FileCensus) -> None:
+        real_look(self)
+        if self.looks == 1:
+            asyncio.run_coroutine_threadsafe(roll(), loop).result(20)
+
+    monkeypatch.setattr(FileCensus, "look", look)
+    erasure = await erase(broker)
+    (refused,) = erasure.certificate["not_certified"]
+    assert suffix in refused["problems"][0]["file"]
+
+
 async def test_retention_takes_what_was_begun_since(broker: Broker, meanwhile: list[Callable[[], Any]]) -> None:
     """Segments of another topic go that were not there when the scan began."""
     await create(broker, "clicks", policy="delete")

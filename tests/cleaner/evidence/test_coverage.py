@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diamant.cleaner.evidence import coverage, known_positives, scan
-from diamant.cleaner.evidence.census import FileCensus, declared
+from diamant.cleaner.evidence.census import FileCensus, Identity, declared, file_identity
 from diamant.cleaner.evidence.compiled_search import CompiledSearch
 from diamant.cleaner.evidence.coverage import FileRow, coverage_problems
 from diamant.cleaner.evidence.needles import Needles
@@ -68,6 +68,11 @@ def row_of(report: ScanReport, name: str) -> FileRow:
 def moved(data: bytes, offset: int) -> bytes:
     """The same batch at another offset."""
     return offset.to_bytes(8, "big") + data[8:]
+
+
+def has_each(*_: object) -> bool:
+    """A log has each file that is called like one of its segments."""
+    return True
 
 
 def amounts_in(path: Path) -> dict[str, list[int]]:
@@ -248,7 +253,7 @@ def test_a_segment_after_the_recorded_end_is_listed_as_such(tmp_path: Path) -> N
         put(tmp_path, "users-0/00000000000000000002.log", batch(1))
 
     written = {0: 2 * len(first), 2: len(batch(1))}
-    report = scanned(tmp_path, ends={TOPIC: LogEnd(1, 0, len(first), written.get)}, advance=rolled)
+    report = scanned(tmp_path, ends={TOPIC: LogEnd(1, 0, len(first), written.get, has_each)}, advance=rolled)
     assert (report.unaccounted, state(report)) == ([], KEY_GONE)
     assert row_of(report, LOG).beyond_end == len(batch(1))
     later = row_of(report, "users-0/00000000000000000002.log")
@@ -282,7 +287,7 @@ def test_a_log_that_rolls_all_the_time_is_no_obstacle(
 
     ends = {
         TOPIC: LogEnd(1, 0, len(batch(1))),
-        ("busy", 0): LogEnd(1, 0, len(batch(1)), dict.fromkeys(range(99), 1).get),
+        ("busy", 0): LogEnd(1, 0, len(batch(1)), dict.fromkeys(range(99), 1).get, has_each),
     }
     monkeypatch.setattr(scan, "list_places", roll_first)
     monkeypatch.setattr(FileCensus, "look", look)
@@ -291,6 +296,30 @@ def test_a_log_that_rolls_all_the_time_is_no_obstacle(
     assert len(rolls) < 10
     assert {row.sort for row in report.rows if row.size == 0 and row.beyond_end} <= {"after the recorded end"}
     assert coverage_problems({"coverage": report.coverage(), "claims": []}) == []
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".log.deleted"])
+@pytest.mark.parametrize("when", [1, 2])
+def test_a_copy_that_comes_under_the_name_of_a_later_segment_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, when: int
+) -> None:
+    """It is not what the log has by that name, which is passed over: also if it replaces that."""
+    put(tmp_path, LOG, batch(1))
+    own = f"users-0/{1:020}.log"
+    copy = build_batch([Record(0, 1, b"customer-42", b"Anna")], codec=1)
+    files: list[Identity] = []
+
+    def come(env: Any, directory: str, on_link: Any) -> Any:
+        if not files:
+            files.append(file_identity(ENV, str(put(tmp_path, own, moved(batch(1), 1))))[0])
+        if len(files) == when:
+            put(tmp_path, "copy", copy).replace(tmp_path / f"users-0/{1:020}{suffix}")
+        files.append(files[0])
+        return list_places(env, directory, on_link)
+
+    monkeypatch.setattr(scan, "list_places", come)
+    end = LogEnd(1, 0, len(batch(1)), {1: len(batch(1))}.get, lambda base, identity: base == 1 and identity == files[0])
+    assert state(scanned(tmp_path, ends={TOPIC: end})) != KEY_GONE
 
 
 @pytest.mark.parametrize("name", ["00000000000000000007.log", "00000000000000000007.log.deleted"])
@@ -309,7 +338,7 @@ def test_an_output_of_the_cleaner_is_no_later_segment(
         return list_places(env, directory, on_link)
 
     monkeypatch.setattr(scan, "list_places", replaced)
-    report = scanned(tmp_path, ends={TOPIC: LogEnd(9, 0, len(batch(9)), {9: len(batch(1))}.get)})
+    report = scanned(tmp_path, ends={TOPIC: LogEnd(9, 0, len(batch(9)), {9: len(batch(1))}.get, has_each)})
     assert (row_of(report, f"users-0/{name}").size, report.later) == (len(output), 1)
 
 
