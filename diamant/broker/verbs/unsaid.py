@@ -2,10 +2,10 @@ r"""Tells whether a text for a certificate names what is to be gone: it would st
 
 A key, or what a redaction compares with, is recognised at any length, in upper and lower case: long ones anywhere in the text,
 short ones as a whole word, as 42 is in "ticket 4711, customer 42" and not in "ticket 4211". Letters that nobody sees count
-for nothing, and all dashes are one. So are its usual encodings: percent-encoded, HTML's and JSON's escapes, hexadecimal (also as
-0x1a2b and \x1a\x2b), base64, as a number if it is one of two, four or eight bytes, as a UUID if it has 16, and what it is in
-UTF-16. Of values only digests are known, so these are recognised byte by byte, as they are or encoded, from
-`needles.MIN_BYTES` on.
+for nothing, and all dashes are one. So are its usual encodings: percent-encoded, quoted-printable, HTML's and JSON's escapes, up
+to three of them in one another; hexadecimal (also as 0x1a2b and \x1a\x2b), base64, base32, as a number if it is one of two, four
+or eight bytes, as a UUID if it has 16, and what it is in UTF-16. Of values only digests are known, so these are recognised byte
+by byte, as they are or encoded, from `needles.MIN_BYTES` on.
 
 No thread, and nothing is kept. A text has 1,000 letters at most (`undertakings`).
 """
@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from base64 import b64decode, b64encode
+from base64 import b32decode, b32encode, b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from html import unescape
+from quopri import decodestring
 from urllib.parse import unquote_plus, unquote_to_bytes
 from uuid import UUID
 
@@ -25,6 +26,9 @@ from diamant.cleaner.evidence.needles import MIN_BYTES, Needles
 
 MIN_ENCODED = 8
 """Letters of an encoded key that was a text before: fewer are any number or abbreviation."""
+
+MAX_NESTED = 3
+"""Escapes in escapes that are undone."""
 
 _WORD = re.compile(r"[\w+/=-]+")
 _NUMBER_BYTES = (2, 4, 8)
@@ -48,12 +52,22 @@ def holds_value(text: str, needles: Needles) -> bool:
 
 def _readings(text: str) -> Iterator[str]:
     """Yield a text without its escapes, and without the signs of hexadecimal numbers."""
-    plain = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
-    for one in (text, unquote_plus(text, errors="surrogateescape"), unescape(text), plain):
+    for one in _plain(text):
         folded = _folded(one)
         yield folded
         yield _HEX_SIGN.sub("", folded)
         yield _HEX_SIGN.sub("", _HEX_JOINT.sub("", folded))
+
+
+def _plain(text: str) -> set[str]:
+    """Return a text, and what it says without escapes."""
+    found = {text}
+    for _ in range(MAX_NESTED):
+        for one in [*found]:
+            found |= {unquote_plus(one, errors="surrogateescape"), unescape(one)}
+            found.add(_ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), one))
+            found.add(decodestring(one.encode(errors="surrogatepass")).decode(errors="surrogateescape"))
+    return found
 
 
 def _forms(key: bytes) -> Iterator[str]:
@@ -82,6 +96,9 @@ def _forms(key: bytes) -> Iterator[str]:
     if len(key) in _NUMBER_BYTES and not is_text:
         yield str(int.from_bytes(key, "big", signed=True))
     least = MIN_ENCODED if is_text else 1
+    base32 = b32encode(key).decode().rstrip("=")
+    if len(base32) >= MIN_ENCODED:
+        yield _folded(base32)
     base64 = b64encode(key).decode().rstrip("=")
     for form in (key.hex(), key.hex(" "), key.hex(":"), base64, base64.translate({0x2B: "-", 0x2F: "_"})):
         if len(form) >= least:
@@ -104,8 +121,14 @@ def _decoded(text: str) -> Iterator[bytes]:
     """Yield a text's bytes, as they are and as what they may be an encoding of."""
     yield text.encode(errors="surrogatepass")
     yield unquote_to_bytes(text.encode(errors="surrogatepass"))
+    for one in _plain(text):
+        with suppress(UnicodeEncodeError):
+            yield one.encode(errors="surrogateescape")
     for word in _WORD.findall(text):
         with suppress(ValueError):
             yield bytes.fromhex(word)
+        with suppress(ValueError):
+            bare = word.rstrip("=")
+            yield b32decode(bare + "=" * (-len(bare) % 8), casefold=True)
         with suppress(ValueError):
             yield b64decode(word.translate({0x2D: "+", 0x5F: "/"}).rstrip("=").encode(errors="replace") + b"==")
