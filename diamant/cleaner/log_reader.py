@@ -15,7 +15,7 @@ Memory: `READ_BYTES`, or one batch if that is larger, up to `MAX_BATCH_BYTES`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from types import TracebackType
@@ -58,6 +58,13 @@ class Problem:
     position: int | None
     """Byte in the file, None if it is about the whole of it."""
     reason: str
+
+    @classmethod
+    def of(cls, path: str, error: StorageError | OSError) -> Problem:
+        """Return the problem that an error is, about `path` unless the error names another file."""
+        if isinstance(error, OSError):
+            return cls(str(error.filename or path), None, f"cannot be read: {error.strerror or error}")
+        return cls(path, None, str(error))
 
     def __str__(self) -> str:
         return (
@@ -153,6 +160,14 @@ class OpenLogDirectory:
         if self.lock is not None:
             self.lock.release()
 
+    def keep_topics(self, topics: Collection[str]) -> None:
+        """Leave out the partitions of other topics, if any are named. StorageError if one of them has none."""
+        missing = set(topics) - {one.topic for one in self.partitions}
+        if missing:
+            raise StorageError(f"there is no topic {min(missing)!r} in {self.path}")
+        if topics:
+            self.partitions = tuple(one for one in self.partitions if one.topic in topics)
+
 
 def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
     """Find the partitions in `path`, a log directory or the directory of one partition. The metadata log is left out
@@ -212,9 +227,13 @@ def _list_partitions(env: Env, opened: OpenLogDirectory, starts: dict[tuple[str,
             topic, partition = names.parse_partition_dir(name)
         except ValueError:
             continue
-        if topic != names.METADATA_TOPIC:
+        if topic == names.METADATA_TOPIC:
+            continue
+        try:
             found.append(_list_partition(env, directory, topic, partition, starts))
-    if not found and not env.exists(f"{opened.path}/{names.META_PROPERTIES}"):
+        except OSError as error:
+            opened.problems.append(Problem.of(directory, error))
+    if not found and not opened.problems and not env.exists(f"{opened.path}/{names.META_PROPERTIES}"):
         raise StorageError(
             f"{opened.path}: expected a log directory, with directories such as my-topic-0 in it, or one of those; "
             "found no partition"

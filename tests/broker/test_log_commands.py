@@ -64,7 +64,7 @@ def content(path: Path) -> dict[str, tuple[int, bytes]]:
     """Modification time and bytes of everything below a directory, the directories as well."""
     found = {str(path): (path.stat().st_mtime_ns, b"")}
     for one in path.rglob("*"):
-        found[str(one)] = (one.stat().st_mtime_ns, b"" if one.is_dir() else one.read_bytes())
+        found[str(one)] = (one.lstat().st_mtime_ns, one.read_bytes() if one.is_file() else b"")
     return found
 
 

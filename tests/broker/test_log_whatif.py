@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,8 @@ from diamant.broker.cli import main
 from diamant.broker.commands.log_whatif import WAITING, after_text, combine
 from diamant.broker.config import BrokerConfig
 from diamant.broker.config_key import ConfigError
-from diamant.cleaner import forecast
+from diamant.cleaner import forecast, whatif
+from diamant.cleaner.trial_states import TrialStates
 from diamant.protocol.metadata_records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.storage.env import RealEnv
 from diamant.storage.metadata_log import MetadataLog
@@ -197,6 +200,49 @@ def test_damage_is_told(data: Path, tmp_path: Path) -> None:
     assert "FAILED" in result.stdout
     assert "t-1 at" in result.stdout
     assert f"diamant: {log} at 0" in result.stderr
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_what_cannot_be_read_is_told(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_listed: bool
+) -> None:
+    """With exit code 1 and the file's name; the other partition is forecast all the same, in both forms."""
+    broken = tmp_path / "broken"
+    shutil.copytree(data, broken)
+    log = broken / "t-0" / f"{0:020d}.log"
+    if is_listed:
+
+        def fail_at_first(states: TrialStates, *others: Any) -> forecast.Forecast:
+            if states.partition.partition == 0:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(log))
+            return real(states, *others)
+
+        real = whatif.forecast
+        monkeypatch.setattr(whatif, "forecast", fail_at_first)
+    else:
+        log.unlink()
+        log.symlink_to("nowhere")
+    result = run(broken, *NOW)
+    assert result.exit_code == 1
+    assert "t-1 at" in result.stdout
+    reason = "Input/output error" if is_listed else "No such file or directory"
+    assert result.stderr.splitlines() == [f"diamant: {log}: cannot be read: {reason}"]
+    document = json.loads(run(broken, *NOW, "--json").stdout)
+    assert [(one["topic"], one["partition"]) for one in document["partitions"]] == [("t", 1)]
+    assert [one["file"] for one in document["problems"]] == [str(log)]
+
+
+def test_only_some_topics(data: Path, tmp_path: Path) -> None:
+    """`--topic` may be repeated; a topic without a partition is an error."""
+    for source, topic in (("t-0", "u-3"), ("t-1", "v-0")):
+        shutil.copytree(data / source, tmp_path / "more" / topic)
+    shutil.copytree(data / "t-0", tmp_path / "more" / "t-0")
+    result = run(tmp_path / "more", *NOW, "--json", "--topic", "u", "--topic", "v")
+    found = [(one["topic"], one["partition"]) for one in json.loads(result.stdout)["partitions"]]
+    assert (found, result.exit_code) == ([("u", 3), ("v", 0)], 0)
+    result = run(tmp_path / "more", *NOW, "--topic", "absent")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"diamant: there is no topic 'absent' in {tmp_path}/more\n"
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,7 @@ def whatif_options(command: F) -> F:
     """Add the options of every command that makes forecasts."""
     for option in reversed(
         (
+            click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated."),
             click.option(
                 "--set",
                 "-s",
@@ -120,6 +121,7 @@ def whatif_options(command: F) -> F:
 def whatif(
     directory: str,
     *,
+    topics: Sequence[str],
     settings: Sequence[str],
     mode: str,
     now_ms: int | None,
@@ -141,11 +143,12 @@ def whatif(
     Nothing in DIRECTORY is changed. The rounds are carried out all the same, in the system's directory for temporary files
     (TMPDIR), which must have room for what they write: once or twice the largest partition.
 
-    Exit codes: 0 done; 1 something is damaged, or cannot be read; 2 usage.
+    Exit codes: 0 done; 1 something is damaged, or cannot be read, the rest is told; 2 usage.
     """
     request = Request.of(settings, mode, now_ms, until_ms, memory_mib)
     env = RealEnv()
     with one_line_errors(), open_log_directory(env, directory) as opened:
+        opened.keep_topics(topics)
         configs = topic_configs_of(env, opened)
         problems = list(opened.problems)
         found = []
@@ -162,8 +165,8 @@ def whatif(
                         env, opened, partition, scenarios, request, f"{scratch}/{index}", bar, problems
                     )
                     found.append((partition, forecasts))
-                except StorageError as error:
-                    problems.append(Problem(partition.directory, None, str(error)))
+                except (StorageError, OSError) as error:
+                    problems.append(Problem.of(partition.directory, error))
         tell(opened, request, found, problems, is_all=is_all, as_json=as_json)
 
 

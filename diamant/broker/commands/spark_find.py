@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
-from diamant.broker.commands.failing import say
+from diamant.broker.commands.failing import EXIT_NOT_SO, say
 from diamant.broker.commands.key_options import key_options
 from diamant.broker.commands.reading import bytes_text, counted
 from diamant.broker.commands.spark_running import cell_json, give, running, spark_options
@@ -33,6 +34,8 @@ def find(
     """Print where records are below PATH..., as `diamant log find` does.
 
     A pattern is a regular expression of Java over bytes; text in it is taken as UTF-8.
+
+    Exit codes: 0 something was found; 1 it could not be found out; 2 usage; 3 nothing was found.
     """
     if (key is None) == (pattern is None):
         raise click.UsageError("expected either a key (--key, --key-hex, --key-base64, --key-file) or --pattern")
@@ -40,7 +43,10 @@ def find(
         from diamant.cleaner.spark import find_job
 
         result = find_job.find(session, paths, key=key, pattern=pattern, topics=topics)
-        give(result, as_json=as_json, parquet=parquet, show=_show)
+        is_found = give(result, as_json=as_json, parquet=parquet, show=_show)
+    if not is_found:
+        say("nothing was found")
+        sys.exit(EXIT_NOT_SO)
 
 
 def _show(rows: Iterator[Any]) -> None:
@@ -54,5 +60,5 @@ def _show(rows: Iterator[Any]) -> None:
             f"key {bytes_text(None if row['key'] is None else bytes(row['key']))}, found in {', '.join(row['places'])}: "
             f"{row['segment']} at {row['position']}"
         )
-    what = f"{counted(count, 'record')} in {counted(len(logs), 'partition')}" if count else "nothing"
-    say(f"{what} found")
+    if count:
+        say(f"{counted(count, 'record')} in {counted(len(logs), 'partition')} found")

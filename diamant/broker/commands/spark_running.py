@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import sys
@@ -102,16 +103,26 @@ def _check_paths(paths: Sequence[str], topics: Sequence[str], parquet: str | Non
             raise SparkError(f"{parquet} already exists: expected a directory that is to be made")
 
 
-def give(result: DataFrame, *, as_json: bool, parquet: str | None, show: Callable[[Iterator[Any]], object]) -> None:
-    """Write rows as Parquet files, or print them as JSON lines, or let `show` have them. Rows come as Spark gives them."""
+def give(result: DataFrame, *, as_json: bool, parquet: str | None, show: Callable[[Iterator[Any]], object]) -> bool:
+    """Write rows as Parquet files, or print them as JSON lines, or let `show` have them. Rows come as Spark gives them.
+
+    Returns whether there were any.
+    """
     if parquet is not None:
         result.write.parquet(parquet)
         click.echo(f"written to {parquet}", err=True)
-        return
+        return not result.sparkSession.read.schema(result.schema).parquet(parquet).isEmpty()
     rows = result.toLocalIterator()
-    if not as_json:
+    first = list(itertools.islice(rows, 1))
+    rows = itertools.chain(first, rows)
+    if as_json:
+        _print_json(rows)
+    else:
         show(rows)
-        return
+    return bool(first)
+
+
+def _print_json(rows: Iterator[Any]) -> None:
     for row in rows:
         click.echo(json.dumps({name: cell_json(value) for name, value in row.asDict(recursive=True).items()}))
 

@@ -41,6 +41,7 @@ def whatif(
     *,
     master: str,
     spark_settings: Sequence[str],
+    topics: Sequence[str],
     settings: Sequence[str],
     mode: str,
     now_ms: int | None,
@@ -56,13 +57,14 @@ def whatif(
 
     Nothing in DIRECTORY is changed. Each task takes --memory, and room for once or twice its partition in spark.local.dir.
 
-    Exit codes: 0 done; 1 something is damaged, or cannot be read; 2 usage.
+    Exit codes: 0 done; 1 something is damaged, or cannot be read, the rest is told; 2 usage.
     """
     request = Request.of(settings, mode, now_ms, until_ms, memory_mib)
     env = RealEnv()
     with one_line_errors(), open_log_directory(env, directory) as opened:
         from diamant.cleaner.spark.whatif_job import Trial, run_trials
 
+        opened.keep_topics(topics)
         configs = topic_configs_of(env, opened)
         trials = [
             Trial(

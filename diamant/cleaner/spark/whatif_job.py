@@ -48,7 +48,7 @@ class Outcome:
 
     partition: PartitionFiles
     forecasts: tuple[Forecast, ...]
-    """One for each scenario; none if the partition cannot be opened, which is among the problems."""
+    """One for each scenario; none if the partition cannot be opened or read, which is among the problems."""
     problems: tuple[Problem, ...]
 
 
@@ -58,12 +58,13 @@ def run_trials(
     """Return the outcomes, by topic and partition."""
     context = session.sparkContext
     largest_first = sorted(trials, key=lambda trial: -trial.partition.size)
-    task = partial(_outcome, driver=Versions.here(), now_ms=now_ms, until_ms=until_ms, key_bytes=key_bytes)
+    task = partial(outcome, driver=Versions.here(), now_ms=now_ms, until_ms=until_ms, key_bytes=key_bytes)
     outcomes: list[Outcome] = context.parallelize(largest_first, max(1, len(trials))).map(task).collect()
     return sorted(outcomes, key=lambda one: (one.partition.topic, one.partition.partition))
 
 
-def _outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | None, key_bytes: int) -> Outcome:
+def outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | None, key_bytes: int) -> Outcome:
+    """Carry out a trial: a task. SparkError if this machine has other code or other files than the driver."""
     check_versions(driver)
     from diamant.cleaner.trial_states import TrialStates
     from diamant.cleaner.whatif import forecast
@@ -86,8 +87,8 @@ def _outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | Non
                 report=problems.append,
             )
             forecasts = tuple(forecast(states, scenario, until_ms) for scenario in trial.scenarios)
-        except StorageError as error:
-            problems.append(Problem(partition.directory, None, str(error)))
+        except (StorageError, OSError) as error:
+            problems.append(Problem.of(partition.directory, error))
     return Outcome(partition, forecasts, tuple(problems))
 
 

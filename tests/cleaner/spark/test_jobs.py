@@ -302,6 +302,21 @@ def test_the_commands_write_parquet(spark: SparkSession, directory: Path, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("form", [[], ["--json"], ["--parquet", "{new}"]])
+def test_nothing_found_is_told_by_the_exit_code(
+    spark: SparkSession, directory: Path, tmp_path: Path, form: list[str]
+) -> None:
+    """3 as from `diamant log find`, in every form; 0 if something is."""
+    where = [one.format(new=tmp_path / "none") for one in form]
+    result = run("find", str(directory), "--key", "nobody", *where, code=3)
+    assert result.stdout == ""
+    said = '{"error": "nothing was found"}' if form == ["--json"] else "diamant: nothing was found"
+    assert result.stderr.splitlines()[-1] == said
+    where = [one.format(new=tmp_path / "some") for one in form]
+    assert "nothing was" not in run("find", str(directory), "--key", "customer-42", *where).stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

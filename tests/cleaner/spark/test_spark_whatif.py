@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,9 +16,15 @@ from diamant.broker.cli import main
 from diamant.broker.commands.log_whatif import whatif as local_whatif
 from diamant.broker.commands.spark_whatif import whatif as spark_whatif
 from diamant.broker.config import BrokerConfig
-from diamant.cleaner.log_reader import open_log_directory
-from diamant.cleaner.spark.whatif_job import Trial, run_trials
+from diamant.cleaner import whatif
+from diamant.cleaner.forecast import Scenario
+from diamant.cleaner.log_reader import Problem, open_log_directory
+from diamant.cleaner.plan import CleanerSettings
+from diamant.cleaner.spark.driver_scratch import LOCAL_DIRS
+from diamant.cleaner.spark.versions import Versions
+from diamant.cleaner.spark.whatif_job import Outcome, Trial, outcome, run_trials
 from diamant.storage.env import RealEnv
+from diamant.storage.log_config import LogConfig
 from tests.broker.test_log_commands import content
 from tests.broker.test_log_whatif import NOW, NOW_MS, configure
 from tests.cleaner.log_history import History
@@ -31,7 +39,7 @@ def run(*arguments: str | Path) -> Result:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A log directory with partitions of several sizes, one damaged, one that is no log, one of a topic with retention alone."""
+    """A log directory with partitions of several sizes, one damaged, two that are no logs, one with retention alone."""
     env = RealEnv()
     data = tmp_path / "data"
     for topic, partition, rounds in (("t", 0, 1), ("t", 1, 4), ("t", 10, 2), ("kept", 0, 3), ("damaged", 0, 2)):
@@ -50,6 +58,8 @@ def directory(tmp_path: Path) -> Path:
     (data / "unreadable-0").mkdir()
     (data / "unreadable-0" / f"{0:020d}.log").write_bytes(b"\xff" * 100)
     (data / "unreadable-0" / f"{5:020d}.log").write_bytes(b"\xff" * 100)
+    (data / "dangling-0").mkdir()
+    (data / "dangling-0" / f"{0:020d}.log").symlink_to("nowhere")
     (data / ".lock").touch()
     configure(data, "kept", cleanup_policy="delete")
     (data / "cleaner-offset-checkpoint").write_text("0\n1\nt 1 7\n")
@@ -78,6 +88,24 @@ def test_an_executor_with_other_files_is_refused(spark: SparkSession, directory:
     trial = Trial(replace(partition, segments=(first, *partition.segments[1:])), None, ())
     with pytest.raises(Exception, match="every executor needs the same directory at the same path"):
         run_trials(spark, [trial], now_ms=NOW_MS, until_ms=None, key_bytes=1)
+
+
+def test_what_cannot_be_read_is_a_problem_of_its_partition(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task has an outcome, as where a disk has a fault, and the other tasks have theirs."""
+
+    def fail(*_: object) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "/disk/t-0/0.log")
+
+    monkeypatch.setenv(LOCAL_DIRS, str(tmp_path))
+    monkeypatch.setattr(whatif, "forecast", fail)
+    with open_log_directory(RealEnv(), str(directory / "t-0")) as opened:
+        (partition,) = opened.partitions
+    trial = Trial(partition, None, (Scenario({}, LogConfig(), CleanerSettings(), 1, is_laid_out_anew=False),))
+    found = outcome(trial, driver=Versions.here(), now_ms=NOW_MS, until_ms=None, key_bytes=1)
+    problem = Problem("/disk/t-0/0.log", None, "cannot be read: Input/output error")
+    assert found == Outcome(partition, (), (problem,))
 
 
 def test_it_has_the_options_of_the_local_command() -> None:
