@@ -328,8 +328,8 @@ def _to_fields(result: Result) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", result) if isinstance(result, Mapping) else result.to_fields()
 
 
-def _response(result: Result) -> web.Response:
-    return result if isinstance(result, web.Response) else web.json_response(_to_fields(result))
+def _response(result: Result) -> web.StreamResponse:
+    return result if isinstance(result, web.StreamResponse) else web.json_response(_to_fields(result))
 
 
 def _error_response(error: BaseException) -> web.Response:
