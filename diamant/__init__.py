@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from diamant.admin import Admin as Admin
+    from diamant.admin import AdminError as AdminError
     from diamant.broker.broker import Broker as Broker
+    from diamant.broker.cannot_start import CannotStart as CannotStart
     from diamant.broker.config import BrokerConfig as BrokerConfig
+    from diamant.broker.config_key import ConfigError as ConfigError
 
-__all__ = ["Admin", "Broker", "BrokerConfig", "__version__"]
+__all__ = ["Admin", "AdminError", "Broker", "BrokerConfig", "CannotStart", "ConfigError", "__version__"]
 __version__ = "0.1.0"
 
 if "_pytest.assertion.rewrite" in sys.modules:
@@ -26,7 +29,14 @@ if "_pytest.assertion.rewrite" in sys.modules:
 
     keep_plain()
 
-_HOMES = {"Admin": "diamant.admin", "Broker": "diamant.broker.broker", "BrokerConfig": "diamant.broker.config"}
+_HOMES = {
+    "Admin": "diamant.admin",
+    "AdminError": "diamant.admin",
+    "Broker": "diamant.broker.broker",
+    "BrokerConfig": "diamant.broker.config",
+    "CannotStart": "diamant.broker.cannot_start",
+    "ConfigError": "diamant.broker.config_key",
+}
 
 
 def __getattr__(name: str) -> Any:

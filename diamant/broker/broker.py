@@ -461,17 +461,15 @@ class Broker:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the directory and listen. Raises StorageError, CorruptLog or OSError (CannotStart), and holds nothing then."""
+        """Open the directory and listen. Raises CannotStart, and holds nothing then."""
         loop = asyncio.get_running_loop()
-        undo = contextlib.ExitStack()
-        with undo:
+        with told(str(self.config.data_dir)), contextlib.ExitStack() as undo:
             sockets = []
             for listener in self.config.listeners:
                 with told(listener.address):
                     sockets.append((listener, undo.enter_context(bound_socket(listener))))
             self.addresses = [reachable(listener, sock) for listener, sock in sockets]
-            with told(str(self.config.data_dir)):
-                self.directory = await asyncio.to_thread(self._open_directory)
+            self.directory = await asyncio.to_thread(self._open_directory)
             undo.callback(self._abandon)
             await asyncio.to_thread(self._open_clock)
             self.metadata = await asyncio.to_thread(self._open_metadata)

@@ -1,4 +1,4 @@
-"""What keeps a broker from its address or its directory, as an error that says what to do about it."""
+"""What keeps a broker from starting, as one family of errors that say where it was and what to do about it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,40 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-
-class CannotStart(OSError):
-    """The operating system has refused an address or a directory; `filename` is which, `strerror` why."""
-
-    def __str__(self) -> str:
-        return f"{self.filename}: {self.strerror}{_HINTS.get(self.errno or 0, '')}"
+from diamant.storage.errors import InUse, StorageError
 
 
-_HINTS = {
+class CannotStart(Exception):
+    """A broker has not started, and holds nothing.
+
+    `reason` says where and why; the text of the error also what to do. The cause is an OSError of an address or a file, or a
+    StorageError of what is in the directory. `errno` is the system's number, EBUSY of a directory that has a broker, else None.
+    """
+
+    def __init__(self, reason: str, number: int | None = None) -> None:
+        super().__init__(f"{reason}{_HINTS.get(number, '')}")
+        self.reason = reason
+        self.errno = number
+
+
+_NOT_A_DIRECTORY = ". Expected a directory, or a name that is free: BrokerConfig(data_dir=...) says where the data is"
+
+_HINTS: dict[int | None, str] = {
+    errno.EBUSY: ". Is another broker running on it? BrokerConfig(data_dir=...) takes another directory",
     errno.EADDRINUSE: '. Is another broker running there? BrokerConfig(listen="127.0.0.1:0") takes a free port',
-    errno.EEXIST: ". Expected a directory, or a name that is free: BrokerConfig(data_dir=...) says where the data is",
-    errno.ENOTDIR: ". Expected a directory, or a name that is free: BrokerConfig(data_dir=...) says where the data is",
+    errno.EEXIST: _NOT_A_DIRECTORY,
+    errno.ENOTDIR: _NOT_A_DIRECTORY,
     errno.EACCES: ". The broker needs to read and write there, and ports below 1024 may be the administrator's",
 }
 
 
 @contextmanager
 def told(where: str) -> Iterator[None]:
-    """Turn an error of the operating system into one that says where it was: the file that it names, or `where`."""
+    """Turn an error of the operating system, or of what a directory holds, into CannotStart; `where` if it names no file."""
     try:
         yield
+    except StorageError as error:
+        raise CannotStart(str(error), errno.EBUSY if isinstance(error, InUse) else None) from error
     except OSError as error:
-        raise CannotStart(error.errno, error.strerror or str(error), error.filename or where) from error
+        reason = f"{error.filename or where}: {error.strerror or error}"
+        raise CannotStart(reason, error.errno) from error

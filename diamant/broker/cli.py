@@ -21,18 +21,25 @@ import click
 
 from diamant import __version__
 from diamant.broker.broker_configs import DEFAULT_HTTP_LISTEN, MANUAL_CLOCK, SYSTEM_CLOCK
+from diamant.broker.cannot_start import CannotStart
 from diamant.broker.commands.failing import EXIT_USAGE, fail
 from diamant.broker.commands.lazy import LazyCommand, LazyGroup
 from diamant.broker.config import BrokerConfig, read_properties
 from diamant.broker.config_key import ConfigError
-from diamant.broker.listeners import META_ADDRESSES, Listener, listener_text
-from diamant.storage.errors import InUse, StorageError
+from diamant.broker.listeners import META_ADDRESSES, listener_text
+from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter from the loop thread. Only of `diamant start`: embedded, it is the host's matter."""
+
+_REMEDIES = {
+    errno.EBUSY: ". Is another broker running on it? --data takes another directory",
+    errno.EADDRINUSE: ". Is another broker running? --listen takes another address, port 0 a free port.",
+}
+"""What is told of a `CannotStart`, by its number, in the words of the command line."""
 
 
 class ArgumentError(ConfigError):
@@ -147,18 +154,16 @@ def start(
 
         _fail(with_hint(error))
     except OSError as error:
-        _fail(explain_os_error(error, []))
+        _fail(_one_line(error))
     raise_file_limit()
     # A thread that reads segments or checks a batch would otherwise keep the loop waiting for 5 ms.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         asyncio.run(_run(config, parent))
-    except InUse as error:
-        _fail(f"{error}. Is another broker running on it? --data takes another directory")
-    except StorageError as error:
-        _fail(str(error))
-    except OSError as error:
-        _fail(explain_os_error(error, config.listeners))
+    except CannotStart as error:
+        _fail(error.reason + _REMEDIES.get(error.errno or 0, ""))
+    except (StorageError, OSError) as error:  # of its stop
+        _fail(_one_line(error))
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -200,18 +205,6 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:
         logging.getLogger(__name__).warning("the limit of open files stays at %d: %s", soft, error)
-
-
-def explain_os_error(error: OSError, listeners: Sequence[Listener]) -> str:
-    """One line for what the operating system refused; what a user meets most often comes with what to do.
-
-    An error that names no file is about a socket, so the line begins with the ``listeners`` instead.
-    """
-    where = error.filename or ", ".join(listener.address for listener in listeners)
-    reason = error.strerror or str(error)
-    if error.errno == errno.EADDRINUSE:
-        reason += ". Is another broker running? --listen takes another address, port 0 a free port."
-    return f"{where}: {reason}" if where else reason
 
 
 async def _run(config: BrokerConfig, parent: int | None) -> None:
@@ -265,6 +258,10 @@ def _watch(parent: int, stop: asyncio.Event) -> None:
         stop.set()
 
     loop.add_reader(watched, ended)
+
+
+def _one_line(error: StorageError | OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
 
 
 def _fail(message: str) -> NoReturn:

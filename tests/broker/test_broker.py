@@ -15,6 +15,7 @@ import pytest
 
 from diamant.broker import housekeeping
 from diamant.broker.broker import Broker
+from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config import BrokerConfig
 from diamant.broker.housekeeping import CHECKPOINT_INTERVAL_MS
 from diamant.broker.loop_thread import LoopThread
@@ -22,7 +23,6 @@ from diamant.broker.scheduler import Job
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.clock import SettableClock
 from diamant.storage.env import RealEnv
-from diamant.storage.errors import StorageError
 from diamant.storage.memory_env import MemoryEnv
 from diamant.storage.names import CLEAN_SHUTDOWN
 from tests.broker.test_produce_fetch import fetch, values_of
@@ -83,7 +83,7 @@ async def test_two_brokers_side_by_side(tmp_path: Path) -> None:
 async def test_a_directory_has_one_broker(tmp_path: Path) -> None:
     """A second broker on the same directory is refused, and the first one is not disturbed."""
     async with Broker(config(tmp_path)) as broker:
-        with pytest.raises(StorageError):
+        with pytest.raises(CannotStart):
             await Broker(config(tmp_path)).start()
         async with WireClient(broker.bootstrap_servers) as wire:
             assert (await wire.create("t")).error_code == ErrorCode.NONE
@@ -97,7 +97,7 @@ async def test_a_port_in_use_is_refused_before_the_directory_is_touched(tmp_path
         sock.bind(("127.0.0.1", 0))
         sock.listen()
         address = f"127.0.0.1:{sock.getsockname()[1]}"
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(CannotStart, match="in use"):
             await Broker(BrokerConfig(listen=address, data_dir=tmp_path / "data")).start()
     assert not (tmp_path / "data").exists()
 

@@ -20,6 +20,7 @@ from diamant.admin import Admin, AdminError
 from diamant.broker import http_routes, metrics
 from diamant.broker.broker import Broker
 from diamant.broker.broker_configs import DEFAULT_HTTP_LISTEN
+from diamant.broker.cannot_start import CannotStart
 from diamant.broker.cleaning import Cleaning
 from diamant.broker.cli import make_config
 from diamant.broker.config import BrokerConfig
@@ -353,7 +354,7 @@ async def test_a_start_that_fails_lets_go_of_the_port(tmp_path: Path, monkeypatc
             sock.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{sock.getsockname()[1]}"
         broker = Broker(config(tmp_path, address))
-        with pytest.raises(StorageError):
+        with pytest.raises(CannotStart):
             await broker.start()
         assert (broker.http_url, broker._http) == (None, None)
     async with Broker(config(tmp_path, address)) as broker:

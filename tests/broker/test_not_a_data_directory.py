@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config import BrokerConfig
-from diamant.storage.errors import StorageError
 
 
 def contents(place: Path) -> dict[str, bytes | None]:
@@ -26,7 +26,7 @@ def refusal(place: Path) -> str:
         async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=place)):
             raise AssertionError("it started")
 
-    with pytest.raises(StorageError) as raised:
+    with pytest.raises(CannotStart) as raised:
         asyncio.run(start())
     return str(raised.value)
 

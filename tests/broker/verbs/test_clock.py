@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config import BrokerConfig
 from diamant.broker.verbs import clock as clock_verb
 from diamant.broker.verbs.errors import BadArgument, NotAllowed, TimedOut
@@ -19,7 +20,6 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.records import Record, build_batch
 from diamant.storage.clock import ManualClock, SettableClock, SystemClock
 from diamant.storage.clock_file import MAX_TIME_MS
-from diamant.storage.errors import StorageError
 from diamant.storage.memory_env import MemoryEnv
 from tests.broker.groups.offset_requests import commit, find_coordinator, join
 from tests.broker.groups.offset_requests import fetch as fetch_offset
@@ -522,7 +522,7 @@ async def test_a_broker_without_the_flag_warns(tmp_path: Path, caplog: pytest.Lo
 async def test_a_broken_file_keeps_the_broker_from_starting(tmp_path: Path, text: str) -> None:
     """Nobody knows how late it was: the error names the file, and nothing holds the directory afterwards."""
     (tmp_path / "diamant-clock").write_text(text)
-    with pytest.raises(StorageError, match="diamant-clock"):
+    with pytest.raises(CannotStart, match="diamant-clock"):
         await manual(tmp_path).start()
     (tmp_path / "diamant-clock").unlink()
     async with manual(tmp_path) as broker:
