@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from diamant.broker.commands import compact, count, explain, status
+from diamant.broker.commands.asking import Asked
 from diamant.broker.commands.not_certified import print_reasons
 from diamant.broker.commands.progress_text import progress_text
 
@@ -92,12 +93,29 @@ def test_an_explanation_at_80_columns() -> None:
     assert len(after) - len(after.lstrip()) == start.index("active")
 
 
+@pytest.mark.parametrize(
+    ("key", "option"),
+    [
+        ({"text": "it's 42"}, """--key 'it'"'"'s 42'"""),
+        ({"hex": "00ff"}, "--key-hex 00ff"),
+        ({"text": ""}, "--key-hex ''"),
+        (None, "--key KEY"),
+    ],
+)
+def test_commands_name_the_key_that_was_asked_for(key: dict[str, str] | None, option: str) -> None:
+    """Quoted for a shell; without a key the place of one is left."""
+    change = {"text": "have it erased", "command": "erase t --key KEY --reason REASON", "configs": {}}
+    found = explanation(record(0, change=change)) | {"key": key}
+    explain.complete_commands(found, Asked("127.0.0.1:9092", None, 1000, as_json=False))
+    assert change["command"] == f"erase t {option} --reason REASON"
+
+
 def test_commands_name_the_broker_that_was_asked() -> None:
     """Where it is not the one that commands ask by themselves: what is told can be copied as it is."""
     at = console()
     change = {"text": "compact it now", "command": "compact t", "configs": {}}
     found = explanation(record(0), record(1, change=None), change=change)
-    explain.name_broker(found, "127.0.0.1:19092")
+    explain.complete_commands(found, Asked("127.0.0.1:19092", None, 1000, as_json=False))
     explain.show_explanation(at, found, False, None)
     assert "diamant compact t --partition 0 -b 127.0.0.1:19092" in " ".join(text(at).split())
     assert change["command"] == "compact t -b 127.0.0.1:19092"

@@ -91,10 +91,14 @@ def test_files_that_were_not_looked_into_confirm_nothing(broker: Broker, issued:
     broker.__exit__(None, None, None)
     data, secret, where = ("--data", issued.data), ("--secret", issued.secret), ("--where", WHERE)
     for which, arguments, words in (
-        (issued, data, ("add --where", "and --secret FILE", "--offline checks the signature only")),
+        (
+            issued,
+            data,
+            ("add --where", "and --secret with the file of the secret", "--offline checks the signature only"),
+        ),
         (issued, (*data, *secret), ("add --where",)),
         (issued, (*data, *where), ("Without the secret",)),
-        (other, data, ("add --secret FILE", "or --key KEY", "--offline checks the signature only")),
+        (other, data, ("add --secret with the file", "or --key with the key", "--offline checks the signature only")),
     ):
         result = run(which, *arguments)
         assert (result.exit_code, first_line(result)[:14]) == (3, "NOT CONFIRMED:"), result.output
@@ -132,7 +136,11 @@ def test_without_a_broker_it_is_said_what_can_be_checked_all_the_same(broker: Br
     broker.__exit__(None, None, None)
     result = run(issued, *address)
     assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
-    for words in ("no Diamant broker answers", "--offline checks the signature", "--data DIRECTORY --secret FILE"):
+    for words in (
+        "no Diamant broker answers",
+        "--offline checks the signature",
+        "--data, with its directory, and --secret",
+    ):
         assert words in result.output
 
 

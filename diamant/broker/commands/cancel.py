@@ -42,7 +42,7 @@ def cancel(undertaking: str | None, reason: str | None, asked: Asked) -> None:
         if error.code != "not-found":
             raise
         # The list has another name here than in programs.
-        fail(str(error).replace("GET /v1/certificates lists", "diamant cancel without an id lists"), EXIT_USAGE)
+        fail(str(error).replace("GET /v1/certificates lists", f"{asked.command('cancel')} lists"), EXIT_USAGE)
     asked.show(found, lambda console: _print(console, found))
 
 

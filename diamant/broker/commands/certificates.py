@@ -42,7 +42,7 @@ def certificates(undertaking: str | None, file: str | None, page: str | None, *,
     if undertaking is None:
         if file is not None or page is not None or as_it_is:
             fail(
-                "--certificate, --page and --as-it-is want an ID: diamant certificates without one lists them",
+                f"--certificate, --page and --as-it-is want an ID; this lists them: {asked.command('certificates')}",
                 EXIT_USAGE,
             )
         listed = asked.admin.call("GET", "/v1/certificates")
@@ -55,7 +55,9 @@ def certificates(undertaking: str | None, file: str | None, page: str | None, *,
     except AdminError as error:
         if error.code != "not-genuine":
             raise
-        problem = str(error)
+        # The option has another name here than over HTTP.
+        here = f"this shows it as it is: {asked.command('certificates', undertaking, '--as-it-is')}"
+        problem = str(error).replace("as_it_is=true hands it out as it is", here)
         if not as_it_is:
             fail(problem, EXIT_NOT_SO, code=error.code)
         found = asked.admin.call("GET", f"{path}?as_it_is=true")

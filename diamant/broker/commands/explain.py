@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.admin import DEFAULT_BOOTSTRAP
 from diamant.broker.commands.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 from diamant.broker.commands.key_options import key_options
 from diamant.broker.commands.reading import counted, time_text
@@ -65,20 +65,29 @@ def explain(
     found = asked.admin.explain(
         topic, partition=partition, key=key, offset=offset, timeout_s=asked.timeout_s, **options
     )
-    if not asked.as_json and asked.bootstrap != DEFAULT_BOOTSTRAP:
-        name_broker(found, asked.bootstrap)
+    if not asked.as_json:
+        complete_commands(found, asked)
     asked.show(found, lambda console: show_explanation(console, found, tombstones, None if is_all else MAX_ROWS))
     is_of_records = key is not None or offset is not None or tombstones
     is_empty = not any(one["records"] for one in found["partitions"])
     sys.exit(EXIT_NOT_SO if is_of_records and is_empty else EXIT_DONE)
 
 
-def name_broker(found: Mapping[str, Any], bootstrap: str) -> None:
-    """Have the commands of an explanation say which broker they are for, so that they can be copied as they are."""
+def complete_commands(found: Mapping[str, Any], asked: Asked) -> None:
+    """Have the commands of an explanation name the key, if there is one, and the broker, so that they can be copied."""
     for one in found["partitions"]:
         for change in (one["change"], *(record["change"] for record in one["records"])):
             if change is not None and change["command"] is not None:
-                change["command"] += f" -b {bootstrap}"
+                words = shlex.split(change["command"])
+                if "--key" in words and found["key"] is not None:
+                    at = words.index("--key")
+                    words[at : at + 2] = _key_option(found["key"])
+                change["command"] = asked.command(*words).removeprefix("diamant ")
+
+
+def _key_option(key: Mapping[str, str]) -> list[str]:
+    text = key.get("text")
+    return ["--key", text] if text else ["--key-hex", key.get("hex", "")]
 
 
 def show_explanation(

@@ -97,8 +97,8 @@ def verify(
         if error.code != "no-answer":
             raise
         fail(
-            f"{error}. Without a broker: --offline checks the signature, --data DIRECTORY --secret FILE the files of one that is "
-            "stopped, or a copy"
+            f"{error}. Without a broker: --offline checks the signature; --data, with its directory, and --secret check the "
+            "files of one that is stopped, or a copy"
         )
     except BadArgument as error:
         fail(str(error), EXIT_USAGE)
@@ -124,11 +124,15 @@ def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
     """Say with which options records would have been looked at."""
     from diamant.cleaner.evidence.certificate import REDACTION_TYPE
 
-    secret = "--secret FILE (the .secret beside the broker's private key)" if needs_secret else ""
+    secret = (
+        "--secret with the file of the secret (the .secret beside the broker's private key)" if needs_secret else ""
+    )
     if certificate["type"] == REDACTION_TYPE:
         missing = f"--where, as it was given to diamant redact{secret and f', and {secret}'}"
     else:
-        missing = f"{secret}; or --key KEY, which tells whether it is there, but confirms nothing without the secret"
+        missing = (
+            f"{secret}; or --key with the key, which tells whether it is there, but confirms nothing without the secret"
+        )
     return f"To have the records looked at add {missing}. --offline checks the signature only."
 
 

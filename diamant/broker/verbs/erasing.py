@@ -199,9 +199,9 @@ class Erasures(ErasureTombstones):
         progress.undertaking = erasure_id
         self._calls += 1
         try:
-            key = await self._usable_key()
             if erasure_id not in await asyncio.to_thread(self._unfinished_ids):
-                return await self._over_already(erasure_id, key)
+                return await self._over_already(erasure_id)
+            key = await self._usable_key()
             if erasure_id not in self._due or erasure_id in self._ending:
                 raise NotPossible(
                     f"erasure {erasure_id} cannot go on: its intent cannot be read, it is being cancelled, or it ends just now"
@@ -234,7 +234,7 @@ class Erasures(ErasureTombstones):
                 if not log.config.is_compacted:
                     raise NotPossible(
                         f"{name} is not compacted, so a tombstone removes nothing from it: set cleanup.policy=compact, or "
-                        "compact,delete, or wait for its retention, or have the records removed (diamant redact)"
+                        "compact,delete, or wait for its retention, or have the records redacted"
                     )
                 break
 
@@ -253,27 +253,27 @@ class Erasures(ErasureTombstones):
             try:
                 intent = await asyncio.to_thread(read_intent, self._env, self._directory, erasure_id, key)
             except FileNotFoundError:
-                return await self._over_already(erasure_id, key)
+                return await self._over_already(erasure_id)
             intent.is_confirmed = is_confirmed or (intent.is_now and intent.is_confirmed)
             intent.is_now = True
             if intent.phase == WAITING:
                 behind = {} if intent.is_confirmed else await self._groups_behind(intent)
                 if behind:
-                    return await self._now_refused(intent, key, behind)
+                    return await self._now_refused(intent, behind)
                 intent.due_ms = self._env.clock.now_ms()
             # Whatever stops this, it goes on as what it is now.
             await self._save(intent, key)
             return await self._carry_out(intent, key, progress, is_patient=True)
 
-    async def _now_refused(self, intent: Intent, key: SigningKey, behind: dict[str, list[str]]) -> Erasure:
+    async def _now_refused(self, intent: Intent, behind: dict[str, list[str]]) -> Erasure:
         """Return what is known of one that goes on waiting, as groups would miss its tombstones."""
-        known = await self._as_certified(intent.id, key)
+        known = await self._as_certified(intent.id)
         return replace(known, next_due_ms=intent.due_ms, groups_behind=behind, is_now_refused=True)
 
-    async def _over_already(self, erasure_id: str, key: SigningKey) -> Erasure:
+    async def _over_already(self, erasure_id: str) -> Erasure:
         """Return an erasure whose horizon has come meanwhile. NotFound if it ended otherwise, or if there was none."""
         try:
-            found = await self._as_certified(erasure_id, key)
+            found = await self._as_certified(erasure_id)
             if found.state in LAST_STATES:
                 return found
         except NotFound:
@@ -283,10 +283,10 @@ class Erasures(ErasureTombstones):
             "that are unfinished"
         )
 
-    async def _as_certified(self, erasure_id: str, key: SigningKey) -> Erasure:
+    async def _as_certified(self, erasure_id: str) -> Erasure:
         found = await self.certificate(erasure_id)
         path = certificate_path(self._directory, erasure_id, found["state"])
-        return Erasure(erasure_id, found["state"], found, path, key.public_pem, None, {})
+        return Erasure(erasure_id, found["state"], found, path, (await self._usable_key()).public_pem, None, {})
 
     async def _resume(self, intent_id: str) -> Erasure | None:
         async with self._turn(intent_id):

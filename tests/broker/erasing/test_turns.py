@@ -48,7 +48,7 @@ async def test_a_call_whose_turn_does_not_come_says_whose_it_is(
         assert "turn" not in own
         move_to(broker, due_ms)
         await wait_until(lambda: broker.erasures.lock.holder == f"erasure {erasure_id}")
-        said = rf"its turn has not come: erasure {erasure_id} .*diamant cancel.*; nothing was"
+        said = rf"its turn has not come: erasure {erasure_id} .*cancelling that ends it.*; nothing was"
         other = erase(broker, topics=["orders"], timeout_ms=limit.ms)
         assert re.search(said, await said_at_its_limit(other, limit, lambda: broker.erasures._waiting))
         redaction = broker.redact("orders", where='key == "a"', reason="ticket 4711", yes_all=True, timeout_ms=limit.ms)
