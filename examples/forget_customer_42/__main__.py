@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException
 
 from diamant.admin import AdminError
 from examples.forget_customer_42.broker import BrokerFailed, BrokerProcess
+from examples.forget_customer_42.proof import make_key
 from examples.forget_customer_42.story import Story
 from examples.forget_customer_42.telling import ClaimFailed, Teller
 
@@ -45,10 +46,10 @@ def main(arguments: Sequence[str] | None = None, teller: Teller | None = None) -
 def run(directory: Path, teller: Teller, *, is_kept: bool) -> int:
     """Tell the story in a directory of its own; the exit code."""
     began = time.monotonic()
+    key = directory / "keys" / "certificate.key"
+    make_key(key)
     try:
-        with BrokerProcess(
-            directory / "data", directory / "keys" / "certificate.key", directory / "broker.log"
-        ) as broker:
+        with BrokerProcess(directory / "data", key, directory / "broker.log") as broker:
             Story(directory, broker, teller).tell()
     except ClaimFailed as error:
         teller.failed(str(error))

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
 from diamant.admin import Admin
 from examples.forget_customer_42.broker import diamant
 
 VERIFY_TIMEOUT_S = 60.0
+SECRET_BYTES = 32
 VALID, NOT_SO = 0, 3
 """Exit codes of `diamant verify`."""
+
+
+def make_key(path: Path) -> None:
+    """Make the private key and the secret beside it, before the broker does for its first erasure: so they are known by then."""
+    path.parent.mkdir(mode=0o700)
+    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    secret = os.urandom(SECRET_BYTES).hex().encode()
+    for file, content in ((path, pem), (path.with_name(f"{path.name}.secret"), secret)):
+        file.touch(0o600)
+        file.write_bytes(content)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,9 +109,10 @@ class ErasureCertificates(Cancelling):
     async def certificates(self) -> list[dict[str, Any]]:
         """The certificates in the data directory, in short (`CertificateList`)."""
         try:
-            check = partial(problem_with, public_key=(await self._usable_key()).public_bytes)
+            key = await self._key_there()
         except NotPossible:
-            check = None
+            key = None
+        check = None if key is None else partial(problem_with, public_key=key.public_bytes)
         return await asyncio.to_thread(self._list.describe, self._env, self._directory, check)
 
     async def certificate(self, erasure_id: str) -> dict[str, Any]:
@@ -120,7 +121,7 @@ class ErasureCertificates(Cancelling):
         if kept.problem:
             raise NotGenuine(
                 f"the certificate is not what this broker has signed, so it proves nothing: {kept.path}: {kept.problem}. Bring "
-                "the file back from where it was kept; as it is: as_it_is=true (diamant certificates ID --as-it-is)"
+                "the file back from where it was kept; as_it_is=true hands it out as it is"
             )
         return kept.certificate
 
@@ -145,7 +146,8 @@ class ErasureCertificates(Cancelling):
         where: Where | None,
         progress: Progress,
     ) -> Verification:
-        secret = (await self._usable_key()).secret
+        own = await self._key_there()
+        secret = None if own is None else own.secret
         progress.begin("scanning everything", unit="bytes")
         ends = self._ends()
 

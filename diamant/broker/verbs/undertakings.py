@@ -18,8 +18,8 @@ import os
 import traceback
 import unicodedata
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from diamant.broker.topics import INTERNAL_TOPICS
@@ -298,9 +298,10 @@ class Undertakings(EvidenceWork):
         ids = {one for one in found if one not in self._over} | set(self._due)
         return [{"id": one, "kind": self.noun, "due_ms": self._due.get(one)} for one in sorted(ids)]
 
-    async def public_key(self) -> str:
-        """The public key as PEM."""
-        return (await self._usable_key()).public_pem
+    async def public_key(self) -> str | None:
+        """The public key as PEM, None if there is no key yet. NotPossible if it cannot be used."""
+        key = await self._key_there()
+        return None if key is None else key.public_pem
 
     def _retry_later_ms(self, retries: int) -> int:
         """When that goes on what was scanned in vain so often before."""
@@ -308,24 +309,45 @@ class Undertakings(EvidenceWork):
         return now_ms + (RETRY_MS << min(retries, MAX_RETRY_DOUBLINGS))
 
     async def _key(self) -> SigningKey:
+        """Return the key, which is made if there is none. StorageError, OSError."""
         if self._signing_key is None:
-            config = self._broker.config
-            path = str(config["diamant.certificate.key.file"] or default_path())
-
-            def load() -> SigningKey:
-                check_outside(path, self._directory)
-                if has_traces(self._env, self._directory):
-                    check_there(path)
-                if not config["diamant.certificate.key.ephemeral"]:
-                    check_lasting(path, self._directory, mount_table())
-                return SigningKey.load(path)
-
-            self._signing_key = await asyncio.to_thread(load)
+            self._signing_key = await asyncio.to_thread(self._load_key)
         return self._signing_key
 
     async def _usable_key(self) -> SigningKey:
-        try:
+        """The same. NotPossible."""
+        with self._no_key_told():
             return await self._key()
+
+    async def _key_there(self) -> SigningKey | None:
+        """Return the key to somebody who only looks: none is made. NotPossible."""
+        with self._no_key_told():
+            if self._signing_key is None and not await asyncio.to_thread(self._is_key_there):
+                return None
+            return await self._key()
+
+    def _key_path(self) -> str:
+        """Where the key is, or is to be. StorageError if it must not lie there, or is missing where no other may be made."""
+        path = str(self._broker.config["diamant.certificate.key.file"] or default_path())
+        check_outside(path, self._directory)
+        if has_traces(self._env, self._directory):
+            check_there(path)
+        return path
+
+    def _is_key_there(self) -> bool:
+        path = self._key_path()
+        return os.path.exists(path) and os.path.exists(f"{path}.secret")
+
+    def _load_key(self) -> SigningKey:
+        path = self._key_path()
+        if not self._broker.config["diamant.certificate.key.ephemeral"]:
+            check_lasting(path, self._directory, mount_table())
+        return SigningKey.load(path)
+
+    @contextmanager
+    def _no_key_told(self) -> Iterator[None]:
+        try:
+            yield
         except StorageError as error:
             raise NotPossible(f"there is no key to sign with, nothing was changed: {error}") from None
         except OSError as error:
@@ -407,7 +429,7 @@ class Undertakings(EvidenceWork):
         holder = self.lock.holder
         if intent_id not in self._waiting or not holder:
             return ""
-        return f", as its turn has not come: {holder} is under way (diamant cancel ends that, if it hangs)"
+        return f", as its turn has not come: {holder} is under way (cancelling that ends it, if it hangs)"
 
     def _count_failure(self, intent_id: str) -> None:
         """Count an attempt that has failed: as held if it goes on, and not at all if it was counted when it ended."""

@@ -259,7 +259,7 @@ async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path, monkeypat
 async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(tmp_path: Path) -> None:
     """It is listed, and goes on at no time; the error says what to do. One that is not there is not found."""
     async with broker_at(tmp_path) as broker:
-        await broker.erasures.public_key()
+        await broker.erasures._key()
         (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
     async with broker_at(tmp_path) as broker:
         assert await broker.erasures.unfinished_on_disk() == [{"id": "abc", "kind": "erasure", "due_ms": None}]

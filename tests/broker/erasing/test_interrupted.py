@@ -274,7 +274,7 @@ async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(
 async def test_an_intent_that_cannot_be_read_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The broker starts, and says that an erasure is unfinished."""
     async with broker_at(tmp_path) as broker:
-        await broker.erasures.public_key()
+        await broker.erasures._key()
         (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
     with caplog.at_level(logging.ERROR):
         async with broker_at(tmp_path):
