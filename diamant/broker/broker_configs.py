@@ -57,7 +57,7 @@ _KEYS = (
         "process.roles",
         _LIST,
         ["broker", "controller"],
-        "A Diamant node is both; `broker` must be among them.",
+        "Roles of this process: broker, controller or both. A Diamant node is both; `broker` must be among them.",
         list_of("broker", "controller"),
     ),
     ConfigKey(
@@ -170,29 +170,29 @@ _KEYS = (
         "log.retention.minutes",
         _INT,
         None,
-        "Default of the topic configuration `retention.ms` if `log.retention.ms` is not set.",
+        "Age in minutes at which the `delete` policy removes a segment, if `log.retention.ms` is not set.",
         _RETENTION,
     ),
     ConfigKey(
         "log.retention.hours",
         _INT,
         168,
-        "Default of the topic configuration `retention.ms` if neither `log.retention.ms` nor `log.retention.minutes` "
-        "is set.",
+        "Age in hours at which the `delete` policy removes a segment, if neither `log.retention.ms` nor "
+        "`log.retention.minutes` is set.",
         _RETENTION,
     ),
     ConfigKey(
         "log.roll.hours",
         _INT,
         168,
-        "Default of the topic configuration `segment.ms` if `log.roll.ms` is not set.",
+        "Age in hours at which a segment is closed even if it is not full, if `log.roll.ms` is not set.",
         at_least(1),
     ),
     ConfigKey(
         "log.roll.jitter.hours",
         _INT,
         0,
-        "Default of the topic configuration `segment.jitter.ms` if `log.roll.jitter.ms` is not set.",
+        "A random part of so many hours is taken off the age at which a segment is closed, if `log.roll.jitter.ms` is not set.",
         at_least(0),
     ),
     ConfigKey(
@@ -439,6 +439,10 @@ _KEYS = (
 _WITHOUT_DEFAULT = ("log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms")
 
 
+def _first_sentence(text: str) -> str:
+    return f"{text.partition('. ')[0].removesuffix('.')}."
+
+
 def _topic_defaults(explained: Iterable[str]) -> list[ConfigKey]:
     """The rows that the table of topics implies: each synonym has its topic config's type, limits and default."""
     keys = []
@@ -450,7 +454,7 @@ def _topic_defaults(explained: Iterable[str]) -> list[ConfigKey]:
                         synonym,
                         topic_key.type,
                         None if synonym in _WITHOUT_DEFAULT else topic_key.default,
-                        f"Default of the topic configuration `{topic_key.name}`.",
+                        f"{_first_sentence(topic_key.documentation)} The default of topics without `{topic_key.name}`.",
                         _RETENTION if synonym == "log.retention.ms" else topic_key.validator,
                         is_dynamic=True,
                     )

@@ -13,7 +13,7 @@ from diamant.broker.broker_configs import BROKER_CONFIGS
 from diamant.broker.config import BrokerConfig, validate_dynamic_config
 from diamant.broker.config_key import ConfigError, ConfigSource, format_value
 from diamant.broker.listeners import Listener
-from diamant.broker.topic_config import log_config
+from diamant.broker.topic_config import TOPIC_CONFIGS, log_config
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 REAL = json.loads((Path(__file__).parent / "golden" / "broker_configs_4.3.1.json").read_text())["configs"]
@@ -277,3 +277,15 @@ def test_a_keyword_of_a_strange_type_is_refused() -> None:
     """Keywords take bools, numbers, texts, lists and paths."""
     with pytest.raises(ConfigError, match="num_partitions: object is not"):
         BrokerConfig(num_partitions=object())
+
+
+def test_a_default_of_topics_is_told_as_the_topic_s() -> None:
+    """What DescribeConfigs says of it begins with what it is, as Kafka's text does, and not with whose default it is."""
+    for topic_key in TOPIC_CONFIGS.values():
+        first = topic_key.documentation.partition(". ")[0].rstrip(".")
+        for synonym in topic_key.synonyms:
+            told = BROKER_CONFIGS[synonym].documentation
+            assert told.startswith(first) or not told.endswith(f"without `{topic_key.name}`."), synonym
+    for name, key in BROKER_CONFIGS.items():
+        assert key.documentation, name
+        assert not key.documentation.startswith(("Default of", "There is one")), name

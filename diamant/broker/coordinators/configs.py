@@ -15,7 +15,10 @@ from diamant.broker.config_key import (
 _BOOLEAN, _STRING, _INT, _SHORT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
 _LIST = ConfigType.LIST
 
-_ONE_COPY = "There is one broker and so one copy, whatever this says. Kafka's default is 3."
+
+def _one_copy(kafkas_default: int) -> str:
+    return f" There is one broker and so one copy, whatever this says. Kafka's default is {kafkas_default}."
+
 
 COORDINATOR_CONFIGS = (
     # Classic groups
@@ -161,7 +164,13 @@ COORDINATOR_CONFIGS = (
         "Partitions of `__consumer_offsets` when it is created. A group's partition depends on it: not to be changed later.",
         at_least(1),
     ),
-    ConfigKey("offsets.topic.replication.factor", _SHORT, 1, _ONE_COPY, at_least(1)),
+    ConfigKey(
+        "offsets.topic.replication.factor",
+        _SHORT,
+        1,
+        "Replicas of `__consumer_offsets`." + _one_copy(3),
+        at_least(1),
+    ),
     ConfigKey(
         "offsets.topic.segment.bytes",
         _INT,
@@ -199,8 +208,20 @@ COORDINATOR_CONFIGS = (
         "Partitions of `__transaction_state` when it is created. Not to be changed later.",
         at_least(1),
     ),
-    ConfigKey("transaction.state.log.replication.factor", _SHORT, 1, _ONE_COPY, at_least(1)),
-    ConfigKey("transaction.state.log.min.isr", _INT, 1, _ONE_COPY.replace("3", "2"), at_least(1)),
+    ConfigKey(
+        "transaction.state.log.replication.factor",
+        _SHORT,
+        1,
+        "Replicas of `__transaction_state`." + _one_copy(3),
+        at_least(1),
+    ),
+    ConfigKey(
+        "transaction.state.log.min.isr",
+        _INT,
+        1,
+        "In-sync replicas that a write to `__transaction_state` needs." + _one_copy(2),
+        at_least(1),
+    ),
     ConfigKey(
         "transaction.state.log.segment.bytes",
         _INT,
