@@ -299,9 +299,9 @@ class _Scan:
         directory = place.name.partition("/")[0]
         if place.topic is None or self.partitions is None or directory in self._owned:
             return place
-        is_ours = place.topic in self._subject.topics or place.topic == names.METADATA_TOPIC
+        is_ours = place.topic in self._subject.topics
         if not is_ours and names.set_aside_suffix(directory) != names.DELETE_DIR_SUFFIX:
-            there = self.partitions(place.topic)
+            there = (0,) if place.topic == names.METADATA_TOPIC else self.partitions(place.topic)
             if not there or not (place.is_set_aside or place.partition in there):
                 return replace(place, topic=None, partition=None, base_offset=None, named_offset=None)
         self._owned.add(directory)

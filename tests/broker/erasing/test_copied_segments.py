@@ -19,6 +19,7 @@ NOBODYS = [
     "backup-2024",
     "backup-0",
     "clicks-2024",
+    "__cluster_metadata-1",
     *(f"users-copy-0.{'0' * 32}-{one}" for one in ("stray", "future")),
 ]
 """Called like directories of partitions that do not exist; of these topics there is `clicks`, with one partition."""
