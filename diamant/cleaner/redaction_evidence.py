@@ -27,7 +27,6 @@ from diamant.cleaner.evidence.claim_checks import BROKEN, CANNOT_TELL, HOLDS, ch
 from diamant.cleaner.evidence.findings import DECIDING, RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, UNDECIDED, VALUE, Finding
 from diamant.cleaner.evidence.needles import Needles, keyed_digest
 from diamant.cleaner.evidence.own_certificates import set_own_aside
-from diamant.cleaner.evidence.places import is_of_log
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import INCONCLUSIVE, ScanReport
 from diamant.cleaner.evidence.scan_report import NOT_THERE
@@ -191,12 +190,8 @@ def matching_from(report: ScanReport, partition: TopicPartition, first: int, end
     found = {
         # A tombstone that has a value in its headers is found as both.
         (one.file, one.offset): one
-        for one in report.of(partition)
-        if one.what in MEANT
-        and one.offset is not None
-        and one.offset >= first
-        and (end is None or one.offset < end)
-        and is_of_log(one.file, *partition)
+        for one in report.above(partition, first)
+        if one.what in MEANT and (end is None or (one.offset or 0) < end)
     }
     return sorted(found.values(), key=lambda one: one.offset or 0)
 

@@ -71,7 +71,7 @@ class Unpacker:
             self.buffer = larger
             self._view = larger.data
 
-    def unpack(self, codec: int, data: memoryview, max_bytes: int) -> tuple[int, int]:
+    def unpack(self, codec: int, data: memoryview, max_bytes: int, *, ignores_rest: bool = True) -> tuple[int, int]:
         """Decompress a batch's records behind the bytes in use; return (start, end). CorruptBatch as `decompress` has it."""
         if max_bytes < MAX_ZSTD_ROOM:
             pass
@@ -87,7 +87,7 @@ class Unpacker:
                 while self._zstd_room < min(len(plain), MAX_ZSTD_ROOM):
                     self._zstd_room *= 2
             return self.append(plain)
-        return self.append(compression.decompress(codec, data, max_bytes=max_bytes))
+        return self.append(compression.decompress(codec, data, max_bytes=max_bytes, ignores_rest=ignores_rest))
 
     def _unpack_lz4(self, data: memoryview) -> int:
         """Decompress a frame of one compressed block, as Kafka's clients write it; return the size, -1 if it is another."""

@@ -5,7 +5,8 @@
      2  snappy  header 82 'SNAPPY' 00, int32 version 1, int32 compatible version 1, then blocks of
                 int32 compressed length + raw snappy, at most 32 KiB of input each; raw snappy alone is read, too
      3  lz4     one LZ4 frame with independent blocks: 04224d18, FLG, BD, [content size], HC,
-                blocks of uint32 size (top bit: stored) + bytes [+ xxh32], 0, [xxh32 of the content, not verified]
+                blocks of uint32 size (top bit: stored) + bytes [+ xxh32], 0, [xxh32 of the content, not verified];
+                bytes behind it are ignored, as Kafka ignores them
      4  zstd    frames of RFC 8878, skippable ones skipped
 
 Integers of snappy's framing are big-endian, those of lz4 and zstd little-endian. Written is what Kafka's own client
@@ -92,22 +93,23 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     raise ValueError(f"codec is {codec}, expected 0 to 4")
 
 
-def decompress(codec: int, data: Buffer, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
+def decompress(codec: int, data: Buffer, *, max_bytes: int = DEFAULT_MAX_BYTES, ignores_rest: bool = True) -> bytes:
     """Return what `data` holds in the framing of `codec`, at most `max_bytes` bytes.
 
     CorruptBatch when the bytes are no such framing, are cut off, or the codec is not 0 to 4; DecompressionBomb when
-    they hold more than `max_bytes`. Positions in both count from the start of `data`.
+    they hold more than `max_bytes`. Positions in both count from the start of `data`. Without `ignores_rest` bytes
+    that no reader of Kafka's looks at, behind what gzip or lz4 ends with, are corrupt as well.
     """
     if codec == NONE:
         if len(data) > max_bytes:
             _too_large(0, max_bytes)
         return bytes(data)
     if codec == GZIP:
-        return _decompress_gzip(data, max_bytes)
+        return _decompress_gzip(data, max_bytes, ignores_rest)
     if codec == SNAPPY:
         return _decompress_snappy(data, max_bytes)
     if codec == LZ4:
-        return _decompress_lz4(data, max_bytes)
+        return _decompress_lz4(data, max_bytes, ignores_rest)
     if codec == ZSTD:
         return _decompress_zstd(data, max_bytes)
     raise CorruptBatch(0, f"compression codec is {codec}, expected 0 to {ZSTD}")
@@ -117,10 +119,15 @@ def _too_large(position: int, max_bytes: int) -> NoReturn:
     raise DecompressionBomb(position, f"records decompress to more than {max_bytes} bytes")
 
 
+def _check_end(name: str, position: int, end: int, ignores_rest: bool) -> None:
+    if position < end and not ignores_rest:
+        raise CorruptBatch(position, f"{name}: {end - position} bytes are left behind the end of the compressed data")
+
+
 # -- gzip ------------------------------------------------------------------------------------------------------------
 
 
-def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_gzip(data: Buffer, max_bytes: int, ignores_rest: bool) -> bytes:
     pieces: list[bytes] = []
     total = 0
     rest: Buffer = data
@@ -140,6 +147,7 @@ def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
         pieces.append(piece)
         rest = member.unused_data
         if rest[:2] != b"\x1f\x8b":
+            _check_end("gzip", len(data) - len(rest), len(data), ignores_rest)
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
@@ -223,7 +231,7 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
     return bytes(out)
 
 
-def _decompress_lz4(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_lz4(data: Buffer, max_bytes: int, ignores_rest: bool) -> bytes:
     import cramjam
 
     data = bytes(data)
@@ -239,6 +247,7 @@ def _decompress_lz4(data: Buffer, max_bytes: int) -> bytes:
         position += 4
         if size == 0:
             # What follows is the content checksum, which Kafka skips unread.
+            _check_end("lz4", position + (data[4] & 0x04), end, ignores_rest)
             return bytes(out)
         is_stored = size & LZ4_STORED
         size &= ~LZ4_STORED

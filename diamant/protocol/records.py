@@ -87,10 +87,17 @@ def iter_records(buffer: Buffer, position: int = 0, *, max_bytes: int = DEFAULT_
     return iter_payload(records_payload(buffer, position, header, max_bytes=max_bytes), header)
 
 
-def records_payload(buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
+def records_payload(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    ignores_rest: bool = True,
+) -> bytes:
     """Return the concatenated records of the magic 2 batch at `position`, decompressed to at most `max_bytes`.
 
-    CorruptBatch when the batch runs past the buffer or its codec cannot read it.
+    CorruptBatch when the batch runs past the buffer or its codec cannot read it. `ignores_rest`: as `decompress`.
     """
     end = position + header.size
     if end > len(buffer):
@@ -99,7 +106,9 @@ def records_payload(buffer: Buffer, position: int, header: BatchHeader, *, max_b
         payload = view[position + HEADER_SIZE : end]
         codec = header.attributes & CODEC_MASK
         return (
-            bytes(payload) if codec == compression.NONE else compression.decompress(codec, payload, max_bytes=max_bytes)
+            bytes(payload)
+            if codec == compression.NONE
+            else compression.decompress(codec, payload, max_bytes=max_bytes, ignores_rest=ignores_rest)
         )
 
 

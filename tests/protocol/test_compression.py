@@ -8,6 +8,7 @@ import struct
 import tracemalloc
 
 import cramjam
+import lz4.frame
 import pytest
 import zstandard
 from hypothesis import given, settings
@@ -138,6 +139,18 @@ def test_gzip_reads_several_members() -> None:
         decompress(GZIP, packed, max_bytes=8)
     with pytest.raises(CorruptBatch):
         decompress(GZIP, packed[:-1])
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4])
+@pytest.mark.parametrize("rest", [b"\0", bytes(8), b"anything"])
+def test_bytes_behind_the_end_are_ignored_or_refused(codec: int, rest: bytes) -> None:
+    """As whoever decompresses wants it; an lz4 frame may end with the checksum of its content."""
+    data = compress(codec, b"hello") + rest
+    assert decompress(codec, data) == b"hello"
+    with pytest.raises(CorruptBatch, match=f"{len(rest)} bytes are left behind the end"):
+        decompress(codec, data, ignores_rest=False)
+    with_checksum = lz4.frame.compress(b"hello", content_checksum=True, block_linked=False)
+    assert decompress(LZ4, with_checksum, ignores_rest=False) == b"hello"
 
 
 def test_gzip_is_read_by_others() -> None:

@@ -37,7 +37,6 @@ from diamant.cleaner.evidence.scan_report import (
     INCONCLUSIVE,
     KEY_GONE,
     VALUES_GONE,
-    VALUES_PRESENT,
     ScanReport,
     tombstones_since_fields,
     written_since_fields,
@@ -195,12 +194,8 @@ class ErasureCertificates(Cancelling):
 
     def _states(self, intent: Intent, report: ScanReport, subject: Subject) -> list[tuple[dict[str, Any], str]]:
         self._disown(report, subject, intent.topics, intent.scope)
-        return [(claim, self._state_of(report, subject, *claim_of(claim))) for claim in self._claims(intent)]
-
-    def _state_of(self, report: ScanReport, subject: Subject, partition: TopicPartition, end: int) -> str:
-        """Return what a partition is below a claim's end; a tombstone with headers counts as a value there."""
-        state = report.state(partition, end, subject.key_digest.hex())
-        return VALUES_PRESENT if state == VALUES_GONE and report.has_telling(partition, end) else state
+        digest = subject.key_digest.hex()
+        return [(claim, report.state(*claim_of(claim), digest)) for claim in self._claims(intent)]
 
     def _state(self, intent: Intent, report: ScanReport, subject: Subject) -> str:
         states = {state for _, state in self._states(intent, report, subject)}

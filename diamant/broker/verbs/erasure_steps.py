@@ -20,7 +20,8 @@ from diamant.broker.verbs.tombstones import remove_tombstones
 from diamant.cleaner.evidence.findings import TOMBSTONE
 from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.cleaner.evidence.intent import Intent, write_intent
-from diamant.cleaner.evidence.locate import filter_skip, is_in_use
+from diamant.cleaner.evidence.locate import filter_skip
+from diamant.cleaner.evidence.places import is_in_use
 from diamant.cleaner.evidence.record_search import Subject
 from diamant.cleaner.evidence.scan import ScanReport, scan_partitions
 from diamant.cleaner.evidence.scan_report import VALUES_PRESENT
@@ -130,8 +131,8 @@ class ErasureSteps(ErasureCertificates):
     ) -> list[TopicPartition]:
         """Return the partitions that have a value below their claim's end still."""
         report = await self._look(subject, partitions)
-        ends = claim_ends(intent)
-        return [one for one in partitions if self._state_of(report, subject, one, ends.get(one, 0)) == VALUES_PRESENT]
+        ends, digest = claim_ends(intent), subject.key_digest.hex()
+        return [one for one in partitions if report.state(one, ends.get(one, 0), digest) == VALUES_PRESENT]
 
     def _is_held(self, intent: Intent, partition: TopicPartition, end: int) -> bool:
         """Tell whether time may help below the claim's end: an open transaction, or `min.compaction.lag.ms`."""
@@ -231,7 +232,7 @@ class ErasureSteps(ErasureCertificates):
             step = steps.get(partition, {})
             mark = step.get("tombstone_offset", step.get("tombstone_found_at"))
             tombstones = (one for one in report.of(partition) if one.what == TOMBSTONE)
-            if mark is not None and any(one.offset == mark and is_in_use(one.file, partition) for one in tombstones):
+            if mark is not None and any(one.offset == mark and is_in_use(one.file, *partition) for one in tombstones):
                 step.pop("removed_before_horizon", None)
             else:
                 kept.append(override)

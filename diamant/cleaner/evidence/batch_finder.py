@@ -1,9 +1,10 @@
 """Finds record batches in a file of any kind, at any byte of it: segments under other names, whole or in part.
 
-A batch is told by its header (magic, length, codec, numbers that are not negative), by how its records or compressed data
-begin, and then by its checksum. Only what is left after the first two is summed up: of random bytes hardly anything. What begins
-like a compressed batch, and is cut off or damaged, may hold anything, so it is a problem. So is a file with so many headers that
-fit and checksums that do not that finding out would take too long (`FALSE_FACTOR`).
+A batch is told by its header (magic, length, codec, count of records; times, attributes and producers' numbers are what a client
+has written, and may be anything), by how its records or compressed data begin, and then by its checksum. Only what is left after
+the first two is summed up: of random bytes hardly anything. What begins like a compressed batch, and is cut off or damaged, may
+hold anything, so it is a problem. So is a file with so many headers that fit and checksums that do not that finding out would
+take too long (`FALSE_FACTOR`).
 
 Not found are batches of more than 256 MiB, and uncompressed messages of the formats before 0.11 with keys of more than
 `MAX_OLD_KEY_BYTES`: the bytes of the latter are searched all the same.
@@ -23,8 +24,6 @@ from crc32c import crc32c
 from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, hole_bytes
 from diamant.protocol.batch import (
     ATTRIBUTES,
-    BASE_SEQUENCE,
-    BASE_TIMESTAMP,
     BATCH_LENGTH,
     CODEC_MASK,
     CRC,
@@ -33,11 +32,8 @@ from diamant.protocol.batch import (
     LAST_OFFSET_DELTA,
     LOG_OVERHEAD,
     MAGIC,
-    MAX_TIMESTAMP,
     MIN_ENTRY_LENGTH,
     PARTITION_LEADER_EPOCH,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
     RECORD_COUNT,
 )
 from diamant.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
@@ -163,18 +159,13 @@ def _current(octets: Octets, places: Places, length: int, left: int) -> list[_Ca
     places = places[octets[places + BATCH_LENGTH] <= MAX_BATCH_BYTES >> 24]
     for at in (LAST_OFFSET_DELTA, RECORD_COUNT):
         places = places[octets[places + at] < 0x80]
-    for at in (BASE_TIMESTAMP, MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE):
-        # -1 stands for none.
-        places = places[(octets[places + at] < 0x80) | (octets[places + at] == 0xFF)]
     sizes = _int32(octets, places + BATCH_LENGTH) + LOG_OVERHEAD
     is_sound = (sizes > HEADER_SIZE) & (sizes <= MAX_BATCH_BYTES)
     places, sizes = places[is_sound], sizes[is_sound]
     codecs = octets[places + ATTRIBUTES + 1] & CODEC_MASK
     framed = _is_framed(octets, places + HEADER_SIZE, codecs)
-    has_no_more_attributes = (octets[places + ATTRIBUTES] == 0) & (octets[places + ATTRIBUTES + 1] < 0x80)
     others = (
         ((codecs == NONE) | (codecs == SNAPPY))
-        & has_no_more_attributes
         & (_int32(octets, places + RECORD_COUNT) > 0)
         & ((sizes <= left - places) | (codecs == SNAPPY))
     )

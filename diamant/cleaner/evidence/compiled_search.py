@@ -78,7 +78,8 @@ class CompiledSearch:
         for row in np.flatnonzero(packed).tolist():
             payload = data[rows[fields.PAYLOAD_START, row] : rows[fields.PAYLOAD_END, row]]
             try:
-                place = self._unpacker.unpack(int(attributes[row]) & fields.CODEC_MASK, payload, MAX_BATCH_BYTES)
+                codec = int(attributes[row]) & fields.CODEC_MASK
+                place = self._unpacker.unpack(codec, payload, MAX_BATCH_BYTES, ignores_rest=False)
             except CorruptBatch:
                 rows[fields.STEP, row] = kernels.LOOK_AGAIN
                 continue

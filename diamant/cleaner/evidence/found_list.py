@@ -6,7 +6,8 @@
                a file of no partition
     the rest   counted
 
-A sort is what a finding is, and for what may lie in a file of no partition also whether it says more than the key's bytes.
+A sort is what a finding is, of tombstones also whether they have headers, and for what may lie in a file of no partition
+whether it says more than the key's bytes.
 
 Memory: some 400 bytes for each finding; of a scan `MAX_LISTED` or `MAX_DECIDING` of each sort, and ten of each file.
 """

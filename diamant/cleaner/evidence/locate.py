@@ -24,7 +24,7 @@ from diamant.cleaner.evidence.needles import (
     make_needle,
 )
 from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
-from diamant.cleaner.evidence.places import Place, is_of_log
+from diamant.cleaner.evidence.places import Place, is_in_use, is_of_log
 from diamant.cleaner.evidence.record_search import FileSearch, Subject
 from diamant.cleaner.evidence.scan import Advance, LogEnd, ScanReport, scan_partitions
 from diamant.cleaner.segment_reader import read_chunks
@@ -108,7 +108,7 @@ def locate_key(
     assert subject.key is not None
     subject.needles.add(KEY, subject.key, sample)
     listed = max(1, min(MAX_OFFSETS, MAX_OFFSETS_IN_ALL // max(1, len(wanted))))
-    collector = _Collector(subject.needles.secret, sample, listed)
+    collector = _Collector(subject.needles.secret, sample, listed, ends)
     skip = filter_skip(env, subject.key, hash_key)
     report = scan_partitions(
         env,
@@ -129,11 +129,6 @@ def locate_key(
         one.first_offsets = sorted(one.seen)[:listed]
         one.seen.clear()
     return [collector.found[key] for key in sorted(collector.found)], report
-
-
-def is_in_use(name: str, partition: TopicPartition) -> bool:
-    """Tell whether a file, by its name below the data directory, is a segment that a partition's log has now."""
-    return is_of_log(name, *partition) and name.count("/") == 1 and name.endswith(names.LOG_SUFFIX)
 
 
 def filter_skip(env: Env, key: bytes | None, hash_key: bytes | None) -> Callable[[Place], bool] | None:
@@ -171,13 +166,14 @@ def _sample_segment(env: Env, path: str, sample: Sample) -> None:
 
 
 class _Collector:
-    def __init__(self, secret: bytes, sample: Sample, listed: int) -> None:
+    def __init__(self, secret: bytes, sample: Sample, listed: int, ends: Mapping[TopicPartition, LogEnd]) -> None:
         self.found: dict[TopicPartition, Located] = {}
         self.needles: dict[bytes, Needle] = {}
         self.left_out = 0
         self._secret = secret
         self._sample = sample
         self._listed = listed
+        self._ends = ends
         self._lock = threading.Lock()
 
     def add(self, search: FileSearch, record: Record, header: BatchHeader) -> None:
@@ -189,10 +185,13 @@ class _Collector:
             one = self.found.setdefault((search.topic, search.partition), Located(search.topic, search.partition))
             one.files.add(search.name)
             # Any other file has another log's offsets: that of a topic of this name before, or of a copy.
-            is_own = is_of_log(search.name, search.topic, search.partition)
+            end = self._ends.get((search.topic, search.partition))
+            is_own = is_of_log(search.name, search.topic, search.partition) and (
+                end is None or record.offset < end.log_end_offset
+            )
             if value is None:
                 one.tombstones += 1
-                is_used = is_in_use(search.name, (search.topic, search.partition))
+                is_used = is_in_use(search.name, search.topic, search.partition)
                 if record.headers:
                     one.last_said_offset = max(one.last_said_offset, record.offset if is_own else -1)
                 elif is_used and not header.is_transactional:

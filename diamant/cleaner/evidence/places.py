@@ -93,6 +93,11 @@ def is_of_log(file: str, topic: str, partition: int) -> bool:
     return directory == names.partition_dir_name(topic, partition) and is_own and (is_staged or not staged)
 
 
+def is_in_use(file: str, topic: str, partition: int) -> bool:
+    """Tell by its name below the data directory whether a file is a segment that a partition's log has now."""
+    return is_of_log(file, topic, partition) and file.count("/") == 1 and file.endswith(names.LOG_SUFFIX)
+
+
 def _list(
     env: Env, directory: str, prefix: str, owner: tuple[str, int, bool] | None, depth: int, on_link: OnLink
 ) -> Iterator[Place]:
@@ -135,7 +140,8 @@ def _place_in(path: str, name: str, entry: str, owner: tuple[str, int, bool] | N
     if parsed is not None:
         is_segment = parsed.suffix == names.LOG_SUFFIX
         sort = ("segment" if is_segment else parsed.suffix[1:]) + parsed.stage
-        is_own = not is_set_aside and name.count("/") == 1 and entry.startswith(f"{parsed.offset:020d}.")
+        is_own = topic is not None and partition is not None and name == f"{topic}-{partition}/{entry}"
+        is_own = is_own and entry.startswith(f"{parsed.offset:020d}.")
         named_offset = parsed.offset if is_own else None
         base_offset = named_offset if is_segment and not parsed.stage else None
         content = BATCHES if is_segment else BYTES

@@ -95,10 +95,10 @@ class Subject:
     def is_in_the_way(self, finding: Finding) -> bool:
         """Tell whether nothing can be claimed of any partition because of what was found in a file that belongs to none.
 
-        A copied tombstone, or other bytes of the key, say no more than that there was such a key.
+        A copied tombstone without headers, or other bytes of the key, say no more than that there was such a key.
         """
         if finding.what == SAME_KEY:
-            return finding.has_value is not False
+            return finding.has_value is not False or bool(finding.has_headers)
         return finding.digest != self.key_digest.hex()
 
     judges_bytes: ClassVar[bool] = False
@@ -203,7 +203,7 @@ class FileSearch:
             if header.magic == CURRENT_MAGIC and not header.record_count and header.size > HEADER_SIZE:
                 raise CorruptBatch(0, f"no records are declared, but {header.size - HEADER_SIZE} bytes are there")
             if header.codec != NO_CODEC and (header.record_count or header.magic < CURRENT_MAGIC):
-                payload = _payload(batch)
+                payload = self._payload(batch)
                 self.counts.decompressed_bytes += len(payload)
                 hits += self.subject.needles.find(payload)
             if not hits and self._can_pass_over(batch, payload):
@@ -220,6 +220,15 @@ class FileSearch:
         self.counts.records += records
         is_old = header.magic < CURRENT_MAGIC
         add_to(self.amounts, codec_name(header.magic, header.codec), 1, 0 if is_old else records, header.size)
+
+    def _payload(self, batch: BatchBytes) -> bytes:
+        """Return the records of a compressed batch, decompressed; what readers ignore behind them cannot be read."""
+        try:
+            return _payload(batch, ignores_rest=False)
+        except CorruptBatch as error:
+            found = _payload(batch, ignores_rest=True)
+            self.fail(batch.position, f"not all of the batch can be read: {error.reason}")
+            return found
 
     def _can_pass_over(self, batch: BatchBytes, payload: bytes | None) -> bool:
         header = batch.header
@@ -264,19 +273,19 @@ class FileSearch:
         if self.is_in_scope and self.on_record is not None:
             self.on_record(self, record, batch.header)
         digest = keyed_digest(self.subject.needles.secret, _said(record))
+        has_value = record.value is not None
+        has_headers = (not has_value and bool(record.headers)) or None
         if not self.is_in_scope:
-            has_value = record.value is not None
-            self._add(self._finding(SAME_KEY, batch, record, "key", digest)._replace(has_value=has_value), has_value)
+            found = self._finding(SAME_KEY, batch, record, "key", digest)
+            found = found._replace(has_value=has_value, has_headers=has_headers)
+            self._add(found, has_value or has_headers)
             return
-        if record.value is not None:
+        if has_value:
             self._add(self._finding(VALUE, batch, record, "key", digest))
             return
         horizon_ms = batch.header.base_timestamp if batch.header.has_delete_horizon else None
-        self._add(
-            self._finding(TOMBSTONE, batch, record, "key", digest)._replace(
-                horizon_ms=horizon_ms, has_headers=bool(record.headers) or None
-            )
-        )
+        found = self._finding(TOMBSTONE, batch, record, "key", digest)
+        self._add(found._replace(horizon_ms=horizon_ms, has_headers=has_headers), has_headers)
         # It names its key, and has a value all the same if that is in its headers.
         for place, needle in hits:
             if place == "header" and needle.kind == VALUE_NEEDLE and needle.digest != self.subject.key_digest:
@@ -331,14 +340,16 @@ def _said(record: Record) -> bytes:
     return (record.key if record.value is None else record.value) or b""
 
 
-def _payload(batch: BatchBytes) -> bytes:
+def _payload(batch: BatchBytes, *, ignores_rest: bool) -> bytes:
     """Return the decompressed records of a compressed batch of any magic."""
     if batch.header.magic == CURRENT_MAGIC:
-        return records_payload(batch.buffer, batch.at, batch.header, max_bytes=MAX_BATCH_BYTES)
+        return records_payload(
+            batch.buffer, batch.at, batch.header, max_bytes=MAX_BATCH_BYTES, ignores_rest=ignores_rest
+        )
     from diamant.protocol.compression import decompress
 
     entry = parse_entry(batch.buffer, batch.at)
-    return decompress(entry.codec, entry.value or b"", max_bytes=MAX_BATCH_BYTES)
+    return decompress(entry.codec, entry.value or b"", max_bytes=MAX_BATCH_BYTES, ignores_rest=ignores_rest)
 
 
 # -- the plain search --------------------------------------------------------------------------------------------------

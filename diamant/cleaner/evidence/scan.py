@@ -43,7 +43,16 @@ from diamant.cleaner.evidence.findings import Unreadable
 from diamant.cleaner.evidence.found_list import Room
 from diamant.cleaner.evidence.known_positives import KnownPositives, make_known_positives
 from diamant.cleaner.evidence.offset_order import LogEnd, order_of
-from diamant.cleaner.evidence.places import BATCHES, MAX_DEPTH, OTHER, TOO_DEEP, Place, list_places, place_named
+from diamant.cleaner.evidence.places import (
+    BATCHES,
+    MAX_DEPTH,
+    OTHER,
+    TOO_DEEP,
+    Place,
+    is_in_use,
+    list_places,
+    place_named,
+)
 from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, FileSearch, OnRecord, Subject, file_size
 from diamant.cleaner.evidence.scan_account import ScanAccount
 from diamant.cleaner.evidence.scan_report import (
@@ -472,7 +481,7 @@ class _Scan:
         report = self.report
         for key in self._books.outdated(self._found):
             del self._found[key]
-        for search in self._found.values():
+        for (_, identity), search in self._found.items():
             for finding in search.found.findings:
                 report.add(finding, is_in_the_way=finding.topic is None and self._subject.is_in_the_way(finding))
             for place in search.found.unreadable:
@@ -480,6 +489,11 @@ class _Scan:
             report.unlisted += search.found.unlisted
             if search.topic is not None and search.partition is not None:
                 partition = (search.topic, search.partition)
+                end = self._ends.get(partition)
+                if end is not None and is_in_use(search.name, *partition):
+                    base_offset = names.offset_of(search.name.rpartition("/")[2])
+                    if not end.has_file(base_offset, identity):
+                        report.unknown.add(search.name)
                 for what, count in search.found.unlisted.items():
                     report.unlisted_in[partition, what] += count
 

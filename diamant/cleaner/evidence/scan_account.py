@@ -97,15 +97,22 @@ class ScanAccount:
         return row is not None and row.changed != listed.changed and not self._is_of_running_log(key[0])
 
     def _is_of_running_log(self, name: str) -> bool:
+        found = self._log_of(name)
+        return found is not None and found[0].size_of(found[1].offset) is not None
+
+    def _log_of(self, name: str) -> tuple[LogEnd, names.SegmentFile] | None:
+        """Return the end of the log in use that gives files such a name, and what that says; None if there is none."""
         directory, _, file = name.rpartition("/")
         parsed = names.parse_segment_file(file)
-        if parsed is None or not file.startswith(f"{parsed.offset:020d}.") or names.set_aside_suffix(directory):
-            return False
         try:
-            end = self._ends.get(names.parse_partition_dir(directory))
+            partition = names.parse_partition_dir(directory)
         except ValueError:
-            return False
-        return end is not None and end.size_of(parsed.offset) is not None
+            return None
+        end = self._ends.get(partition)
+        is_own = directory == names.partition_dir_name(*partition)
+        if end is None or parsed is None or not is_own or not file.startswith(f"{parsed.offset:020d}."):
+            return None
+        return end, parsed
 
     def _has(self, key: FileKey, listed: Listed) -> bool:
         row = self._rows.get(key)
@@ -115,17 +122,11 @@ class ScanAccount:
 
     def _is_beyond_ends(self, name: str, identity: Identity) -> bool:
         """Tell whether a file came with a segment of a log in use that was begun after its recorded end."""
-        directory, _, file = name.rpartition("/")
-        try:
-            end = self._ends.get(names.parse_partition_dir(directory)) if directory else None
-        except ValueError:
+        found = self._log_of(name)
+        if found is None or identity in self.oldest:
             return False
-        parsed = names.parse_segment_file(file)
-        if end is None or parsed is None or names.set_aside_suffix(directory) or identity in self.oldest:
-            return False
+        end, parsed = found
         if parsed.offset < end.log_end_offset or parsed.offset == end.active_base_offset:
-            return False
-        if not file.startswith(f"{parsed.offset:020d}."):
             return False
         if parsed.suffix == names.LOG_SUFFIX and not parsed.stage and end.has_file(parsed.offset, identity):
             self._passed_over.add(identity)

@@ -2,7 +2,7 @@
 
     inconclusive     something in it cannot be read, bytes of a value lie outside of its records, the scan cannot account for
                      everything that there is (`coverage`), or a file of no partition has what is to be gone
-    values-present   there is a record of the key that has a value, below the partition's claim
+    values-present   there is a record of the key that has a value, or a tombstone with headers, below the partition's claim
     values-gone      there is none; a tombstone still names the key
     key-gone         neither
     not-there        there is no file of it at all
@@ -31,7 +31,7 @@ from diamant.cleaner.evidence.findings import (
     Unreadable,
 )
 from diamant.cleaner.evidence.found_list import MAX_LISTED
-from diamant.cleaner.evidence.places import is_of_log
+from diamant.cleaner.evidence.places import is_in_use, is_of_log
 from diamant.cleaner.evidence.record_search import Counts, Subject
 from diamant.storage import names
 from diamant.storage.checkpoints import TopicPartition
@@ -78,6 +78,8 @@ class ScanReport:
     """Files that belong to no partition and cannot be read: they may hold anything of any partition."""
     _found_in: dict[TopicPartition, list[Finding]] = field(default_factory=dict, init=False)
     _unreadable_in: dict[TopicPartition, list[Unreadable]] = field(default_factory=dict, init=False)
+    unknown: set[str] = field(default_factory=set)
+    """Files that are called like segments in use, and that their log does not have: their offsets are none of its."""
     counts: Counts = field(default_factory=Counts)
     rows: list[FileRow] = field(default_factory=list)
     """What was read of each file that was there in the end; about 1 KB each."""
@@ -183,7 +185,7 @@ class ScanReport:
         raw = [one for one in claimed if one.what == RAW]
         if self.problems(partition) or any(one.digest != key_digest for one in raw):
             return INCONCLUSIVE
-        if any(one.what == VALUE for one in claimed):
+        if any(_is_telling(one) for one in claimed):
             return VALUES_PRESENT
         if self.in_the_way:
             return INCONCLUSIVE
@@ -196,11 +198,22 @@ class ScanReport:
 
         What is no segment of the log counts whole, as directories that were set aside do: its offsets are another log's.
         """
-        return [
-            one
-            for one in self.of(partition)
-            if one.offset is None or one.offset < claim_end or not is_of_log(one.file, *partition)
-        ]
+        above = {id(one) for one in self.above(partition, claim_end)}
+        return [one for one in self.of(partition) if id(one) not in above]
+
+    def above(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
+        """Return what was found in the partition's log at `claim_end` and above.
+
+        Outputs of a round hold nothing that the log does not have itself. One that does is another log's.
+        """
+        found = [one for one in self.of(partition) if one.offset is not None and one.offset >= claim_end]
+        found = [one for one in found if one.file not in self.unknown and is_of_log(one.file, *partition)]
+        had = {
+            (one.offset, one.digest)
+            for one in found
+            if is_in_use(one.file, *partition) or one.file.endswith(names.DELETED_SUFFIX)
+        }
+        return [one for one in found if (one.offset, one.digest) in had]
 
     def reasons(
         self, partition: TopicPartition, claim_end: int, *, is_key_wanted: bool = False, may_stay: str = ""
@@ -233,14 +246,7 @@ class ScanReport:
         return [one for offset, one in found.items() if offset not in values]
 
     def _since(self, partition: TopicPartition, claim_end: int, what: str) -> list[Finding]:
-        found = [
-            one
-            for one in self.of(partition)
-            if one.what == what
-            and one.offset is not None
-            and one.offset >= claim_end
-            and is_of_log(one.file, *partition)
-        ]
+        found = [one for one in self.above(partition, claim_end) if one.what == what]
         return sorted(found, key=lambda one: one.offset or 0)
 
     def unlisted_since(self, partition: TopicPartition, claim_end: int, whats: Collection[str] = (VALUE,)) -> int:
@@ -255,7 +261,7 @@ class ScanReport:
 
     def has_telling(self, partition: TopicPartition, claim_end: int) -> bool:
         """Tell whether there are values below `claim_end`, or tombstones whose headers may say what they have deleted."""
-        return any(one.what == VALUE or one.has_headers for one in self.claimed(partition, claim_end))
+        return any(_is_telling(one) for one in self.claimed(partition, claim_end))
 
     def tombstones(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
         """Return the tombstones of the key below `claim_end`."""
@@ -291,6 +297,10 @@ class ScanReport:
             "unreadable": [one.to_fields() for one in self.unreadable[:MAX_LISTED]],
             "ledger": ledger(self.rows, topics),
         }
+
+
+def _is_telling(finding: Finding) -> bool:
+    return finding.what == VALUE or (finding.what == TOMBSTONE and bool(finding.has_headers))
 
 
 def _is_set_aside(file: str) -> bool:

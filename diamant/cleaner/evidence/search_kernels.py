@@ -161,9 +161,11 @@ def search_rows(
         if has_key(source, start, payload_end, rows[RECORD_COUNT, row], wanted, bounds) != 0:
             continue
         if len(words) > 0:
-            if not rows[IS_UNPACKED, row]:
-                start = position
-            if has_needle(source, start, payload_end, marks, np.uint64(shift), words, offsets, sizes, hashes):
+            if has_needle(chunk, position, end, marks, np.uint64(shift), words, offsets, sizes, hashes):
+                continue
+            if rows[IS_UNPACKED, row] and has_needle(
+                other, start, payload_end, marks, np.uint64(shift), words, offsets, sizes, hashes
+            ):
                 continue
         rows[STEP, row] = CLEAN
         records += rows[RECORD_COUNT, row]

@@ -5,11 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
-from tests.broker.erasing.cases import PERSON, create, create_with_key, data_of, erase
+from diamant.cleaner.evidence import scan
+from diamant.protocol.records import Record, build_batch
+from tests.broker.erasing.cases import (
+    KEY,
+    PERSON,
+    RETRY_MS,
+    START_MS,
+    certified_at,
+    create,
+    create_with_key,
+    data_of,
+    erase,
+    fill,
+)
+from tests.broker.erasing.obstacles import before
+from tests.cleaner.evidence.independent_scanner import search
 
 ROOT = Path(__file__).resolve().parents[3]
 SEGMENT = "users-0/00000000000000000000.log"
@@ -64,6 +80,52 @@ async def test_a_copy_lets_nothing_be_certified(broker: Broker, plant: Callable[
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
     for certificate in (redaction.certificate, erasure.certificate):
         assert certificate["not_certified"]
+
+
+def put_batch(path: Path, offset: int) -> None:
+    """Have a file of one compressed batch there, with a value."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(build_batch([Record(offset, START_MS, KEY, PERSON)], codec=1))
+
+
+@pytest.mark.parametrize("offset", [12, 99_999])
+@pytest.mark.parametrize("name", ["{}.log.cleaned", "{}.log.swap", "diamant-staging-0/{}.log", "{}.log"])
+async def test_the_offsets_of_what_the_log_does_not_have_mean_nothing(broker: Broker, name: str, offset: int) -> None:
+    """A file is called like one of the log, or like the output of a round, and has a value above the end of the claim."""
+    await create_with_key(broker, others=8)
+    path = data_of(broker) / "users-0" / name.format(f"{offset:020d}")
+    put_batch(path, offset)
+    with pytest.MonkeyPatch.context() as patched:
+        # The log goes on behind the claim.
+        before(patched, "_certify_values", lambda: fill(broker, 8))
+        erasure = await erase(broker)
+    redaction = await broker.redact("users", where=f"value == '{PERSON.decode()}'", reason="GDPR Art. 17")
+    for certificate in (erasure.certificate, redaction.certificate):
+        assert (certificate["state"], certificate["claims"]) == ("not-certified", [])
+        assert path.name in {Path(one["file"]).name for one in certificate["not_certified"][0]["problems"]}
+    path.unlink()
+    await certified_at(broker, START_MS + RETRY_MS, "values-gone")
+    assert search(data_of(broker), PERSON) == []
+
+
+async def test_a_directory_with_zeros_before_the_partitions_number_is_none_in_use(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files may be changed by anybody, so one that was while the scan ran is read again."""
+    await create_with_key(broker)
+    path = data_of(broker) / "users-00" / Path(SEGMENT).name
+    path.parent.mkdir()
+    path.write_bytes(build_batch([Record(0, START_MS, b"another", None)]))
+    real = scan._Scan._is_done
+
+    def is_done(one: Any) -> bool:
+        if PERSON not in path.read_bytes():
+            path.write_bytes(build_batch([Record(0, START_MS, b"another", PERSON)]))
+        return real(one)
+
+    monkeypatch.setattr(scan._Scan, "_is_done", is_done)
+    erasure = await erase(broker)
+    assert [one["file"] for one in erasure.certificate["elsewhere"]] == [f"users-00/{path.name}"]
 
 
 async def test_what_is_not_covered_stands_in_the_certificate_as_in_the_documentation(broker: Broker) -> None:

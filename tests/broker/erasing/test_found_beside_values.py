@@ -11,6 +11,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.verbs.errors import TimedOut
+from diamant.cleaner.evidence.found_list import MAX_LISTED
 from diamant.protocol.errors import KafkaError
 from diamant.protocol.records import Header, Record, build_batch
 from tests.broker.erasing.cases import (
@@ -25,6 +26,7 @@ from tests.broker.erasing.cases import (
     data_of,
     erase,
     fill,
+    pinned,
     values_left,
     write,
 )
@@ -87,6 +89,47 @@ async def test_as_long_as_its_headers_are_there_nothing_is_certified(
     shutil.rmtree(stray)
     assert (await erase(broker)).state == "values-gone"
     assert files_with(data_of(broker), PERSON) == []
+
+
+def tombstones(count: int, header: Header) -> bytes:
+    """So many without headers, and behind them one with a header."""
+    batches = [build_batch([Record(offset, START_MS, KEY, None)]) for offset in range(count)]
+    return b"".join([*batches, build_batch([Record(count, START_MS, KEY, None, (header,))])])
+
+
+@pytest.mark.parametrize("count", [0, MAX_LISTED + 1])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "users-0/copy.log",
+        f"users-0.{'0' * 32}-stray/{0:020d}.log",
+        "copy.log",
+        f"users-9.{'0' * 32}-stray/{0:020d}.log",
+    ],
+)
+async def test_a_copy_of_a_tombstone_with_headers_lets_nothing_be_certified(
+    broker: Broker, place: str, count: int
+) -> None:
+    """Wherever it is, behind however many without; nobody knows any more what its headers say."""
+    await create(broker)
+    fill(broker)
+    path = data_of(broker) / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(tombstones(count, Header("last", PERSON)))
+    refused = (await erase(broker)).certificate
+    assert (refused["state"], refused["claims"]) == ("not-certified", [])
+    assert {one["file"] for one in refused["not_certified"][0]["problems"]} == {place}
+    found = await broker.erasures.verify(refused, public_key=pinned(refused), key=KEY)
+    assert found.outcome == "not-certified"
+
+
+async def test_one_that_comes_back_breaks_the_claim(broker: Broker) -> None:
+    """As after restoring a backup."""
+    await create_with_key(broker, others=8)
+    certificate = (await erase(broker)).certificate
+    (data_of(broker) / "users-0" / "copy.log").write_bytes(tombstones(0, Header("last", b"something else")))
+    found = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    assert (found.outcome, found.claims[0]["state_now"]) == ("broken", "values-present")
 
 
 async def test_what_a_failed_write_has_left_is_searched(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from diamant.cleaner.evidence.findings import RAW, SAME_KEY, VALUE
 from diamant.cleaner.evidence.scan_report import INCONCLUSIVE, KEY_GONE, VALUES_PRESENT
 from diamant.protocol.records import Record, build_batch
 from diamant.storage.env import RealEnv
-from tests.builder import make_message, make_wrapper, with_payload
+from tests.builder import make_message, make_wrapper, with_header, with_payload
 from tests.cleaner.evidence.test_scan import LOG, PERSON, put, record, scan, state, subject
 
 
@@ -72,6 +72,28 @@ def test_batches_are_found_behind_other_bytes(tmp_path: Path, name: str) -> None
             assert found_in(tmp_path, front, data, data, back) == ([(start, end)], [])
     apart = found_in(tmp_path, data, b"----", data)
     assert apart == ([(0, len(data)), (len(data) + 4, 2 * len(data) + 4)], [])
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"attributes": 0x7F80},
+        {"base_timestamp": -(1 << 62)},
+        {"max_timestamp": -(1 << 62)},
+        {"producer_id": -(1 << 60)},
+        {"producer_epoch": -20_000},
+        {"base_sequence": -(1 << 30)},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_batches_are_found_whatever_their_client_has_written(
+    tmp_path: Path, fields: dict[str, int], codec: int
+) -> None:
+    """Times before the epoch, numbers that no producer has, attributes that mean nothing: no broker refuses them."""
+    fields = {name: value | codec if name == "attributes" else value for name, value in fields.items()}
+    data = bytes(with_header(batch(codec), **fields))
+    assert found_in(tmp_path, b"front", data) == ([(5, 5 + len(data))], [])
 
 
 def test_batches_are_found_across_the_borders_of_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

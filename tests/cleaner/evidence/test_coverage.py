@@ -154,7 +154,7 @@ def test_a_plain_search_that_leaves_something_out_is_caught(
 def test_a_compiled_search_that_does_not_decompress_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing in place of the records: the kernel finds fewer than are declared, and the plain search reads them."""
     put(tmp_path, LOG, batch(3, codec=3))
-    monkeypatch.setattr(Unpacker, "unpack", lambda self, *_: (0, 0))
+    monkeypatch.setattr(Unpacker, "unpack", lambda self, *_, **__: (0, 0))
     report = scanned(tmp_path, is_compiled=True)
     assert (report.counts.compiled_batches, report.counts.records, state(report)) == (0, 3, KEY_GONE)
 

@@ -153,15 +153,15 @@ def blind_for_what_is_decompressed(patch: pytest.MonkeyPatch) -> None:
     """What zstd yields is something else."""
     real = record_search.records_payload
 
-    def payload(buffer: Any, at: int, header: Any, *, max_bytes: int) -> bytes:
-        found = real(buffer, at, header, max_bytes=max_bytes)
+    def payload(buffer: Any, at: int, header: Any, **options: Any) -> bytes:
+        found: bytes = real(buffer, at, header, **options)
         return bytes(len(found)) if header.codec == 4 else found
 
     patch.setattr(record_search, "records_payload", payload)
     unpack = Unpacker.unpack
 
-    def empty(self: Unpacker, codec: int, *arguments: Any) -> Any:
-        found = unpack(self, codec, *arguments)
+    def empty(self: Unpacker, codec: int, *arguments: Any, **options: Any) -> Any:
+        found = unpack(self, codec, *arguments, **options)
         if codec == 4:
             self.buffer[found[0] : found[1]] = 0
         return found

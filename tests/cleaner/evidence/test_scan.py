@@ -28,6 +28,7 @@ from diamant.cleaner.evidence.scan import (
     scan_partitions,
 )
 from diamant.cleaner.evidence.scan_report import NOT_THERE
+from diamant.protocol.compression import GZIP, LZ4, ZSTD
 from diamant.protocol.records import Header, Record, build_batch
 from diamant.storage.env import File, RealEnv
 from tests.builder import make_message, make_wrapper, with_payload
@@ -106,6 +107,29 @@ def test_a_value_does_not_hide_behind_the_first_frame_of_a_batch(
     put(tmp_path, LOG, with_payload(shown, frame(bytes(shown[61:])) + frame(bytes(hidden[61:]))))
     report = scan(tmp_path, is_compiled=is_compiled)
     assert (state(report), report.unreadable[0].position) == (INCONCLUSIVE, 0)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("codec", [GZIP, LZ4])
+def test_what_consumers_do_not_read_behind_compressed_data_lets_nothing_be_claimed(
+    tmp_path: Path, codec: int, is_compiled: bool
+) -> None:
+    """It may hold anything, compressed once more; the records before it are looked at all the same."""
+    shown, hidden = (bytes(build_batch([record(key, PERSON)], codec=codec)) for key in (b"customer-42", b"other"))
+    put(tmp_path, LOG, with_payload(shown, shown[61:] + bytes(8) + hidden[61:]))
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert "left behind the end of the compressed data" in report.unreadable[0].reason
+    assert (state(report), whats(report)[-1]) == (INCONCLUSIVE, VALUE)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_the_bytes_of_a_compressed_batch_are_searched_as_they_are(tmp_path: Path, is_compiled: bool) -> None:
+    """A value need not be among the records: a skippable frame of zstd is in none of them."""
+    shown = bytes(build_batch([record(b"other", b"x" * 400)], codec=ZSTD))
+    skippable = b"\x50\x2a\x4d\x18" + len(PERSON).to_bytes(4, "little") + PERSON
+    put(tmp_path, LOG, with_payload(shown, skippable + shown[61:]))
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert (state(report), whats(report)) == (INCONCLUSIVE, [RAW])
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -339,7 +363,7 @@ def test_a_write_behind_the_claim_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_a_value_in_a_header_of_the_keys_own_tombstone_is_one(tmp_path: Path, is_compiled: bool) -> None:
-    """It is not gone, and under no other key; a tombstone that has something else in its headers is one as any other."""
+    """It is not gone, and under no other key; what else a tombstone has in its headers may say what it has deleted."""
     said = [Header("reason", b"asked for"), Header("last", PERSON)]
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, 0, *said)], codec=4))
     report = scan(tmp_path, is_compiled=is_compiled)
@@ -347,10 +371,12 @@ def test_a_value_in_a_header_of_the_keys_own_tombstone_is_one(tmp_path: Path, is
     assert [(one.what, one.field) for one in report.findings] == [(TOMBSTONE, "key"), (VALUE, "header")]
     assert report.elsewhere == []
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, 0, said[0])]))
+    assert state(scan(tmp_path, is_compiled=is_compiled)) == VALUES_PRESENT
+    put(tmp_path, LOG, build_batch([record(b"customer-42", None)]))
     assert state(scan(tmp_path, is_compiled=is_compiled)) == VALUES_GONE
     put(tmp_path, "copies/00000000000000000000.log", build_batch([record(b"customer-42", None, 0, *said)]))
     report = scan(tmp_path, is_compiled=is_compiled)
-    assert (state(report), [one.what for one in report.in_the_way]) == (INCONCLUSIVE, [SAME_BYTES])
+    assert (state(report), [one.what for one in report.in_the_way]) == (INCONCLUSIVE, [SAME_KEY, SAME_BYTES])
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
