@@ -290,6 +290,7 @@ class KafkaPython:
             session_timeout_ms=30_000,
             heartbeat_interval_ms=100,
             fetch_max_wait_ms=50,
+            metadata_max_age_ms=1000,  # or it may miss its topic for five minutes
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
 
