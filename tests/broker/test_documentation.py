@@ -53,6 +53,16 @@ def test_the_tour_of_the_readme_works(example: str, address: str) -> None:
     assert (result.returncode, result.stdout.split()) == (0, ["0", "b'k1'", "b'hello'"]), result.stderr
 
 
+def test_consumers_of_kafka_python_are_assigned() -> None:
+    """Those that subscribe may wait for five minutes, as docs/testing.md says, and so would whoever copies the example."""
+    pages = ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    blocks = [
+        text for page in pages for text in examples(page) if re.search(r"^from kafka import.*Consumer", text, re.M)
+    ]
+    assert len(blocks) >= 2
+    assert [text for text in blocks if ".assign([" not in text] == []
+
+
 @pytest.mark.parametrize("page", console_pages.PAGES)
 def test_pages_show_what_their_commands_print(page: str, tmp_path: Path) -> None:
     """Each command of a page, in order, prints what stands below it, but for times, ids and the like."""

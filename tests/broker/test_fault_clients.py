@@ -143,6 +143,7 @@ class KafkaPython:
             reconnect_backoff_ms=RETRY_MS,
             reconnect_backoff_max_ms=100,
             fetch_max_wait_ms=100,
+            metadata_max_age_ms=1000,  # or it may miss the topic of a subscription for five minutes
         )
         if group is None:
             consumer.assign([TopicPartition(topic, 0)])

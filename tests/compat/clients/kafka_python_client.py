@@ -56,6 +56,7 @@ class Member(ConsumerRebalanceListener):
             enable_auto_commit=False,
             heartbeat_interval_ms=200,
             session_timeout_ms=steps.SESSION_TIMEOUT_MS,
+            metadata_max_age_ms=1000,  # or 3.0 may miss its topic for five minutes
             **config,
         )
         self._consumer.subscribe([topic], listener=self)
