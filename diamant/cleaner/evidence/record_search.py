@@ -243,6 +243,9 @@ class FileSearch:
         is_marker = batch.header.is_control and record.key is not None and len(record.key) == CONTROL_KEY_BYTES
         verdict = not is_marker and self.subject.is_meant(record, self.topic)
         hits = self._hits_in(record) if has_hits else []
+        if verdict is not False and not batch.header.base_offset <= record.offset <= batch.header.last_offset:
+            # Then it may be out of what a claim covers, and no consumer sees it there.
+            self.fail(batch.position, "a record's offset is not within its batch")
         if verdict is True:
             self._add_meant(record, batch, hits)
             digest = keyed_digest(self.subject.needles.secret, _said(record))

@@ -592,6 +592,17 @@ def test_a_changed_base_offset_is_damage(tmp_path: Path, which: int, offset: int
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("offset", [-7, 5, 5000])
+def test_a_record_beyond_its_batch_is_damage(tmp_path: Path, offset: int, codec: int, is_compiled: bool) -> None:
+    """Whatever wrote it: the offset says nothing of whether a claim covers it."""
+    batch = build_batch([record(b"customer-42", PERSON, offset)], base_offset=0, last_offset_delta=4, codec=codec)
+    put(tmp_path, LOG, batch)
+    report = scan(tmp_path, is_compiled=is_compiled)
+    assert (state(report, end=3), len(report.unreadable)) == (INCONCLUSIVE, 1)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
 def test_gaps_and_what_was_appended_meanwhile_are_no_damage(tmp_path: Path, is_compiled: bool) -> None:
     """Compacted logs have gaps; behind the recorded end there may be anything."""
     batches = [build_batch([record(b"a", b"b", offset)]) for offset in (3, 40, 41, 90)]
