@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import shutil
 import stat
 import threading
@@ -43,6 +44,7 @@ MAX_COPIED_MAP_BYTES = 16 * 1024
 
 _IOV_MAX = 1024
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+_OF_PARTITION = re.compile(rf"\d{{20}}\.|({names.LEADER_EPOCH_CHECKPOINT}|{names.PARTITION_METADATA})(\.tmp)?$")
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -155,7 +157,10 @@ class Env(Protocol):
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all that is in it; no error if it is gone."""
+        """Remove a directory with all that is in it; no error if it is gone.
+
+        Of one that is a link to another place a partition's files are removed there, and nothing else that may be there.
+        """
         ...
 
     def sync_dir(self, path: str) -> None:
@@ -422,6 +427,10 @@ class RealEnv:
             self._forget_map(path)
 
     def remove_tree(self, path: str) -> None:
+        if os.path.islink(path):
+            self._forget_map(path)
+            _remove_linked(path)
+            return
         while True:
             try:
                 shutil.rmtree(path)
@@ -540,6 +549,17 @@ class RealEnv:
             return SharedLock(path, create=create)
         except FileNotFoundError:
             return None
+
+
+def _remove_linked(path: str) -> None:
+    with suppress(FileNotFoundError):
+        for name in os.listdir(path):
+            if _OF_PARTITION.match(name):
+                os.unlink(f"{path}/{name}")
+        with suppress(OSError):
+            os.rmdir(os.path.realpath(path))
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def replace_file(env: Env, path: str, data: bytes, *, sync: bool) -> None:

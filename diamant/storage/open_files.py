@@ -12,9 +12,13 @@ _REMOVED = " (deleted)"
 def removed_but_open(directory: str) -> list[str]:
     """Return the names, relative to a directory, that such files below it had last; ascending, each once.
 
-    Blocks for some 2 us for each descriptor of the process. Nothing where there is no /proc, as on macOS.
+    Links to directories in it are followed. Blocks for some 2 us for each descriptor of the process. Nothing where there is no
+    /proc, as on macOS.
     """
-    prefix = f"{os.path.realpath(directory)}/"
+    prefixes = {f"{os.path.realpath(directory)}/": ""}
+    # Partitions that somebody has put elsewhere.
+    links = [name for name in os.listdir(directory) if os.path.islink(f"{directory}/{name}")]
+    prefixes |= {f"{os.path.realpath(f'{directory}/{link}')}/": f"{link}/" for link in links}
     try:
         descriptors = os.listdir(_DESCRIPTORS)
     except FileNotFoundError:
@@ -25,6 +29,10 @@ def removed_but_open(directory: str) -> list[str]:
             name = os.readlink(f"{_DESCRIPTORS}/{descriptor}")
         except OSError:
             continue  # That of the listing itself, or closed meanwhile.
-        if name.startswith(prefix) and name.endswith(_REMOVED):
-            found.add(name[len(prefix) : -len(_REMOVED)])
+        if name.endswith(_REMOVED):
+            found |= {
+                shown + name[len(prefix) : -len(_REMOVED)]
+                for prefix, shown in prefixes.items()
+                if name.startswith(prefix)
+            }
     return sorted(found)

@@ -50,6 +50,23 @@ async def test_a_linked_partition_directory_is_read(broker: Broker, tmp_path: Pa
     assert (await erase(broker)).state == "values-gone"
 
 
+async def test_the_partition_of_a_topic_that_was_deleted_goes_where_its_link_leads(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """What else lies there is nobody's business, and the next topic of that name can be erased from."""
+    await create_with_key(broker, others=3)
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(data_of(broker) / "users-0", elsewhere)
+    (data_of(broker) / "users-0").symlink_to(elsewhere)
+    (elsewhere / "note").write_bytes(b"of somebody")
+    (elsewhere / "more").mkdir()
+    await broker.topics.delete(["users"])
+    await create_with_key(broker, others=3)
+    assert (await erase(broker)).state == "values-gone"
+    assert sorted(os.listdir(elsewhere)) == ["more", "note"]
+    assert [path for path in data_of(broker).iterdir() if path.is_symlink()] == []
+
+
 @pytest.mark.parametrize("depth", [MAX_DEPTH - 1, MAX_DEPTH + 30])
 async def test_deep_directories_are_read_or_named(broker: Broker, depth: int) -> None:
     """Nothing is certified while there is one that is too deep to be looked into, and the certificate says which."""

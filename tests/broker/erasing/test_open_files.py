@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,20 @@ async def test_a_file_that_is_still_read_keeps_its_topic_from_being_certified(
     assert len(unlinked(broker)) == 1
     del slices
     assert ((await erase(broker)).state, unlinked(broker)) == ("values-gone", [])
+
+
+@pytest.mark.usefixtures("no_patience")
+async def test_so_does_one_in_a_partition_that_lies_elsewhere(broker: Broker, tmp_path: Path) -> None:
+    """Its directory is a link; the file is called as it would be without."""
+    await create_with_key(broker, others=30)
+    directory = data_of(broker) / "users-0"
+    shutil.move(directory, tmp_path / "elsewhere")
+    directory.symlink_to(tmp_path / "elsewhere")
+    with (directory / "00000000000000000000.log").open("rb"):
+        refused = (await erase(broker)).certificate
+        assert (refused["state"], refused["claims"]) == ("not-certified", [])
+        assert [one["file"] for one in refused["coverage"]["not_read"]] == ["users-0/00000000000000000000.log.deleted"]
+    assert (await erase(broker)).state == "values-gone"
 
 
 async def test_readers_are_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
