@@ -20,6 +20,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
 import crc32c
 from figure import Figure
@@ -105,9 +106,16 @@ class Stages(Progress):
         super().__init__()
         self.began: list[tuple[str, float]] = []
 
-    def begin(self, stage: str, total: int | None = None, unit: str = "") -> None:
+    def begin(
+        self,
+        stage: str,
+        total: int | None = None,
+        unit: str = "",
+        *,
+        measure: Callable[[], tuple[int, int]] | None = None,
+    ) -> None:
         self.began.append((stage, time.perf_counter()))
-        super().begin(stage, total, unit)
+        super().begin(stage, total, unit, measure=measure)
 
     def seconds(self, end_s: float) -> list[tuple[str, float]]:
         """Return each stage's time."""

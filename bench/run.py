@@ -11,105 +11,25 @@ import shutil
 import signal
 import socket
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import coordinators
+import wire
+from client import INCREMENTAL_ALTER_CONFIGS, Client, batches_of
 from figure import Figure
-from kio.serial import entity_reader
 from rich.console import Console
 from rich.table import Table
 
-from diamant.protocol.apis import request_header_version, response_header_version
 from diamant.protocol.batch import iter_headers
 from diamant.protocol.records import Record, build_batch, iter_records
-from diamant.protocol.schemas import encode_request_fields, response_class
 
-PRODUCE, FETCH, CREATE_TOPICS, INCREMENTAL_ALTER_CONFIGS = 0, 1, 19, 44
-VERSIONS = {PRODUCE: 9, FETCH: 12, CREATE_TOPICS: 5, INCREMENTAL_ALTER_CONFIGS: 1}
-IN_FLIGHT = 5
-BATCH_BYTES = 100_000
 DEFAULT_TARGET = "diamant=exec {python} -m diamant.broker.cli start --listen 127.0.0.1:{{port}} --data {{data}}"
-
-
-class Client:
-    """One blocking connection."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 30)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def send(self, api_key: int, body: bytes) -> None:
-        """Send a request."""
-        version = VERSIONS[api_key]
-        header = struct.pack(">hhih", api_key, version, 1, -1)
-        header += b"\0" if request_header_version(api_key, version) == 2 else b""
-        self.socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
-
-    def receive(self, api_key: int) -> Any:
-        """Wait for an answer and decode it."""
-        (size,) = struct.unpack(">i", self._read(4))
-        frame = self._read(size)
-        start = 4 + response_header_version(api_key, VERSIONS[api_key])
-        return entity_reader(response_class(api_key, VERSIONS[api_key]))(bytes(frame), start)[0]
-
-    def call(self, api_key: int, fields: dict[str, Any]) -> Any:
-        """Send a request and wait for its answer."""
-        self.send(api_key, encode_request_fields(api_key, VERSIONS[api_key], fields))
-        return self.receive(api_key)
-
-    def create(self, topic: str, **configs: str) -> None:
-        """Create a topic of one partition (configs with underscores for dots)."""
-        settings = [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]
-        wanted = {"name": topic, "num_partitions": 1, "replication_factor": 1, "configs": settings}
-        answer = self.call(CREATE_TOPICS, {"topics": [wanted], "timeout_ms": 30_000})
-        if answer.topics[0].error_code:
-            raise RuntimeError(f"create {topic}: {answer.topics[0].error_code} {answer.topics[0].error_message}")
-
-    def produce(self, topic: str, batches: list[bytes], in_flight: int = IN_FLIGHT) -> None:
-        """Send all batches, acks=all, and wait until they are acknowledged."""
-        waiting = 0
-        for batch in batches:
-            if waiting == in_flight:
-                self._acknowledged()
-                waiting -= 1
-            self.send(PRODUCE, encode_request_fields(PRODUCE, VERSIONS[PRODUCE], _produce_fields(topic, batch)))
-            waiting += 1
-        for _ in range(waiting):
-            self._acknowledged()
-
-    def fetch_all(self, topic: str, end: int) -> Iterator[memoryview]:
-        """Yield record sets from the beginning up to offset `end`."""
-        offset = 0
-        while offset < end:
-            answer = self.call(FETCH, _fetch_fields(topic, offset))
-            partition = answer.responses[0].partitions[0]
-            if partition.error_code:
-                raise RuntimeError(f"fetch of {topic} at {offset}: {partition.error_code}")
-            yield memoryview(partition.records)
-            for _, header in iter_headers(partition.records):
-                offset = max(offset, header.next_offset)
-
-    def _acknowledged(self) -> None:
-        result = self.receive(PRODUCE).responses[0].partition_responses[0]
-        if result.error_code:
-            raise RuntimeError(f"produce: {result.error_code} {result.error_message}")
-
-    def _read(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view = memoryview(data)
-        while view:
-            count = self.socket.recv_into(view)
-            if not count:
-                raise ConnectionError("the broker closed the connection")
-            view = view[count:]
-        return data
 
 
 class RunningBroker(NamedTuple):
@@ -212,8 +132,7 @@ def latency(broker: RunningBroker) -> Iterator[Figure]:
 def compaction(broker: RunningBroker) -> Iterator[Figure]:
     """From switching compaction on until nothing superseded is left in closed segments."""
     client = Client(broker.port)
-    settings = {"segment_bytes": "1048576", "min_cleanable_dirty_ratio": "0.01"}
-    client.create("keyed", **settings)
+    client.create("keyed", segment_bytes="1048576", min_cleanable_dirty_ratio="0.01")
     now_ms = time.time_ns() // 1_000_000
     keys, rounds, per_batch = 10_000, 30, 500
     batches = []
@@ -253,44 +172,15 @@ CASES: dict[str, Callable[[RunningBroker], Iterator[Figure]]] = {
     "consume": lambda broker: produce_and_consume(broker, "consume"),
     "latency": latency,
     "compaction": compaction,
+    "idle": lambda broker: wire.idle(broker.process),
+    "raw": lambda broker: wire.raw(broker.port, broker.process.pid),
+    "codecs": lambda broker: wire.codecs(broker.port, broker.process.pid),
+    "connections": lambda broker: wire.connections(broker.port, broker.process.pid),
+    "partitions": lambda broker: wire.partitions(broker.port, broker.process.pid),
     "groups": lambda broker: coordinators.groups(broker.port, broker.process.pid),
     "commits": lambda broker: coordinators.commits(broker.port),
     "transactions": lambda broker: coordinators.transactions(broker.port),
 }
-
-
-def batches_of(value_bytes: int, count: int) -> list[bytes]:
-    """Batches of about BATCH_BYTES with `count` messages in all; only a few differ."""
-    per_batch = max(1, min(count, BATCH_BYTES // value_bytes))
-    now_ms = time.time_ns() // 1_000_000
-    pool = [
-        bytes(
-            build_batch([Record(n, now_ms, b"key", os.urandom(value_bytes)) for n in range(per_batch)], base_offset=0)
-        )
-        for _ in range(min(20, max(1, count // per_batch)))
-    ]
-    return [pool[n % len(pool)] for n in range(max(1, count // per_batch))]
-
-
-def _produce_fields(topic: str, batch: bytes) -> dict[str, Any]:
-    partition = {"index": 0, "records": batch}
-    return {
-        "transactional_id": None,
-        "acks": -1,
-        "timeout_ms": 30_000,
-        "topic_data": [{"name": topic, "partition_data": [partition]}],
-    }
-
-
-def _fetch_fields(topic: str, offset: int) -> dict[str, Any]:
-    partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
-    return {
-        "max_wait_ms": 500,
-        "min_bytes": 1,
-        "max_bytes": 50 << 20,
-        "session_epoch": -1,
-        "topics": [{"topic": topic, "partitions": [partition]}],
-    }
 
 
 def main() -> None:
