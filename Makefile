@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA ?= data
+SPACE := $(subst ,, )
 # The broker's environment, and what the demonstration and the tests add to it: each is made again when its requirements change.
 RUN_STAMP := $(VENV)/.run-installed
 DEMO_STAMP := $(VENV)/.demo-installed
@@ -32,7 +33,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: $(RUN_STAMP) ## start a broker (LISTEN=127.0.0.1:9092 DATA=data)
-	$(BIN)/diamant start --listen $(LISTEN) --data $(DATA)
+	$(BIN)/diamant start --listen $(LISTEN) --data $(subst $(SPACE),\ ,$(DATA))
 
 test: $(DEV_STAMP) java ## the whole suite (JAVA=skip: install none where it is missing)
 	$(BIN)/python -m pytest -n 2 --dist worksteal

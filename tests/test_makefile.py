@@ -1,4 +1,4 @@
-"""`make run` with an interpreter that is too old: one line in place of what pip makes of it."""
+"""`make run`: a data directory of any name; with an interpreter that is too old, one line in place of what pip makes of it."""
 
 from __future__ import annotations
 
@@ -51,3 +51,13 @@ def test_a_python_that_is_not_there_is_told(tmp_path: Path) -> None:
     """As one that is too old is."""
     stderr = make("run", "PYTHON=python-of-nowhere", f"VENV={tmp_path}/venv")
     assert "python-of-nowhere: not found. make run PYTHON=python3.11\n" in stderr
+
+
+@pytest.mark.parametrize(("given", "typed"), [("a b  c", r"a\ b\ \ c"), ("~/data", "~/data")])
+def test_a_directory_with_spaces_is_one_argument(tmp_path: Path, given: str, typed: str) -> None:
+    """And the home directory is the shell's to find, as some hand it over as it was typed."""
+    done = subprocess.run(
+        ["make", "-C", str(ROOT), "-n", "run", f"DATA={given}", f"VENV={tmp_path}/venv"],
+        capture_output=True, text=True, check=True, timeout=30,
+    )  # fmt: skip
+    assert f"--data {typed}\n" in done.stdout
