@@ -8,7 +8,8 @@ sources is never run (numba itself looks at one file of a kernel only, not at th
     <place>/kernels-<digest>/warm-<digest of the processor's abilities>    empty: every kernel is in there
 
 The place is NUMBA_CACHE_DIR, else `__pycache__` beside the kernels, else the user's cache directory: the first that can be
-written to. Without any, kernels are compiled once in each process.
+written to. An installed package has the last two the other way round: what pip has not written it does not remove. Without
+any, and where the place is full, kernels are compiled once in each process.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from diamant.cleaner.user_directory import user_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +42,9 @@ _SOURCES = (
     "evidence/search_kernels.py",
     "spark/column_kernels.py",
 )
+
+_not_kept: list[str] = []
+"""Why the cache did not take what was compiled in this process, once for each function."""
 
 
 @cache
@@ -72,8 +78,11 @@ def _source(name: str) -> bytes:
 
 
 def _places() -> list[Path]:
-    user_cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    places = [_HERE / "__pycache__", Path(user_cache) / "diamant"]
+    places = [_HERE / "__pycache__"]
+    user_cache = user_directory("XDG_CACHE_HOME", ".cache")
+    if user_cache is not None:
+        is_installed = not {"site-packages", "dist-packages"}.isdisjoint(_HERE.parts)
+        places.insert(0 if is_installed else 1, Path(user_cache) / "diamant")
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     return [Path(chosen), *places] if chosen else places
 
@@ -107,9 +116,9 @@ def is_cached() -> bool:
 
 
 def note_cached() -> None:
-    """Note that every kernel was compiled and is in the cache, if there is one."""
+    """Note that every kernel was compiled and is in the cache, if there is one that has taken them all."""
     directory = cache_directory()
-    if directory is not None:
+    if directory is not None and not _not_kept:
         try:
             (directory / f"warm-{_processor_digest()}").touch()
         except OSError:
@@ -154,6 +163,16 @@ def _compiled(function: F, **options: Any) -> F:
     chosen = settings.CACHE_DIR
     settings.CACHE_DIR = str(directory)
     try:
-        return cast(F, numba.njit(nogil=True, cache=True, **options)(function))
+        made = numba.njit(nogil=True, cache=True, **options)(function)
     finally:
         settings.CACHE_DIR = chosen
+    save = made._cache.save_overload
+
+    def save_if_possible(signature: object, code: object) -> None:
+        try:
+            save(signature, code)
+        except OSError as error:  # A full disk, above all: the code is there, for this process.
+            _not_kept.append(str(error))
+
+    made._cache.save_overload = save_if_possible
+    return cast(F, made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -521,6 +522,48 @@ def test_the_cache_lies_where_it_can_be_written(tmp_path: Path, monkeypatch: pyt
     assert find().parent == tmp_path / "user"
     monkeypatch.setattr(kernel_cache, "_places", lambda: [blocked])
     assert find() is None
+
+
+@pytest.mark.parametrize("packages", ["site-packages", "dist-packages"])
+def test_an_installed_package_leaves_nothing_behind_pip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packages: str
+) -> None:
+    """What pip has not written it does not remove: the user's cache comes first then, and a checkout's own place stays first."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    user, beside = tmp_path / "diamant", kernel_cache._HERE / "__pycache__"
+    assert kernel_cache._places() == [beside, user]
+    monkeypatch.setattr(kernel_cache, "_HERE", Path("/usr/lib") / packages / "diamant" / "cleaner")
+    assert kernel_cache._places() == [user, kernel_cache._HERE / "__pycache__"]
+
+
+def test_a_user_without_a_home_has_no_cache_of_his_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id without an account, as in containers: no directory called ~ is made wherever the program was started."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", "~")
+    assert kernel_cache._places() == [kernel_cache._HERE / "__pycache__"]
+
+
+@pytest.mark.slow
+def test_a_cache_that_is_full_fails_nothing(tmp_path: Path) -> None:
+    """What cannot be kept is compiled all the same, and nobody is told that it is in the cache."""
+    program = """
+import errno, os
+from numba.core import caching
+def full(*arguments):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+caching.IndexDataCacheFile._save_data = full
+from diamant.cleaner import kernel_cache, kernels
+kernels.warm_up()
+kernel_cache.note_cached()
+assert not kernel_cache.is_cached()
+"""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_another_version_of_the_kernels_has_another_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -351,7 +351,10 @@ class Undertakings(EvidenceWork):
         except StorageError as error:
             raise NotPossible(f"there is no key to sign with, nothing was changed: {error}") from None
         except OSError as error:
-            raise NotPossible(f"there is no key to sign with, nothing was changed: {reason_of(error)}") from None
+            raise NotPossible(
+                f"there is no key to sign with, nothing was changed: {reason_of(error)}. Its user has to be able to write there, "
+                "or let diamant.certificate.key.file say where else the key is to be"
+            ) from None
 
     def _pause_ms(self, intent_id: str) -> int:
         """How long it takes to the next attempt, if nothing else says when: longer after each that has failed."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from diamant.cleaner.input_file import read_input, read_input_mode
+from diamant.cleaner.user_directory import user_directory
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -25,8 +26,13 @@ MAX_FILE_BYTES = 64 * 1024
 
 
 def default_path() -> str:
-    """Return where the key is unless `diamant.certificate.key.file` says otherwise."""
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    """Return where the key is unless `diamant.certificate.key.file` says otherwise. StorageError where no home is known."""
+    home = user_directory("XDG_CONFIG_HOME", ".config")
+    if home is None:
+        raise StorageError(
+            f"the user {os.getuid()} of the broker has no home directory that is known, in which the key would be: "
+            "let diamant.certificate.key.file say where it is to be"
+        )
     return os.path.join(home, "diamant", "certificate.key")
 
 

@@ -61,3 +61,27 @@ async def test_a_key_beside_the_data_directory_is_used(tmp_path: Path) -> None:
         await create(broker)
         assert (await erase(broker)).state == "nothing-matched"
     assert path.exists()
+
+
+async def test_a_user_without_a_home_is_asked_for_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id without an account, as in containers: no key is made in a directory called ~ wherever the broker was started."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "~")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    async with broker_at(tmp_path, **{"diamant.certificate.key.file": ""}) as broker:
+        await create_with_key(broker)
+        with pytest.raises(
+            NotPossible, match=r"nothing was changed: .* no home .*let diamant.certificate.key.file say"
+        ):
+            await erase(broker)
+        assert await broker.erasures.unfinished_on_disk() == []
+    assert set(os.listdir(tmp_path)) <= {"data", "keys"}
+
+
+async def test_a_place_where_no_key_can_be_made_is_named(tmp_path: Path) -> None:
+    """With the setting that names another."""
+    (tmp_path / "file").touch()
+    async with broker_at(tmp_path, **{"diamant.certificate.key.file": str(tmp_path / "file" / "key")}) as broker:
+        await create_with_key(broker)
+        with pytest.raises(NotPossible, match=r"file.*: .*let diamant.certificate.key.file say where else"):
+            await erase(broker)
