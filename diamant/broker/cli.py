@@ -37,6 +37,7 @@ SWITCH_INTERVAL_S = 0.0005
 
 _REMEDIES = {
     errno.EBUSY: ". Is another broker running on it? --data takes another directory",
+    errno.EEXIST: ". Expected a directory, or a name that is free; a link that leads nowhere is neither. Is its disk mounted?",
     errno.EADDRINUSE: ". Is another broker running? --listen takes another address, port 0 a free port.",
 }
 """What is told of a `CannotStart`, by its number, in the words of the command line."""

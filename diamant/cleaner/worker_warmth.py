@@ -53,7 +53,9 @@ class WorkerWarmth:
                 finally:
                     await compiler.close()
             logger.info("a worker for cleaning is ready; its engine is %s", await self._warm_up())
-        except (CleaningAborted, StorageError, OSError) as error:
+        except CleaningAborted:
+            pass  # The cleaner stops.
+        except (StorageError, OSError) as error:
             logger.warning("a worker for cleaning cannot be warmed up: %s", error)
 
     async def close(self) -> None:

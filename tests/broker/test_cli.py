@@ -67,6 +67,15 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_link_to_nowhere_is_one_line(tmp_path: Path) -> None:
+    """As to a disk that is not mounted: exit code 1 and what may be wrong; nothing is made."""
+    (tmp_path / "data").symlink_to(tmp_path / "disk" / "data")
+    result = run_start("--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"))
+    assert (result.returncode, [path.name for path in tmp_path.iterdir()]) == (1, ["data"])
+    assert "a link that leads nowhere is neither. Is its disk mounted?\n" in result.stderr
+
+
+@pytest.mark.slow
 def test_a_directory_in_use_is_one_line(tmp_path: Path) -> None:
     """A second broker on one data directory exits with 1 and one line that names the directory."""
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from diamant.cleaner.result import CleaningAborted
 from diamant.cleaner.runner import MAX_INLINE_BYTES
 from diamant.storage.env import Env
 from tests.cleaner.held_runner import HeldRunner
@@ -55,6 +56,27 @@ async def test_a_worker_is_warmed_up_when_traffic_begins(
         await asyncio.sleep(0)
     await wait_until(lambda: sum(runner.warm_ups for runner in runners) == (1 if is_cached else 2))
     assert [runner.is_closed for runner in runners] == ([False] if is_cached else [True, False])
+
+
+async def test_a_stop_while_a_worker_is_warmed_up_is_no_trouble(
+    logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a broker stops soon after its start: nothing in the log asks for attention."""
+    monkeypatch.setattr("diamant.cleaner.kernel_cache.is_cached", lambda: True)
+
+    async def stopped(self: WarmRunner) -> str:
+        self.warm_ups += 1
+        raise CleaningAborted("the cleaner stops")
+
+    monkeypatch.setattr(WarmRunner, "warm_up", stopped)
+    runner = WarmRunner(logs.env)
+    log = logs.add("t")
+    service = await logs.start(new_process_runner=lambda: runner)
+    logs.data(log, "k=" + "v" * MAX_INLINE_BYTES)
+    service.saw_append(log)
+    await wait_until(lambda: runner.warm_ups == 1)
+    await service.settled()
+    assert "warmed up" not in caplog.text
 
 
 async def test_large_plans_are_for_the_worker(logs: SeveralLogs) -> None:
