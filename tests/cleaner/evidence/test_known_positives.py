@@ -23,7 +23,7 @@ from diamant.storage.env import RealEnv
 from tests.cleaner.evidence.test_scan import LOG, TOPIC, put, record, subject
 
 TEXT = 'value == "ada@example.com"'
-PLANTED = 29
+PLANTED = 49
 
 
 def redacted() -> Redacted:
@@ -90,7 +90,7 @@ def test_compressed_bytes_do_not_show_what_was_written() -> None:
         for name, data in known.files.items():
             found = {hit.needle.digest.hex() for hit in looked_for.find(data)}
             there = [label for one, label in known.expected.items() if one[0] == name and one[2] in found]
-            shown += sum("record" in label and "(none)" not in label for label in there)
+            shown += sum("record" in label and "(none" not in label for label in there)
         assert sum(map(len, known.files.values())) < 20_000
     assert shown < 3
 
@@ -116,6 +116,21 @@ def blind_for_a_codec(patch: pytest.MonkeyPatch) -> None:
         return found
 
     patch.setattr(compiled_search.kernels, "search_rows", rows)
+
+
+def blind_for_old_formats(patch: pytest.MonkeyPatch) -> None:
+    """Batches of before 0.11 are passed over as if there were nothing in them."""
+    real = FileSearch.look_at
+    name = record_search.codec_name
+
+    def look_at(self: FileSearch, one: Any) -> None:
+        header = one.header
+        if header.magic == 2:
+            real(self, one)
+        else:
+            record_search.add_to(self.amounts, name(header.magic, header.codec), 1, 0, header.size)
+
+    patch.setattr(FileSearch, "look_at", look_at)
 
 
 def blind_for_the_key(patch: pytest.MonkeyPatch) -> None:
@@ -183,6 +198,7 @@ def blind_for_directories(patch: pytest.MonkeyPatch) -> None:
 
 BLIND = [
     blind_for_a_codec,
+    blind_for_old_formats,
     blind_for_the_key,
     blind_for_bytes,
     blind_for_needles,
