@@ -83,7 +83,7 @@ def test_the_command_lists_and_cancels(broker: Broker) -> None:
     assert (again.exit_code, again.output.count("\n")) == (2, 1)
     for words in (
         f"no erasure or redaction '{undertaking}' under way",
-        f"diamant cancel -b {broker.bootstrap_servers} lists",
+        f"diamant certificates -b {broker.bootstrap_servers} lists",
     ):
         assert words in again.output
 

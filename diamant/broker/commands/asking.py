@@ -182,15 +182,20 @@ def one_line_errors() -> Iterator[None]:
 
 
 @contextmanager
-def going_on() -> Iterator[None]:
-    """For what a broker has on its disk and goes on with: if it goes away meanwhile the error says so."""
+def going_on(asked: Asked) -> Iterator[None]:
+    """For what a broker has on its disk and goes on with: the error says so if it goes away, and how to list what there is."""
     try:
         yield
     except AdminError as error:
+        asked.end_progress()
+        listing = asked.command("certificates")
+        if error.code == "not-found":
+            # The list has another name here than in programs.
+            fail(str(error).replace("GET /v1/certificates lists", f"{listing} lists"), EXIT_USAGE, code=error.code)
         if error.code != "went-away":
             raise
         fail(
-            f"{error}. What it had begun goes on by itself at its next start: then diamant certificates lists it, and gives its "
+            f"{error}. What it had begun goes on by itself at its next start: then {listing} lists it, and gives its "
             "certificate; if it is not listed, nothing was begun"
         )
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.admin import AdminError
-from diamant.broker.commands.asking import EXIT_USAGE, Asked, asking, fail
+from diamant.broker.commands.asking import EXIT_USAGE, Asked, asking, fail, going_on
 from diamant.broker.commands.reading import time_text
 
 if TYPE_CHECKING:
@@ -36,13 +35,8 @@ def cancel(undertaking: str | None, reason: str | None, asked: Asked) -> None:
         return
     if reason is None:
         fail("--reason is missing: it stands in the certificate", EXIT_USAGE)
-    try:
+    with going_on(asked):
         found = asked.admin.cancel(undertaking, reason=reason, timeout_s=asked.timeout_s)
-    except AdminError as error:
-        if error.code != "not-found":
-            raise
-        # The list has another name here than in programs.
-        fail(str(error).replace("GET /v1/certificates lists", f"{asked.command('cancel')} lists"), EXIT_USAGE)
     asked.show(found, lambda console: _print(console, found))
 
 

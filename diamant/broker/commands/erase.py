@@ -75,7 +75,7 @@ def erase(
         **({} if engine is None else {"engine": engine}),
     }
 
-    with going_on():
+    with going_on(asked):
         found = asked.admin.erase(wanted, topics, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options)
     # Whatever comes of what follows: this is what has happened.
     is_written = write_outputs(found, file, page)
@@ -112,7 +112,7 @@ def erase_now(erasure_id: str, yes: bool, file: str | None, page: str | None, as
 
 
 def _go_on_now(asked: Asked, erasure_id: str, *, is_confirmed: bool) -> dict[str, Any]:
-    with going_on():
+    with going_on(asked):
         return asked.admin.erase_now(
             erasure_id,
             confirm_groups_behind=is_confirmed,

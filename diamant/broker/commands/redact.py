@@ -67,7 +67,7 @@ def redact(
     record matches although some of the topic hold what was looked for, 4 if nothing matches.
     """
     try:
-        with going_on():
+        with going_on(asked):
             found = asked.admin.redact(
                 topic,
                 where,
