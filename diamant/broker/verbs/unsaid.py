@@ -35,6 +35,8 @@ _NUMBER_BYTES = (2, 4, 8)
 """Sizes of what Kafka's serializers make of a short, an int and a long."""
 _UUID_BYTES = 16
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_SHOWN = {"Cf": None, "Pd": "-"}
+"""What stands for letters of two categories: nothing for those that nobody sees, and one dash for all."""
 _HEX_SIGN = re.compile(r"(?<!\w)(?:0x|\\x)(?=[0-9a-f]{2})")
 _HEX_JOINT = re.compile(r"(?<=x[0-9a-f]{2})[,\s]*(?:0x|\\x)(?=[0-9a-f]{2})")
 
@@ -113,8 +115,12 @@ def _stands_in(form: str, text: str) -> bool:
 
 
 def _folded(text: str) -> str:
-    kinds = ((one, unicodedata.category(one)) for one in unicodedata.normalize("NFKC", text))
-    return "".join("-" if kind == "Pd" else one for one, kind in kinds if kind != "Cf").casefold()
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+        # Of each letter once: a key may be a million long, and this is on the loop.
+        kinds = {one: unicodedata.category(one) for one in set(text)}
+        text = text.translate({ord(one): _SHOWN[kind] for one, kind in kinds.items() if kind in _SHOWN})
+    return text.casefold()
 
 
 def _decoded(text: str) -> Iterator[bytes]:

@@ -6,14 +6,16 @@ And certificates of earlier versions, in which it may be.
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import undertakings
+from diamant.broker.verbs import undertakings, unsaid
 from diamant.broker.verbs.errors import BadArgument
 from diamant.cleaner.evidence import certificate as certificates
 from diamant.cleaner.evidence.signing_key import SigningKey
@@ -125,6 +127,21 @@ async def test_what_only_has_its_letters_is_taken(broker: Broker, key: bytes, te
     """Case numbers have to be possible, whatever the key."""
     await create(broker)
     assert (await broker.erase(key, ["users"], reason="GDPR", reference=text)).state == "nothing-matched"
+
+
+def test_a_long_key_is_looked_for_without_asking_about_each_of_its_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have a million of them, and nobody else is served meanwhile."""
+    asked: list[str] = []
+
+    def category(letter: str) -> str:
+        asked.append(letter)
+        return unicodedata.category(letter)
+
+    monkeypatch.setattr(unsaid, "unicodedata", SimpleNamespace(category=category, normalize=unicodedata.normalize))
+    for key in (b"customer-42 " * 10_000, "Müller\u200b ".encode() * 10_000):
+        assert not unsaid.names_sought("ticket 4711", [key])
+        assert unsaid.names_sought(f"of {key.decode()}", [key])
+    assert len(asked) < 1000
 
 
 @pytest.mark.parametrize("text", [TEXT, "ada%2540example.com", "ada=40example.com", "mfsgcqdfpbqw24dmmuxgg33n"])
