@@ -1,8 +1,8 @@
 """What the steps of a Dockerfile make of a temporary directory and a fresh virtual environment, without a container engine.
 
 What differs from an image: the system below is this one, so what apt-get would install is only taken down; paths of the image
-become paths below the directory; pip may use its cache. With `is_linked` pip finds links to the packages that this environment
-has in the versions asked for, so that a gigabyte need not be unpacked, and installs the rest. Programs run as the image's user
+become paths below the directory; pip may use its cache. It finds links to the packages that this environment has in the versions
+asked for, so that these need not be unpacked, up to a gigabyte of them, and installs the rest. Programs run as the image's user
 if this is root's test and that user can run this Python; in any case they find no place to write beside the code.
 """
 
@@ -70,9 +70,8 @@ def check_copied_files_are_committed(dockerfile: Path) -> None:
 class Image:
     """See the module. A step that this does not know fails."""
 
-    def __init__(self, root: Path, *, is_linked: bool = False) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self._is_linked = is_linked
         self.venv = root / "venv"
         self.places: dict[str, Path] = {}
         """Directories of the image that belong to its user, by their paths there."""
@@ -170,10 +169,9 @@ class Image:
                 raise AssertionError(f"a step that is not known: {shlex.join(words)}")
 
     def _pip_install(self, what: list[str]) -> None:
-        if self._is_linked:
-            for option, name in pairwise(what):
-                if option == "-r":
-                    self._link_packages(self.workdir / name)
+        for option, name in pairwise(what):
+            if option == "-r":
+                self._link_packages(self.workdir / name)
         run = subprocess.run(
             [str(self.venv / "bin" / "pip"), "--disable-pip-version-check", "install", *what],
             cwd=self.workdir,
@@ -248,11 +246,11 @@ class Image:
 
 
 @contextmanager
-def empty_image(*, is_linked: bool = False) -> Iterator[Image]:
+def empty_image() -> Iterator[Image]:
     """An empty image; its place is open to other users, as pytest's own directories are not."""
     root = Path(tempfile.mkdtemp(prefix="diamant-image-"))
     root.chmod(0o755)
     try:
-        yield Image(root, is_linked=is_linked)
+        yield Image(root)
     finally:
         shutil.rmtree(root)

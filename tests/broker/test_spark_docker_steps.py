@@ -152,7 +152,7 @@ def test_the_services_work() -> None:
     report names Spark, each key's last value is there and nothing else, and nothing is left at the staging place.
     """
     java = java_home(os.environ)
-    with empty_image(is_linked=True) as image:
+    with empty_image() as image:
         image.build(DOCKERFILE)
         assert INSTALL_COMMAND.endswith(" ".join(image.debian_packages))
         with ExitStack() as stack:

@@ -15,6 +15,8 @@ from pathlib import Path
 from tests.ports import ReservedPort
 
 WAIT_S = 180.0
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs that end after some seconds: what they compile for longer lives costs more than all else they do."""
 
 
 class Cluster:
@@ -26,6 +28,7 @@ class Cluster:
         self._environment = {
             **os.environ,
             "JAVA_HOME": java,
+            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_WORKER_DIR": str(directory),
             "SPARK_LOG_DIR": str(directory),
@@ -36,8 +39,10 @@ class Cluster:
         self.conf = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.executor.memory": "512m",
+            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
             "spark.driver.memory": "512m",
+            "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+            "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
             "spark.cores.max": "2",
         }

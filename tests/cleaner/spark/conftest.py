@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diamant.cleaner.spark.java import JVM_DIRECTORY, JavaNotFound, find_java
+from tests.cleaner.spark.cluster import JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONF = {
-    # Queries over a few records: what is compiled for them costs more than they do.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",

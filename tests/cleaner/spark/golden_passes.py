@@ -56,8 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="golden_passes", description=__doc__.partition("\n")[0])
     add_session_options(parser)
     parser.add_argument("--cases", nargs="+", choices=PASSES, default=list(PASSES), help="default: all of them")
+    parser.add_argument("--last", action="store_true", help="the last pass of each case alone")
     chosen = parser.parse_args(arguments)
-    steps = [step for step in STEPS if step[0] in chosen.cases]
+    steps = [step for step in (PASSES.items() if chosen.last else STEPS) if step[0] in chosen.cases]
     failed = 0
     job = partial(CleanJob, part_bytes=PART_BYTES, partitions=PARTITIONS)
     with chosen_session(chosen, "golden") as session, patch.object(session_engine, "CleanJob", job):

@@ -20,7 +20,7 @@ from diamant.cleaner.spark.settings import SparkSettings
 from diamant.cleaner.spark.spark_runner import SparkRunner
 from diamant.storage.log import Log
 from tests.cleaner.spark.cluster import Cluster
-from tests.cleaner.test_golden import STEPS
+from tests.cleaner.test_golden import PASSES, STEPS
 from tests.cleaner.test_runner import Swapper, leftovers, make_log, plan_of, segment_files
 from tests.waiting import wait_until
 
@@ -91,11 +91,20 @@ async def wait_for_step(runner: SparkRunner, step: str, round_: asyncio.Task[obj
         await asyncio.sleep(0.02)
 
 
-def test_every_golden_pass_has_kafka_s_bytes(cluster: Cluster) -> None:
-    """All of them in one application, on both workers, with the code that was shipped and none that lies there."""
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        pytest.param(["--last"], list(PASSES.items()), id="last"),
+        pytest.param([], STEPS, id="all", marks=pytest.mark.long),
+    ],
+)
+def test_golden_passes_have_kafka_s_bytes(cluster: Cluster, options: list[str], steps: list[tuple[str, int]]) -> None:
+    """The last of each case, or all, in one application, on both workers, with the code that was shipped and none that lies
+    there.
+    """
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "tests.cleaner.spark.golden_passes", "--master", cluster.master),
+            *(sys.executable, "-m", "tests.cleaner.spark.golden_passes", "--master", cluster.master, *options),
             *(f"--conf={name}={value}" for name, value in cluster.conf.items()),
         ],
         capture_output=True,
@@ -105,7 +114,7 @@ def test_every_golden_pass_has_kafka_s_bytes(cluster: Cluster) -> None:
     said = done.stdout.splitlines()
     assert done.returncode == 0, "\n".join([*said, done.stderr])
     assert [line for line in said if line.endswith(": equal")] == [
-        f"{name}, pass {number}: equal" for name, number in STEPS
+        f"{name}, pass {number}: equal" for name, number in steps
     ]
     assert said[-2].startswith("2 executors, with the code from ")
     assert re.search(r"/diamant-code-\w+\.zip/diamant/__init__\.py$", said[-2])
