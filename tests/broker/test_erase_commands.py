@@ -298,7 +298,7 @@ def test_a_key_as_large_as_kafka_takes_is_erased(broker: Broker, tmp_path: Path)
     key = random.Random(1).randbytes(900_000)
     broker.call(append(broker, key))
     (tmp_path / "key").write_bytes(key)
-    keyed = ["--key-file", str(tmp_path / "key"), *on(broker)]
+    keyed = ["--key-file", str(tmp_path / "key"), *on(broker), "--timeout", "5m"]
     result = run(erase, "users", "--reason", "r", "--json", *keyed)
     found = json.loads(result.stdout)
     assert (result.exit_code, found["state"], found["certificate"]["found"][0]["values"]) == (0, "values-gone", 1)
