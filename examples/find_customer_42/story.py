@@ -38,6 +38,7 @@ class Story:
 
     def __init__(self, directory: Path, teller: Teller) -> None:
         self.directory = directory
+        self._key = directory / "keys" / "certificate.key"
         self._data = directory / "data"
         self._copy = directory / "copy"
         self._teller = teller
@@ -46,6 +47,7 @@ class Story:
 
     def tell(self) -> None:
         """From the first record to the last verification. ClaimFailed if anything is not as it is told."""
+        proof.make_key(self._key)
         with self._broker(self._data) as broker:
             self._write(broker)
             self._find()
@@ -58,9 +60,8 @@ class Story:
             self._verify(broker)
 
     def _broker(self, data: Path) -> BrokerProcess:
-        key = self.directory / "keys" / "certificate.key"
         log = self.directory / f"{data.name}.log"
-        return BrokerProcess(data, key, log, broker_settings())
+        return BrokerProcess(data, self._key, log, broker_settings())
 
     # -- before ----------------------------------------------------------------------------------------------------------
 
