@@ -39,7 +39,7 @@ async def test_a_copied_record_lets_nothing_be_certified(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, where: str, key: bytes, value: bytes | None
 ) -> None:
     """Also if it is nothing but what was looked for; each partition names the file. Without the copy it is certified."""
-    monkeypatch.setattr(found_list, "MAX_LISTED", 5)
+    monkeypatch.setattr(found_list, "MAX_LISTED", 10)
     await create(broker, partitions=2)
     write(broker, OTHER, value, key=key)
     write(broker, OTHER, key=b"other")

@@ -45,7 +45,7 @@ async def test_a_copied_record_lets_nothing_be_certified(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, value: bytes
 ) -> None:
     """Whatever its value is, and however often the key is in other topics; each partition says why, and names the file."""
-    monkeypatch.setattr(found_list, "MAX_LISTED", 5)
+    monkeypatch.setattr(found_list, "MAX_LISTED", 10)
     await create(broker, partitions=2)
     await create(broker, "events", policy="delete", segment_bytes=1_000_000)
     write(broker, (KEY, PERSON))
@@ -78,7 +78,7 @@ async def test_very_many_writes_behind_the_claim_are_no_obstacle(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a key that is written all the time what is below the claim is certified."""
-    monkeypatch.setattr(found_list, "MAX_LISTED", 5)
+    monkeypatch.setattr(found_list, "MAX_LISTED", 10)
     await create_with_key(broker)
     before(monkeypatch, "_scan", lambda: [write(broker, (KEY, b"again")) for _ in range(20)])
     assert (await erase(broker)).state == "values-gone"

@@ -36,7 +36,7 @@ def writes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> int:
     return count
 
 
-@pytest.mark.parametrize(("of_file", "of_certificate"), [(5, 5), (7, 4), (100, 4), (100, 100)])
+@pytest.mark.parametrize(("of_file", "of_certificate"), [(9, 9), (10, 4), (100, 4), (100, 100)])
 async def test_what_is_not_listed_is_counted(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, writes: int, of_file: int, of_certificate: int
 ) -> None:
@@ -74,7 +74,7 @@ async def test_the_command_tells_some_and_counts_the_others(
 
 async def test_what_is_left_is_no_later_write(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a partition in which values are below the end nobody can tell which of those that are not listed came later."""
-    monkeypatch.setattr(found_list, "MAX_LISTED", 5)
+    monkeypatch.setattr(found_list, "MAX_LISTED", 10)
     await create_with_key(broker)
 
     async def compact_nothing(self: Any, *_arguments: Any) -> None:
