@@ -42,7 +42,7 @@ test: $(DEV_STAMP) java ## the whole suite (JAVA=skip: install none where it is 
 # Spark needs Java 17 or newer. Its tests are skipped without, and fail if CI is set. A root of Debian gets it installed.
 java:
 ifneq ($(JAVA),skip)
-	@$(BIN)/python -m diamant.cleaner.spark.java >/dev/null 2>&1 || if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
+	@$(BIN)/python -m diamant.cleaner.spark.environment.java >/dev/null 2>&1 || if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
 		echo "Spark needs Java 17 or newer and there is none: installing $(JAVA_PACKAGE) (make test JAVA=skip does not)"; \
 		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q $(JAVA_PACKAGE) \
 			|| echo "that failed: the tests of Spark are skipped" >&2; \
@@ -77,9 +77,9 @@ demo-spark: $(DEV_STAMP) java ## watch Spark find customer 42 in 36 partitions, 
 	$(BIN)/python -m examples.find_customer_42 $(if $(KEEP),--keep)
 
 docs: $(DEV_STAMP) ## write docs/configuration.md, metrics.md and reference.md from the tables
-	$(BIN)/python -m diamant.broker.config_docs docs/configuration.md
-	$(BIN)/python -m diamant.broker.metrics_docs docs/metrics.md
-	$(BIN)/python -m diamant.broker.reference_docs docs/reference.md
+	$(BIN)/python -m diamant.broker.reference.configuration docs/configuration.md
+	$(BIN)/python -m diamant.broker.reference.metrics docs/metrics.md
+	$(BIN)/python -m diamant.broker.reference.reference docs/reference.md
 
 clean: ## remove what was made; data stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

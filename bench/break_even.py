@@ -64,7 +64,7 @@ def break_even(measured: Iterable[dict[str, Any]], cores: int) -> BreakEven | No
 
 def disagreements(found: BreakEven) -> list[str]:
     """Return for which sizes and cores the runner's own estimate says something else than `found`, a line for each choice."""
-    from diamant.cleaner.spark.settings import SparkSettings, is_worth_it
+    from diamant.cleaner.spark.environment.settings import SparkSettings, is_worth_it
 
     lines = []
     for cores in CORES:

@@ -20,13 +20,13 @@ from made_log import START_MS, Keys, log_bytes, make_active, overwritten_keys
 from rich.console import Console
 from rich.table import Table
 
-from diamant.cleaner.offline import Engine, clean_partition, compiled_engine, process_engine
-from diamant.cleaner.plan import CleanerSettings
-from diamant.protocol.compression import LZ4, NONE, ZSTD
-from diamant.protocol.records import Record, build_batch
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
-from diamant.storage.log_config import LogConfig
+from diamant.cleaner.offline.clean import Engine, clean_partition, compiled_engine, process_engine
+from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.protocol.batches.compression import LZ4, NONE, ZSTD
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from diamant.storage.segments.log_config import LogConfig
 
 NOW_MS = START_MS + 1000
 BATCH_BYTES = 16 * 1024

@@ -11,10 +11,10 @@ from typing import Any
 
 from kio.serial import entity_reader
 
-from diamant.protocol.apis import request_header_version, response_header_version
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.records import Record, build_batch
-from diamant.protocol.schemas import encode_request_fields, response_class
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.wire.apis import request_header_version, response_header_version
+from diamant.protocol.wire.schemas import encode_request_fields, response_class
 
 PRODUCE, FETCH, METADATA, CREATE_TOPICS, INCREMENTAL_ALTER_CONFIGS = 0, 1, 3, 19, 44
 VERSIONS = {PRODUCE: 9, FETCH: 12, METADATA: 9, CREATE_TOPICS: 5, INCREMENTAL_ALTER_CONFIGS: 1}

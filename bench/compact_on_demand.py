@@ -16,8 +16,8 @@ import time
 from typing import NamedTuple
 
 from diamant import Broker, BrokerConfig
-from diamant.protocol.compression import CODEC_NAMES
-from diamant.protocol.records import Header, Record, build_batch
+from diamant.protocol.batches.compression import CODEC_NAMES
+from diamant.protocol.batches.records import Header, Record, build_batch
 
 RECORDS = 10_000
 KEYS = 1_000

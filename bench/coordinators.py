@@ -17,9 +17,9 @@ from typing import Any
 from figure import Figure
 from kio.serial import entity_reader
 
-from diamant.protocol.apis import request_header_version, response_header_version
-from diamant.protocol.records import Record, build_batch
-from diamant.protocol.schemas import encode_request_fields, response_class
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.wire.apis import request_header_version, response_header_version
+from diamant.protocol.wire.schemas import encode_request_fields, response_class
 
 PRODUCE, FETCH, OFFSET_COMMIT, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = (
     0,

@@ -26,9 +26,9 @@ import crc32c
 from figure import Figure
 
 from diamant import Broker, BrokerConfig
-from diamant.broker.verbs.progress import Progress
-from diamant.protocol.compression import CODEC_NAMES
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.operations.progress import Progress
+from diamant.protocol.batches.compression import CODEC_NAMES
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.storage.names import DELETED_SUFFIX
 
 TOPIC = "users"
@@ -94,7 +94,7 @@ async def fill(broker: Broker, size: int, codec: int) -> int:
 
 
 def _packed(batch: bytearray, codec: int) -> bytearray:
-    from diamant.protocol.records import iter_records
+    from diamant.protocol.batches.records import iter_records
 
     return build_batch([record for record in iter_records(batch)], codec=codec)
 

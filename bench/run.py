@@ -26,8 +26,8 @@ from figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.records import Record, build_batch, iter_records
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import Record, build_batch, iter_records
 
 DEFAULT_TARGET = "diamant=exec {python} -m diamant.broker.cli start --listen 127.0.0.1:{{port}} --data {{data}}"
 

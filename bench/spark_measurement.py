@@ -18,13 +18,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from made_log import START_MS, log_bytes
 
-from diamant.cleaner.log_reader import open_log_directory
-from diamant.cleaner.log_stats import read_stats
-from diamant.cleaner.offline import Engine, clean_partition, process_engine
-from diamant.cleaner.plan import CleanerSettings
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
-from diamant.storage.log_config import LogConfig
+from diamant.cleaner.offline.clean import Engine, clean_partition, process_engine
+from diamant.cleaner.offline.stats import read_stats
+from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.cleaner.segments.tolerant_reader import open_log_directory
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from diamant.storage.segments.log_config import LogConfig
 
 NOW_MS = START_MS + 1000
 PROCESS = "process"
@@ -42,7 +42,7 @@ def session_of(engine: str, scratch: str, memory: str) -> Iterator[Any]:
     if engine == PROCESS:
         yield None
         return
-    from diamant.cleaner.spark.session import spark_session
+    from diamant.cleaner.spark.session.session import spark_session
 
     with spark_session(engine, "bench", {"spark.driver.memory": memory, "spark.local.dir": scratch}) as session:
         yield session
@@ -52,7 +52,7 @@ def clean(directory: Path, session: Any, mode: str, segment_bytes: int) -> dict[
     """Clean the whole of a partition; what is left."""
     engine: Engine = process_engine
     if session is not None:
-        from diamant.cleaner.spark.session_engine import session_engine
+        from diamant.cleaner.spark.clean.in_session import session_engine
 
         engine = session_engine(session.sparkContext)
     report = clean_partition(
@@ -75,7 +75,7 @@ def stats(directory: Path, session: Any) -> dict[str, Any]:
             [topic] = read_stats(RealEnv(), opened)
         [found] = topic.partitions
         return {"records": found.records, "keys": found.distinct_keys, "superseded": found.superseded}
-    from diamant.cleaner.spark import stats_job
+    from diamant.cleaner.spark.analyses import stats as stats_job
 
     [row] = stats_job.read_stats(session, [str(directory)]).collect()
     return {"records": row["records"], "keys": row["distinct_keys"], "superseded": row["superseded"]}

@@ -15,8 +15,8 @@ from client import METADATA, Client, batches_of
 from coordinators import cpu_seconds, resident_mb
 from figure import Figure
 
-from diamant.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from diamant.protocol.records import Record, build_batch
+from diamant.protocol.batches.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from diamant.protocol.batches.records import Record, build_batch
 
 Arguments = ParamSpec("Arguments")
 

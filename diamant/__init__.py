@@ -14,12 +14,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diamant.admin import Admin as Admin
-    from diamant.admin import AdminError as AdminError
     from diamant.broker.broker import Broker as Broker
     from diamant.broker.cannot_start import CannotStart as CannotStart
-    from diamant.broker.config import BrokerConfig as BrokerConfig
-    from diamant.broker.config_key import ConfigError as ConfigError
+    from diamant.broker.client.admin import Admin as Admin
+    from diamant.broker.client.admin import AdminError as AdminError
+    from diamant.broker.config.broker_config import BrokerConfig as BrokerConfig
+    from diamant.broker.config.config_key import ConfigError as ConfigError
 
 __all__ = ["Admin", "AdminError", "Broker", "BrokerConfig", "CannotStart", "ConfigError", "__version__"]
 __version__ = "0.1.0"
@@ -33,9 +33,9 @@ _HOMES = {
     "Admin": "diamant.admin",
     "AdminError": "diamant.admin",
     "Broker": "diamant.broker.broker",
-    "BrokerConfig": "diamant.broker.config",
+    "BrokerConfig": "diamant.broker.config.broker_config",
     "CannotStart": "diamant.broker.cannot_start",
-    "ConfigError": "diamant.broker.config_key",
+    "ConfigError": "diamant.broker.config.config_key",
 }
 
 

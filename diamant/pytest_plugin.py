@@ -49,7 +49,7 @@ def pytest_load_initial_conftests() -> None:
 def diamant_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running broker; `diamant_broker.bootstrap_servers` is its address."""
     from diamant.broker.broker import Broker
-    from diamant.broker.config import BrokerConfig
+    from diamant.broker.config.broker_config import BrokerConfig
 
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("diamant"))
     with Broker(config) as broker:
@@ -60,7 +60,7 @@ def diamant_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]
 def diamant_manual_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running broker of this test's own, with HTTP on a free port, whose clock stands until the test moves it."""
     from diamant.broker.broker import Broker
-    from diamant.broker.config import BrokerConfig
+    from diamant.broker.config.broker_config import BrokerConfig
 
     config = BrokerConfig(
         listen="127.0.0.1:0",

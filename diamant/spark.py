@@ -20,22 +20,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diamant.cleaner.spark.data_source import KafkaLogDataSource as KafkaLogDataSource
-    from diamant.cleaner.spark.data_source import read_log as read_log
-    from diamant.cleaner.spark.errors import SegmentChanged as SegmentChanged
-    from diamant.cleaner.spark.errors import SparkError as SparkError
-    from diamant.cleaner.spark.errors import SparkUnavailable as SparkUnavailable
-    from diamant.cleaner.spark.session import prepare_session as prepare_session
-    from diamant.cleaner.spark.session import spark_session as spark_session
+    from diamant.cleaner.spark.environment.errors import SegmentChanged as SegmentChanged
+    from diamant.cleaner.spark.environment.errors import SparkError as SparkError
+    from diamant.cleaner.spark.environment.errors import SparkUnavailable as SparkUnavailable
+    from diamant.cleaner.spark.session.session import prepare_session as prepare_session
+    from diamant.cleaner.spark.session.session import spark_session as spark_session
+    from diamant.cleaner.spark.source.data_source import KafkaLogDataSource as KafkaLogDataSource
+    from diamant.cleaner.spark.source.data_source import read_log as read_log
 
 _HOMES = {
-    "KafkaLogDataSource": "data_source",
-    "read_log": "data_source",
-    "SegmentChanged": "errors",
-    "SparkError": "errors",
-    "SparkUnavailable": "errors",
-    "prepare_session": "session",
-    "spark_session": "session",
+    "KafkaLogDataSource": "source.data_source",
+    "read_log": "source.data_source",
+    "SegmentChanged": "environment.errors",
+    "SparkError": "environment.errors",
+    "SparkUnavailable": "environment.errors",
+    "prepare_session": "session.session",
+    "spark_session": "session.session",
 }
 __all__ = [
     "KafkaLogDataSource",

@@ -19,13 +19,13 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from diamant.broker.broker_configs import BROKER_CONFIGS, NO_EFFECT_YET
 from diamant.broker.cli import start
-from diamant.broker.config import BrokerConfig
-from diamant.broker.config_docs import configuration_page
-from diamant.broker.metric_table import METRICS
-from diamant.broker.reference_docs import commands, help_text, reference_page, routes
-from diamant.broker.topic_config import TOPIC_CONFIGS
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.broker_configs import BROKER_CONFIGS, NO_EFFECT_YET
+from diamant.broker.config.topic_table import TOPIC_CONFIGS
+from diamant.broker.metrics.table import METRICS
+from diamant.broker.reference.configuration import configuration_page
+from diamant.broker.reference.reference import commands, help_text, reference_page, routes
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -338,7 +338,7 @@ def test_an_idle_broker_has_nothing_heavy_in_memory() -> None:
     """Importing the broker and all its handlers imports no compiler, web server or Spark."""
     program = f"""
 import importlib, pkgutil, sys
-import diamant.broker.broker, diamant.broker.cli, diamant.broker.handlers as handlers
+import diamant.broker.broker, diamant.broker.cli, diamant.broker.dispatch.table as handlers
 for module in pkgutil.iter_modules(handlers.__path__, handlers.__name__ + "."):
     importlib.import_module(module.name)
 print(*[name for name in {HEAVY} if name in sys.modules])

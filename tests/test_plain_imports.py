@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from diamant.protocol import schema_fields
+from diamant.protocol.wire import schema_fields
 
 TEST = """
 import pytest
 pytest.register_assert_rewrite("diamant")  # what pytest does with a distribution that has a plugin
 
 def test_plain():
-    import diamant.broker.listeners as late
+    import diamant.broker.config.listeners as late
     assert type(late.__loader__).__name__ == "SourceFileLoader"
 """
 MAIN = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diamant.cleaner.log_reader import Problem, SegmentFile, iter_batches
-from diamant.storage.env import RealEnv
-from diamant.storage.offset_index import OffsetIndex
+from diamant.cleaner.segments.tolerant_reader import Problem, SegmentFile, iter_batches
+from diamant.storage.env.env import RealEnv
+from diamant.storage.segments.offset_index import OffsetIndex
 
 BENCH = str(Path(__file__).resolve().parent.parent / "bench")
 

@@ -1,1 +1,1 @@
-"""The broker: listener, handlers, topics, configuration and the command line, on top of storage and cleaner."""
+"""The broker: composition root and command line here, the rest in folders."""

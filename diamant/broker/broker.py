@@ -20,56 +20,56 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from diamant.broker.broker_configs import SYSTEM_CLOCK
 from diamant.broker.cannot_start import told
-from diamant.broker.cleaning import Cleaning
-from diamant.broker.compiled_walk import CompiledWalk
-from diamant.broker.config import BrokerConfig
-from diamant.broker.dispatch import Dispatcher, frame_header
-from diamant.broker.flusher import Flusher
-from diamant.broker.handlers import MODULES, load_api
-from diamant.broker.handlers.metadata import MetadataCache
-from diamant.broker.housekeeping import Housekeeping
-from diamant.broker.http import HttpServer
-from diamant.broker.listener_sockets import bound_socket, reachable
-from diamant.broker.listeners import META_ADDRESSES, Listener
-from diamant.broker.loop_thread import LoopThread
-from diamant.broker.producer_ids import ProducerIds
-from diamant.broker.purgatory import Purgatory
-from diamant.broker.request_metrics import RequestMetrics
-from diamant.broker.scheduler import Job, Scheduler
-from diamant.broker.security_configs import kept_for_kafka
-from diamant.broker.server import Server, ServerLimits
-from diamant.broker.topic_metrics import BrokerTopicMetrics
-from diamant.broker.topics import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, Topics
-from diamant.protocol.metadata_records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.broker_configs import SYSTEM_CLOCK
+from diamant.broker.config.listeners import META_ADDRESSES, Listener
+from diamant.broker.config.security_table import kept_for_kafka
+from diamant.broker.dispatch.dispatcher import Dispatcher, frame_header
+from diamant.broker.dispatch.table import MODULES, load_api
+from diamant.broker.handlers.topics.metadata import MetadataCache
+from diamant.broker.http.serving.server import HttpServer
+from diamant.broker.network.listener_sockets import bound_socket, reachable
+from diamant.broker.network.loop_thread import LoopThread
+from diamant.broker.network.request_metrics import RequestMetrics
+from diamant.broker.network.server import Server, ServerLimits
+from diamant.broker.node.cleaner import Cleaning
+from diamant.broker.node.flusher import Flusher
+from diamant.broker.node.housekeeping import Housekeeping
+from diamant.broker.node.producer_ids import ProducerIds
+from diamant.broker.node.purgatory import Purgatory
+from diamant.broker.node.scheduler import Job, Scheduler
+from diamant.broker.node.topic_metrics import BrokerTopicMetrics
+from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, Topics
+from diamant.broker.node.validation_loader import CompiledWalk
+from diamant.protocol.kraft.records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
 from diamant.storage import names
-from diamant.storage.env import Env, RealEnv
+from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.errors import StorageError
-from diamant.storage.log import Log
-from diamant.storage.log_config import LONG_MAX
-from diamant.storage.log_directory import LogDirectory
-from diamant.storage.metadata_log import MetadataLog
-from diamant.storage.segment import Segment
+from diamant.storage.kraft.metadata_log import MetadataLog
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.log_directory import LogDirectory
+from diamant.storage.segments.log_config import LONG_MAX
+from diamant.storage.segments.segment import Segment
 
 if TYPE_CHECKING:
+    from diamant.broker.erasure.cancel import Cancelling
+    from diamant.broker.erasure.erase import Erasure, Erasures
+    from diamant.broker.erasure.redact import Redaction, Redactions
     from diamant.broker.faults.faults import Faults
-    from diamant.broker.fetch_sessions import FetchSessions
-    from diamant.broker.groups.coordinator import GroupCoordinator
-    from diamant.broker.index_mending import IndexMender
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.fetch_sessions import FetchSessions
+    from diamant.broker.node.index_repair import IndexMender
+    from diamant.broker.operations.clock import BrokerClock
+    from diamant.broker.operations.compact import Compactions
+    from diamant.broker.operations.compact_by_config import CompactByConfig
+    from diamant.broker.operations.count import Counting, TopicRecords
+    from diamant.broker.operations.explaining import Explaining, Explanation
+    from diamant.broker.operations.latest import LatestReading
+    from diamant.broker.operations.progress import Progress
     from diamant.broker.transactions.coordinator import TransactionCoordinator
-    from diamant.broker.verbs.cancelling import Cancelling
-    from diamant.broker.verbs.clock import BrokerClock
-    from diamant.broker.verbs.compact_config import CompactByConfig
-    from diamant.broker.verbs.compaction import Compactions
-    from diamant.broker.verbs.counting import Counting, TopicRecords
-    from diamant.broker.verbs.erasing import Erasure, Erasures
-    from diamant.broker.verbs.explaining import Explaining, Explanation
-    from diamant.broker.verbs.latest import LatestReading
-    from diamant.broker.verbs.progress import Progress
-    from diamant.broker.verbs.redacting import Redaction, Redactions
-    from diamant.cleaner.compaction_report import CompactionReport
-    from diamant.protocol.records import Record
+    from diamant.cleaner.on_demand.report import CompactionReport
+    from diamant.protocol.batches.records import Record
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class Broker:
     @cached_property
     def groups(self) -> GroupCoordinator:
         """The group coordinator, loaded with the first request that concerns a group."""
-        from diamant.broker.groups.coordinator import GroupCoordinator
+        from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
         return GroupCoordinator(self)
 
@@ -176,7 +176,7 @@ class Broker:
     @cached_property
     def clock(self) -> BrokerClock:
         """What the broker's clock shows, and moving it if it can be moved; may be used from any event loop."""
-        from diamant.broker.verbs.clock import BrokerClock
+        from diamant.broker.operations.clock import BrokerClock
 
         return BrokerClock(self, self.loop)
 
@@ -192,7 +192,7 @@ class Broker:
 
         TimeoutError after `timeout_s`.
         """
-        from diamant.broker.verbs.calling import call
+        from diamant.broker.operations.cross_loop import call
 
         return call(self.loop, coroutine, timeout_s)
 
@@ -204,7 +204,7 @@ class Broker:
     @cached_property
     def fetch_sessions(self) -> FetchSessions:
         """The fetch sessions, loaded with the first client that asks for one."""
-        from diamant.broker.fetch_sessions import MAX_CACHED_PARTITIONS, FetchSessions
+        from diamant.broker.node.fetch_sessions import MAX_CACHED_PARTITIONS, FetchSessions
 
         loop = asyncio.get_running_loop()
         return FetchSessions(self.purgatory, lambda: int(loop.time() * 1000), MAX_CACHED_PARTITIONS)
@@ -212,7 +212,7 @@ class Broker:
     @cached_property
     def explaining(self) -> Explaining:
         """Who answers `explain`, loaded with the first question."""
-        from diamant.broker.verbs.explaining import Explaining
+        from diamant.broker.operations.explaining import Explaining
 
         return Explaining(self)
 
@@ -236,7 +236,7 @@ class Broker:
                 topic, partition=partition, key=key, offset=offset, is_tombstones=is_tombstones
             )
 
-        from diamant.broker.verbs.calling import on_loop
+        from diamant.broker.operations.cross_loop import on_loop
 
         if self._loop is None:
             raise RuntimeError("the broker does not run")
@@ -245,7 +245,7 @@ class Broker:
     @cached_property
     def counting(self) -> Counting:
         """Who answers `count`, loaded with the first question."""
-        from diamant.broker.verbs.counting import Counting
+        from diamant.broker.operations.count import Counting
 
         return Counting(self)
 
@@ -254,14 +254,14 @@ class Broker:
 
         At once with bounds, or exactly, once every record was read. May be awaited in any event loop. Raises VerbError.
         """
-        from diamant.broker.verbs.calling import on_loop
+        from diamant.broker.operations.cross_loop import on_loop
 
         return await on_loop(self.loop, lambda: self.counting.count(topic, partition, is_exact=is_exact))
 
     @cached_property
     def latest_reading(self) -> LatestReading:
         """Who answers `latest`, loaded with the first question."""
-        from diamant.broker.verbs.latest import LatestReading
+        from diamant.broker.operations.latest import LatestReading
 
         return LatestReading(self)
 
@@ -273,7 +273,7 @@ class Broker:
         Of one moment for each partition, read as it is asked for. In any event loop; `contextlib.aclosing` for who ends it
         early. Raises VerbError.
         """
-        from diamant.broker.verbs.latest import records_on_any_loop
+        from diamant.broker.operations.latest import records_on_any_loop
 
         return records_on_any_loop(self, topic, partition, with_tombstones=with_tombstones)
 
@@ -300,14 +300,14 @@ class Broker:
     @cached_property
     def compactions(self) -> Compactions:
         """The calls of `compact`, loaded with the first one."""
-        from diamant.broker.verbs.compaction import Compactions
+        from diamant.broker.operations.compact import Compactions
 
         return Compactions(self, self.loop)
 
     @cached_property
     def erasures(self) -> Erasures:
         """The calls of `erase`, loaded with the first one, or at the start if one is unfinished."""
-        from diamant.broker.verbs.erasing import Erasures
+        from diamant.broker.erasure.erase import Erasures
 
         return Erasures(self, self.loop)
 
@@ -366,7 +366,7 @@ class Broker:
     @cached_property
     def redactions(self) -> Redactions:
         """The calls of `redact`, loaded with the first one, or at the start if one is unfinished."""
-        from diamant.broker.verbs.redacting import Redactions
+        from diamant.broker.erasure.redact import Redactions
 
         return Redactions(self, self.loop, self.erasures.lock)
 
@@ -412,7 +412,7 @@ class Broker:
             if found is not None:
                 return found
 
-        from diamant.broker.verbs.errors import NotFound
+        from diamant.broker.client.errors import NotFound
 
         raise NotFound(
             f"there is no erasure or redaction {undertaking_id[:64]!r} under way, so nothing was cancelled: it is over, or has "
@@ -422,7 +422,7 @@ class Broker:
     @cached_property
     def compact_by_config(self) -> CompactByConfig:
         """What `diamant.compact=now` has begun, loaded with the first such request."""
-        from diamant.broker.verbs.compact_config import CompactByConfig
+        from diamant.broker.operations.compact_by_config import CompactByConfig
 
         return CompactByConfig(self)
 
@@ -585,7 +585,7 @@ class Broker:
                     directory,
                 )
             return
-        from diamant.storage.clock_file import open_clock
+        from diamant.storage.checkpoints.manual_clock_file import open_clock
 
         self.env.clock = open_clock(self.env, directory)
         logger.info("the clock is manual and shows %d ms since the epoch", self.env.clock.now_ms())
@@ -725,7 +725,7 @@ class Broker:
 
     def _index_damaged(self, log: Log, segment: Segment) -> None:
         if self.index_mender is None:
-            from diamant.broker.index_mending import IndexMender
+            from diamant.broker.node.index_repair import IndexMender
 
             self.index_mender = IndexMender()
         self.index_mender.request(log, segment)
@@ -769,7 +769,7 @@ class Broker:
             # It fences our registration in the log, which Kafka's next start replaces anyway: no reason to stop here.
             self.directory.messages.append(f"the metadata log could not be closed in order: {error}")
         if self.config.clock != SYSTEM_CLOCK:
-            from diamant.storage.clock_file import keep_clock
+            from diamant.storage.checkpoints.manual_clock_file import keep_clock
 
             try:
                 keep_clock(self.env, self.config.data_dir)

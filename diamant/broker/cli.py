@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from diamant import __version__
-from diamant.broker.broker_configs import DEFAULT_HTTP_LISTEN, MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.commands.failing import EXIT_USAGE, fail
-from diamant.broker.commands.lazy import LazyCommand, LazyGroup
-from diamant.broker.config import BrokerConfig, read_properties
-from diamant.broker.config_key import ConfigError
-from diamant.broker.listeners import META_ADDRESSES, listener_text
+from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
+from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
+from diamant.broker.config.broker_config import BrokerConfig, read_properties
+from diamant.broker.config.broker_configs import DEFAULT_HTTP_LISTEN, MANUAL_CLOCK, SYSTEM_CLOCK
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.listeners import META_ADDRESSES, listener_text
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -49,27 +49,35 @@ class ArgumentError(ConfigError):
 
 COMMANDS = {
     "cancel": LazyCommand(
-        "diamant.broker.commands.cancel:cancel", "End an erasure or a redaction without finishing it."
+        "diamant.broker.commands.admin.cancel:cancel", "End an erasure or a redaction without finishing it."
     ),
     "certificates": LazyCommand(
-        "diamant.broker.commands.certificates:certificates", "List the certificates of a broker, or fetch one."
+        "diamant.broker.commands.admin.certificates:certificates", "List the certificates of a broker, or fetch one."
     ),
-    "clock": LazyCommand("diamant.broker.commands.clock:clock", "Show a broker's clock, or move one that is manual."),
-    "compact": LazyCommand("diamant.broker.commands.compact:compact", "Clean a topic now, and wait until it is."),
-    "erase": LazyCommand("diamant.broker.commands.erase:erase", "Erase a key from topics and certify that it is gone."),
+    "clock": LazyCommand(
+        "diamant.broker.commands.admin.clock:clock", "Show a broker's clock, or move one that is manual."
+    ),
+    "compact": LazyCommand("diamant.broker.commands.admin.compact:compact", "Clean a topic now, and wait until it is."),
+    "erase": LazyCommand(
+        "diamant.broker.commands.admin.erase:erase", "Erase a key from topics and certify that it is gone."
+    ),
     "erase-now": LazyCommand(
-        "diamant.broker.commands.erase:erase_now", "Remove the tombstones of an erasure before their horizon."
+        "diamant.broker.commands.admin.erase:erase_now", "Remove the tombstones of an erasure before their horizon."
     ),
-    "count": LazyCommand("diamant.broker.commands.count:count", "Print how many records a topic has, by kind."),
+    "count": LazyCommand("diamant.broker.commands.admin.count:count", "Print how many records a topic has, by kind."),
     "explain": LazyCommand(
-        "diamant.broker.commands.explain:explain", "Say why records are still there, and until when."
+        "diamant.broker.commands.admin.explain:explain", "Say why records are still there, and until when."
     ),
-    "redact": LazyCommand("diamant.broker.commands.redact:redact", "Remove records that match from a topic."),
-    "status": LazyCommand("diamant.broker.commands.status:status", "Say how a broker and its cleaner are."),
-    "verify": LazyCommand("diamant.broker.commands.verify:verify", "Check a certificate of an erasure."),
-    "latest": LazyCommand("diamant.broker.commands.latest:latest", "Print the latest record of each key of a topic."),
-    "log": LazyCommand("diamant.broker.commands.log:log", "Look at log files, and clean them, without a broker."),
-    "spark": LazyCommand("diamant.broker.commands.spark:spark", "Read and clean logs of any size on Apache Spark."),
+    "redact": LazyCommand("diamant.broker.commands.admin.redact:redact", "Remove records that match from a topic."),
+    "status": LazyCommand("diamant.broker.commands.admin.status:status", "Say how a broker and its cleaner are."),
+    "verify": LazyCommand("diamant.broker.commands.admin.verify:verify", "Check a certificate of an erasure."),
+    "latest": LazyCommand(
+        "diamant.broker.commands.admin.latest:latest", "Print the latest record of each key of a topic."
+    ),
+    "log": LazyCommand("diamant.broker.commands.log.group:log", "Look at log files, and clean them, without a broker."),
+    "spark": LazyCommand(
+        "diamant.broker.commands.spark.group:spark", "Read and clean logs of any size on Apache Spark."
+    ),
 }
 """Commands that `start` must not pay for."""
 
@@ -151,7 +159,7 @@ def start(
     except ArgumentError as error:
         fail(str(error), EXIT_USAGE)
     except ConfigError as error:
-        from diamant.broker.commands.value_hint import with_hint
+        from diamant.broker.commands.terminal.value_hint import with_hint
 
         _fail(with_hint(error))
     except OSError as error:

@@ -1,1 +1,1 @@
-"""The cleaner: what to remove or rewrite, and when. Decisions do no I/O; kernels are compiled on demand."""
+"""The log cleaner: the rules of a round, its engines and runners, and proofs of what is gone."""

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from diamant.admin import AdminError
-from diamant.cleaner.spark.java import JavaNotFound, find_java
+from diamant.broker.client.admin import AdminError
+from diamant.cleaner.spark.environment.java import JavaNotFound, find_java
 from examples.find_customer_42.commands import SparkFailed
 from examples.find_customer_42.story import Story
 from examples.forget_customer_42.broker import BrokerFailed

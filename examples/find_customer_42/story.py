@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from diamant.admin import Admin
+from diamant.broker.client.admin import Admin
 from examples.find_customer_42.commands import Found, broker_settings, find, find_command
 from examples.find_customer_42.records import (
     CONSENTS,

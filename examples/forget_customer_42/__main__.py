@@ -17,7 +17,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from diamant.admin import AdminError
+from diamant.broker.client.admin import AdminError
 from examples.forget_customer_42.broker import BrokerFailed, BrokerProcess
 from examples.forget_customer_42.proof import make_key
 from examples.forget_customer_42.story import Story

@@ -13,7 +13,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from diamant.admin import Admin
+from diamant.broker.client.admin import Admin
 from examples.forget_customer_42.broker import diamant
 
 VERIFY_TIMEOUT_S = 60.0

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
-from diamant.admin import Admin
+from diamant.broker.client.admin import Admin
 from examples.forget_customer_42 import proof
 from examples.forget_customer_42.broker import BrokerProcess
 from examples.forget_customer_42.copies import CustomerCopy

@@ -19,8 +19,8 @@ from uuid import UUID
 from kio.serial import entity_reader
 from kio.serial.errors import OutOfBoundValue
 
-from diamant.protocol.apis import response_header_version
-from diamant.protocol.schemas import response_class
+from diamant.protocol.wire.apis import response_header_version
+from diamant.protocol.wire.schemas import response_class
 from tests.broker.wire import WireClient
 
 METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 3, 19, 20, 21

@@ -10,7 +10,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 from diamant.pytest_plugin import diamant_broker, diamant_faults, diamant_topic
 from tests.broker.wire import WireClient
 

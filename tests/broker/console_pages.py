@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.batches.records import Record, build_batch
 
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA_ADDRESS, HTTP_ADDRESS = "127.0.0.1:9092", "127.0.0.1:9644"

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.cleaner.explanation import Gate, PartitionExplanation, RecordExplanation
-from diamant.cleaner.service import CleanerService
-from diamant.protocol.control import build_marker
-from diamant.protocol.records import Record, build_batch
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import Env, RealEnv
-from diamant.storage.log import Log
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.cleaner.explain.explanation import Gate, PartitionExplanation, RecordExplanation
+from diamant.cleaner.service.service import CleanerService
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.log.log import Log
 from tests.broker.test_admin import SET, TOPIC, alter
 from tests.broker.test_cleaning import produce, read
 from tests.broker.wire import WireClient

@@ -11,14 +11,14 @@ from uuid import uuid4
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.handlers import MODULES, load_api
-from diamant.protocol.apis import ADVERTISED, SERVED
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.dispatch.table import MODULES, load_api
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.metadata_records import FeatureLevelRecord
-from diamant.protocol.schemas import request_class
-from diamant.storage.env import RealEnv
-from diamant.storage.metadata_features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from diamant.protocol.kraft.records import FeatureLevelRecord
+from diamant.protocol.wire.apis import ADVERTISED, SERVED
+from diamant.protocol.wire.schemas import request_class
+from diamant.storage.env.env import RealEnv
+from diamant.storage.kraft.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from tests.broker.wire import (
     ALTER_CONFIGS,
     API_VERSIONS,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.protocol.schemas import unknown_fields
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.wire.schemas import unknown_fields
 from tests.broker.admin_cases import SCRIPT, run_script
 
 GOLDEN: dict[str, Any] = json.loads(

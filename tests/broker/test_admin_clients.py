@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:importlib.resources")  # of kafka-python's import
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.topics import INTERNAL_TOPICS
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.node.topics import INTERNAL_TOPICS
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.metadata_records import QuotaEntity
-from diamant.storage.env import RealEnv
-from diamant.storage.metadata_format import format_directory
+from diamant.protocol.kraft.records import QuotaEntity
+from diamant.storage.env.env import RealEnv
+from diamant.storage.kraft.format import format_directory
 from tests.broker.admin_cases import (
     ALTER_QUOTAS,
     ALTER_SCRAM,
@@ -216,7 +216,7 @@ async def test_features_that_are_not_served_cannot_be_finalized(wire: WireClient
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
     """A logger of the package, as it was afterwards."""
-    found = logging.getLogger("diamant.broker.dispatch")
+    found = logging.getLogger("diamant.broker.dispatch.dispatcher")
     level = found.level
     yield found
     found.setLevel(level)

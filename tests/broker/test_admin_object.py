@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import diamant
-from diamant.admin import Admin, AdminError
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.config.broker_config import BrokerConfig
 
 DAY_MS = 86_400_000
 

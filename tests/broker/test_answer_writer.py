@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.answer_writer import SENDFILE_MIN_BYTES, TURN_MAX_BYTES, AnswerWriter, read_small
-from diamant.storage.env import RealEnv
-from diamant.storage.segment import FileSlice
+from diamant.broker.network.answer_writer import SENDFILE_MIN_BYTES, TURN_MAX_BYTES, AnswerWriter, read_small
+from diamant.storage.env.env import RealEnv
+from diamant.storage.segments.segment import FileSlice
 
 
 class ColdFile:

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker import housekeeping
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.config import BrokerConfig
-from diamant.broker.housekeeping import CHECKPOINT_INTERVAL_MS
-from diamant.broker.loop_thread import LoopThread
-from diamant.broker.scheduler import Job
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.network.loop_thread import LoopThread
+from diamant.broker.node import housekeeping
+from diamant.broker.node.housekeeping import CHECKPOINT_INTERVAL_MS
+from diamant.broker.node.scheduler import Job
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.names import CLEAN_SHUTDOWN
 from tests.broker.test_produce_fetch import fetch, values_of
 from tests.broker.wire import DELETE_RECORDS, INIT_PRODUCER_ID, METADATA, WireClient
@@ -325,7 +325,7 @@ def _has_ipv6_loopback() -> bool:
 
 def test_the_plugin_gives_every_test_its_topic(diamant_topic: str, request: pytest.FixtureRequest) -> None:
     """A name that says which test it is of, that Kafka accepts, and that is new each time."""
-    from diamant.broker.topics import check_name
+    from diamant.broker.node.topics import check_name
 
     check_name(diamant_topic)
     assert diamant_topic.startswith("test-the-plugin-gives-every-test-its-topic")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from diamant.admin import Admin, AdminError
-from diamant.broker import metrics
 from diamant.broker.broker import Broker
-from diamant.broker.commands.cancel import cancel
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.commands.admin.cancel import cancel
+from diamant.broker.metrics import prometheus as metrics
+from diamant.protocol.batches.records import Record, build_batch
 from tests.broker.certifying_broker import certifying_broker
 
 WHERE = 'key == "customer-42"'

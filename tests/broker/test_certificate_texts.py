@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from diamant.admin import Admin, AdminError
 from diamant.broker.broker import Broker
-from diamant.broker.commands.cancel import cancel
-from diamant.broker.commands.erase import erase
-from diamant.broker.commands.redact import redact
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.commands.admin.cancel import cancel
+from diamant.broker.commands.admin.erase import erase
+from diamant.broker.commands.admin.redact import redact
+from diamant.protocol.batches.records import Record, build_batch
 from tests.broker.certifying_broker import certifying_broker
 
 MAIL = "ada@example.com"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from diamant.admin import Admin
 from diamant.broker.broker import Broker
-from diamant.broker.commands.certificates import certificates
-from diamant.cleaner.evidence import certificate_files
+from diamant.broker.client.admin import Admin
+from diamant.broker.commands.admin.certificates import certificates
+from diamant.cleaner.evidence.certificates import files as certificate_files
 from tests.broker.certifying_broker import on
 from tests.broker.test_erase_commands import KEY, broker
 

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.topics import NewTopic
-from diamant.cleaner import rewrite
-from diamant.cleaner.status import CleanerStatus
-from diamant.protocol.batch import iter_headers
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.node.topics import NewTopic
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.service.status import CleanerStatus
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import Record, build_batch, iter_records
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.records import Record, build_batch, iter_records
-from diamant.storage.checkpoints import read_offset_checkpoint
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
 from diamant.storage.uuid_text import random_id
 from tests.broker.test_admin import BROKER, SET, TOPIC, alter
 from tests.broker.test_produce_fetch import fetch

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import _http_line, _watch, main, make_config
-from diamant.broker.config import BrokerConfig
-from diamant.broker.config_key import ConfigError
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.config_key import ConfigError
 
 
 def test_a_bad_configuration_is_one_line() -> None:

@@ -75,7 +75,7 @@ def test_confluent_kafka(diamant_broker: Broker, diamant_topic: str, codec: str,
 
 def stored_codecs(broker: Broker, topic: str) -> set[int]:
     """The codecs of the batches on disk."""
-    from diamant.protocol.batch import iter_headers
+    from diamant.protocol.batches.batch import iter_headers
 
     log = broker.topics.log(topic, 0)
     with open(log.active.file.path, "rb") as file:

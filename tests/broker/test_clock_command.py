@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.commands.clock import time
-from diamant.broker.config import BrokerConfig
-from diamant.broker.verbs.duration import duration_text, parse_duration_ms
-from diamant.storage.log_directory import LoadFailure
+from diamant.broker.client.duration import duration_text, parse_duration_ms
+from diamant.broker.commands.admin.clock import time
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.storage.recovery.log_directory import LoadFailure
 from tests.broker.broker_process import BrokerProcess
 from tests.broker.wire import WireClient
 

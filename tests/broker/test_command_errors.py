@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import diamant.admin
+import diamant.broker.client.admin
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 
 
 @pytest.mark.parametrize(

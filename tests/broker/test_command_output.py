@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from diamant.broker.commands import compact, count, explain, status
-from diamant.broker.commands.asking import Asked
-from diamant.broker.commands.not_certified import print_reasons
-from diamant.broker.commands.progress_text import progress_text
+from diamant.broker.commands.admin import compact, count, explain, status
+from diamant.broker.commands.terminal.asking import Asked
+from diamant.broker.commands.terminal.not_certified import print_reasons
+from diamant.broker.commands.terminal.progress_text import progress_text
 
 MS = 1_767_225_600_000
 

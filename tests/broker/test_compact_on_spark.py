@@ -10,15 +10,17 @@ import pytest
 from click.testing import CliRunner
 
 from diamant import Broker, BrokerConfig
-from diamant.broker.commands import log_clean
-from diamant.broker.config_key import ConfigType
-from diamant.broker.topics import NewTopic
-from diamant.broker.verbs.broker_status import broker_status
-from diamant.broker.verbs.errors import BadArgument
-from diamant.cleaner.offline import Engine, inline_engine
-from diamant.cleaner.spark import spark_runner, staging, staging_sweep
-from diamant.cleaner.spark.settings import SparkSettings
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.client.errors import BadArgument
+from diamant.broker.commands.log import clean as log_clean
+from diamant.broker.config.config_key import ConfigType
+from diamant.broker.node.topics import NewTopic
+from diamant.broker.operations.status import broker_status
+from diamant.cleaner.offline.clean import Engine, inline_engine
+from diamant.cleaner.spark.clean import staging
+from diamant.cleaner.spark.environment.settings import SparkSettings
+from diamant.cleaner.spark.runner import runner as spark_runner
+from diamant.cleaner.spark.runner import staging_sweep
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.storage.uuid_text import random_id
 from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.cleaner.test_runner import make_log
@@ -30,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers without Spark."""
-    before, _, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.clean_driver")
+    before, _, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.runner.driver")
     text = f"{before}sys.path.insert(0, {str(ROOT)!r}); from tests.cleaner.spark.fake_driver{after}"
     monkeypatch.setattr(spark_runner, "_DRIVER_BOOTSTRAP", text)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.verbs.errors import NotFound
-from diamant.cleaner.record_count import RecordCount, count_by_keys
+from diamant.broker.client.errors import NotFound
+from diamant.cleaner.queries.record_count import RecordCount, count_by_keys
 from tests.broker.explained import Stage, stage
 from tests.broker.test_explain_asking import HTTP, ask
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker import console_pages
 
 pytestmark = pytest.mark.slow

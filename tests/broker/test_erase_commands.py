@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from diamant.admin import Admin, AdminError
 from diamant.broker.broker import Broker
-from diamant.broker.commands.cancel import cancel
-from diamant.broker.commands.erase import erase, erase_now
-from diamant.broker.commands.explain import explain
-from diamant.broker.commands.redact import redact
-from diamant.broker.commands.verify import verify
-from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence.page import certificate_page
-from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.commands.admin.cancel import cancel
+from diamant.broker.commands.admin.erase import erase, erase_now
+from diamant.broker.commands.admin.explain import explain
+from diamant.broker.commands.admin.redact import redact
+from diamant.broker.commands.admin.verify import verify
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.protocol.batches.records import Record, build_batch
 from tests.broker.certifying_broker import certifying_broker, on, run
 
 KEY = "customer-42"
@@ -198,7 +198,7 @@ def test_the_command_goes_on_later_with_what_was_answered_with_no(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`diamant erase-now ID` names groups that are behind and asks; it is about the same erasure, also once that is over."""
-    from diamant.broker.verbs import explaining
+    from diamant.broker.operations import explaining
 
     async def groups_of(*_arguments: Any) -> list[tuple[int, str]]:
         return [(0, "billing")]

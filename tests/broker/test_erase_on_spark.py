@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from diamant import Broker
-from diamant.broker.verbs.errors import BadArgument
-from diamant.cleaner.evidence.page import certificate_page
+from diamant.broker.client.errors import BadArgument
+from diamant.cleaner.evidence.certificates.page import certificate_page
 from tests.broker.erasing.cases import KEY, PERSON, config, create, env_at, write
 from tests.broker.test_compact_on_spark import fake
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from diamant.broker import superseded_looks
-from diamant.cleaner import superseded_look
+from diamant.broker.node import superseded_checks as superseded_looks
+from diamant.cleaner.prompt import superseded_check as superseded_look
 from tests.broker.explained import DAY_MS, HOUR_MS, Stage, stage
 from tests.broker.test_explain_asking import HTTP, ask, scrape
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.verbs.errors import BadArgument, NotFound
-from diamant.cleaner import explanation as told
-from diamant.protocol.control import build_marker
+from diamant.broker.client.errors import BadArgument, NotFound
+from diamant.cleaner.explain import explanation as told
+from diamant.protocol.batches.control import build_marker
 from diamant.protocol.errors import ErrorCode
 from tests.broker.explained import DAY_MS, HOUR_MS, START_MS, gate, kinds, stage
 from tests.broker.test_cleaning import produce

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.cleaner import explanation as told
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.cleaner.explain import explanation as told
 from tests.broker.explained import DAY_MS, HOUR_MS, START_MS, Stage, gate, kinds, stage
 from tests.broker.groups.offset_requests import commit, find_coordinator, wait_until_loaded
 from tests.broker.transactions.txn_wire import TxnProducer
@@ -190,7 +190,7 @@ async def test_the_marker_of_an_abort_closes_an_old_segment(tmp_path: Path) -> N
 
 async def scrape(at: Stage) -> dict[str, float]:
     """Samples by name and labels."""
-    from diamant.broker import metrics
+    from diamant.broker.metrics import prometheus as metrics
 
     text = metrics.render(await metrics.take(at.broker)).decode()
     lines = [line for line in text.splitlines() if not line.startswith("#")]

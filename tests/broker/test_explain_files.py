@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.verbs import log_files
+from diamant.broker.operations import log_files
 from diamant.storage import names
 from tests.broker.explained import stage
 

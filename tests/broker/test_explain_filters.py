@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diamant.cleaner import key_scan
-from diamant.cleaner.kernel_cache import compiled
-from diamant.cleaner.key_filter import KeyFilter, hash_id
-from diamant.cleaner.key_hash import first_half
-from diamant.cleaner.map_kernels import siphash128
-from diamant.cleaner.native import address_of
-from diamant.cleaner.segment_facts import KeyFacts, SegmentFacts, facts_path, file_facts
+from diamant.cleaner.explain import key_scan
+from diamant.cleaner.kernels.cache import compiled
+from diamant.cleaner.kernels.native import address_of
+from diamant.cleaner.kernels.offset_map import siphash128
+from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id
+from diamant.cleaner.prompt.key_hash import first_half
+from diamant.cleaner.prompt.segment_facts import KeyFacts, SegmentFacts, facts_path, file_facts
 from tests.broker.explained import Stage, stage
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner import explanation as told
-from diamant.cleaner.explanation import RecordExplanation
+from diamant.cleaner.explain import explanation as told
+from diamant.cleaner.explain.explanation import RecordExplanation
 from tests import effort
 from tests.broker.explained import DAY_MS, HOUR_MS, Stage, stage
 

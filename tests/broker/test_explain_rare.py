@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner import explanation as told
-from diamant.protocol.batch import iter_headers
+from diamant.cleaner.explain import explanation as told
+from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
-from diamant.storage.clock import SettableClock
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
 from tests.broker.explained import DAY_MS, HOUR_MS, START_MS, gate, kinds, stage
 from tests.builder import make_message
 

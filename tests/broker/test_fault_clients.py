@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.faults.faults import Faults
 
 # Of kafka-python's and aiokafka's own making.
@@ -205,8 +205,8 @@ with_each_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client:
 
 def stored(broker: Broker, topic: str) -> list[bytes | None]:
     """The values in the topic's first partition."""
-    from diamant.protocol.batch import iter_headers
-    from diamant.protocol.records import iter_records
+    from diamant.protocol.batches.batch import iter_headers
+    from diamant.protocol.batches.records import iter_records
 
     log = broker.topics.log(topic, 0)
     with open(log.active.file.path, "rb") as file:

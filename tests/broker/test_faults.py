@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.faults.error_answer import MIRRORS, OUTERMOST, ErrorAnswer
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.faults.error_response import MIRRORS, OUTERMOST, ErrorAnswer
 from diamant.broker.faults.fault import MAX_FIRINGS
 from diamant.broker.faults.faults import MAX_FAULTS, TooManyFaults
 from diamant.broker.faults.spec import COORDINATOR_APIS, MAX_DELAY_MS, FaultError, FaultSpec
-from diamant.protocol import apis
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.message_fields import decode_response_fields, message_fields
-from diamant.protocol.schema_fields import SchemaField, message_class, schema_fields
-from diamant.protocol.schemas import decode_request, encode_request_fields, encode_response_fields
+from diamant.protocol.wire import apis
+from diamant.protocol.wire.message_fields import decode_response_fields, message_fields
+from diamant.protocol.wire.schema_fields import SchemaField, message_class, schema_fields
+from diamant.protocol.wire.schemas import decode_request, encode_request_fields, encode_response_fields
 from tests.broker.wire import (
     CREATE_TOPICS,
     DELETE_TOPICS,

@@ -12,12 +12,12 @@ from uuid import UUID
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.fetch_sessions import EVICTION_MS, FetchSessions, Wanted
-from diamant.broker.purgatory import Purgatory
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.node.fetch_sessions import EVICTION_MS, FetchSessions, Wanted
+from diamant.broker.node.purgatory import Purgatory
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.fetch import FetchPartition, FetchRequest
-from diamant.storage.log import Log
+from diamant.protocol.messages.fetch import FetchPartition, FetchRequest
+from diamant.storage.log.log import Log
 from tests.broker.wire import DELETE_RECORDS, DELETE_TOPICS, FETCH, METADATA, WireClient
 from tests.waiting import wait_until
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.flusher import Flusher
+from diamant.broker.node.flusher import Flusher
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env import RealEnv
-from diamant.storage.log import FlushPlan, Log
+from diamant.storage.env.env import RealEnv
+from diamant.storage.log.log import FlushPlan, Log
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import METADATA, WireClient
 from tests.storage.test_log import batch, make_log

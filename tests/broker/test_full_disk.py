@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker import housekeeping
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.protocol.batch import iter_headers
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.node import housekeeping
+from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.checkpoints import read_offset_checkpoint
-from diamant.storage.clock import SystemClock
-from diamant.storage.log_directory import LogDirectory
-from diamant.storage.memory_env import Fault, MemoryEnv
+from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
+from diamant.storage.env.clock import SystemClock
+from diamant.storage.env.memory import Fault, MemoryEnv
+from diamant.storage.recovery.log_directory import LogDirectory
 from tests.broker.broker_process import broker_process
 from tests.broker.test_sigkill import read_all
 from tests.broker.wire import DELETE_TOPICS, WireClient

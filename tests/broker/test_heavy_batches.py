@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.protocol import compression
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.validation import RecordChecks, WalkOutcome, walk_records
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.records import Record, build_batch
-from diamant.protocol.validation import RecordChecks, WalkOutcome, walk_records
-from diamant.storage.leader_batch import LIGHT_DECOMPRESSED_BYTES, LIGHT_RECORDS
+from diamant.storage.log.append_checks import LIGHT_DECOMPRESSED_BYTES, LIGHT_RECORDS
 from tests.broker.test_produce_errors import altered
 from tests.broker.wire import (
     DELETE_TOPICS,

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from diamant.protocol.apis import SERVED
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.schemas import encode_request_fields
+from diamant.protocol.wire.apis import SERVED
+from diamant.protocol.wire.schemas import encode_request_fields
 from tests.broker.broker_process import BrokerProcess, broker_process
 from tests.broker.wire import (
     API_VERSIONS,

@@ -16,16 +16,17 @@ from typing import Any, NamedTuple
 import pytest
 
 import diamant
-from diamant.admin import Admin, AdminError
-from diamant.broker import http_routes, metrics
 from diamant.broker.broker import Broker
-from diamant.broker.broker_configs import DEFAULT_HTTP_LISTEN
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.cleaning import Cleaning
 from diamant.broker.cli import make_config
-from diamant.broker.config import BrokerConfig
-from diamant.broker.config_key import ConfigError
-from diamant.broker.listeners import Listener
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.broker_configs import DEFAULT_HTTP_LISTEN
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.listeners import Listener
+from diamant.broker.http.serving import routes as http_routes
+from diamant.broker.metrics import prometheus as metrics
+from diamant.broker.node.cleaner import Cleaning
 from diamant.storage.errors import StorageError
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
@@ -473,7 +474,7 @@ async def test_a_server_that_cannot_be_loaded_is_told_once(
     def broken() -> None:
         raise ImportError("no aiohttp")
 
-    monkeypatch.setattr("diamant.broker.http._load", broken)
+    monkeypatch.setattr("diamant.broker.http.serving.server._load", broken)
     async with Broker(config(tmp_path)) as broker:
         assert await exchange(broker, b"") == b""
         async with WireClient(broker.bootstrap_servers) as wire:
@@ -488,7 +489,7 @@ def test_nothing_large_is_loaded_before_the_first_request(tmp_path: Path) -> Non
     program = f"""
 import sys, urllib.request
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir={str(tmp_path)!r}, diamant_http_listen="127.0.0.1:0")) as broker:
     print(*(name in sys.modules for name in ("aiohttp", "prometheus_client")))
     print(urllib.request.urlopen(broker.http_url + "/health").status)

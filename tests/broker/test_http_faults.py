@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.faults import faults as faults_module
-from diamant.broker.http_json import MAX_BODY_BYTES
+from diamant.broker.http.serving.json_body import MAX_BODY_BYTES
 from diamant.protocol.errors import ErrorCode
 from tests.broker.wire import METADATA, PRODUCE, WireClient, batch_of, produce_fields
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from diamant.broker import http_jobs
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.http_jobs import DONE, FAILED, RUNNING, Jobs
-from diamant.broker.verbs.errors import NotFound, NotPossible, TooMany
-from diamant.broker.verbs.progress import Progress
+from diamant.broker.client.errors import NotFound, NotPossible, TooMany
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.http.serving import jobs as http_jobs
+from diamant.broker.http.serving.jobs import DONE, FAILED, RUNNING, Jobs
+from diamant.broker.operations.progress import Progress
 from tests.broker.http_asking import ask
 from tests.waiting import wait_until
 
@@ -228,7 +228,7 @@ async def test_a_long_call_goes_on_as_a_job(broker: Broker, monkeypatch: pytest.
 @pytest.mark.slow
 async def test_a_wait_outlasts_the_time_of_a_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection is cut after its time, but one that waits for a job lives for so much longer."""
-    from diamant.broker import http_routes
+    from diamant.broker.http.serving import routes as http_routes
 
     monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 1)
     opened = await hold(broker, monkeypatch)

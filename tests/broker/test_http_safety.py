@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from diamant.broker import http_modules
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.http_openapi import document
-from diamant.broker.http_routes import Routes
-from diamant.broker.http_token import TokenCheck, is_loopback
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.http.endpoints import table as http_modules
+from diamant.broker.http.serving.openapi import document
+from diamant.broker.http.serving.routes import Routes
+from diamant.broker.http.serving.token import TokenCheck, is_loopback
 from tests.broker.http_asking import ask
 
 TOKEN = "0123456789abcdef-secret"
@@ -328,7 +328,7 @@ async def test_every_route_lies_below_its_modules_path(broker: Broker) -> None:
 
 def test_a_token_that_is_needed_is_in_the_document() -> None:
     """Without one a verb may be called freely, and the document says that, too."""
-    from diamant.broker.http_clock import ROUTES
+    from diamant.broker.http.endpoints.clock import ROUTES
 
     cases: list[tuple[bool, list[dict[str, list[str]]]]] = [(True, [{"token": []}]), (False, [{"token": []}, {}])]
     for needs_token, expected in cases:
@@ -343,7 +343,7 @@ async def test_a_verb_is_imported_with_its_first_request(tmp_path: Path) -> None
     script = f"""
 import asyncio, sys
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker.http_asking import ask
 
 async def main():
@@ -351,10 +351,10 @@ async def main():
     async with Broker(config) as broker:
         assert not [name for name in sys.modules if name.startswith(("diamant.broker.verbs.", "aiohttp"))], sys.modules
         assert (await ask(broker, "GET", "/metrics")).status == 200
-        assert "diamant.broker.http_clock" not in sys.modules
-        assert "diamant.broker.http_faults" not in sys.modules
+        assert "diamant.broker.http.endpoints.clock" not in sys.modules
+        assert "diamant.broker.http.endpoints.faults" not in sys.modules
         assert (await ask(broker, "GET", "/v1/clock")).status == 200
-        assert "diamant.broker.http_clock" in sys.modules
+        assert "diamant.broker.http.endpoints.clock" in sys.modules
 
 asyncio.run(main())
 """

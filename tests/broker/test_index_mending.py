@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from diamant.broker import index_mending
 from diamant.broker.broker import Broker
-from diamant.broker.index_mending import IndexMender
-from diamant.protocol.batch import parse_header
-from diamant.storage import segment as segment_module
-from diamant.storage.env import RealEnv
-from diamant.storage.log import Log
-from diamant.storage.offset_index import ENTRY_SIZE
+from diamant.broker.node import index_repair as index_mending
+from diamant.broker.node.index_repair import IndexMender
+from diamant.protocol.batches.batch import parse_header
+from diamant.storage.env.env import RealEnv
+from diamant.storage.log.log import Log
+from diamant.storage.segments import segment as segment_module
+from diamant.storage.segments.offset_index import ENTRY_SIZE
 from tests.broker.test_admin import SET, TOPIC, alter
 from tests.broker.test_cleaning import SMALL, config, fill, read
 from tests.broker.wire import WireClient

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker.cli import main
-from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence.signing_key import SigningKey, load_secret, read_public_key
-from diamant.cleaner.input_file import read_input
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey, load_secret, read_public_key
+from diamant.storage.input_file import read_input
 
 COMMANDS = {
     "a certificate": ["verify", "{}", "--offline"],

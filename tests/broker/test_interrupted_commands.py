@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from diamant.admin import Admin
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.client.admin import Admin
+from diamant.protocol.batches.records import Record, build_batch
 from tests.broker.certifying_broker import certifying_broker
 from tests.waiting import wait_until
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from diamant.admin import Admin, AdminError
 from diamant.broker import cli
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.verbs import latest
-from diamant.broker.verbs.errors import NotFound, NotPossible, TooMany
-from diamant.cleaner.latest_records import latest_records
-from diamant.protocol.records import Record
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.client.errors import NotFound, NotPossible, TooMany
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.operations import latest
+from diamant.cleaner.queries.latest_records import latest_records
+from diamant.protocol.batches.records import Record
 from diamant.storage.errors import CorruptLog
 from tests.broker.explained import START_MS, Stage, stage
 from tests.broker.test_cleaning import keyed, produce

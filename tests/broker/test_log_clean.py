@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
-from diamant.broker.commands.log_clean import BROKER_SETTINGS, parse_settings
-from diamant.broker.config_key import ConfigError
-from diamant.cleaner.modes import KAFKA
-from diamant.protocol.metadata_records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
+from diamant.broker.commands.log.clean import BROKER_SETTINGS, parse_settings
+from diamant.broker.config.config_key import ConfigError
+from diamant.cleaner.rules.modes import KAFKA
+from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.storage import names
-from diamant.storage.env import RealEnv
-from diamant.storage.metadata_log import MetadataLog
+from diamant.storage.env.env import RealEnv
+from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.uuid_text import random_id
 from tests.cleaner.cleaner_log import CleanerLog
 
@@ -255,8 +255,8 @@ def test_start_imports_none_of_the_log_commands() -> None:
         "import sys; from click.testing import CliRunner; from diamant.broker.cli import main\n"
         "for words in ([], ['log']):\n"
         "    assert 'clean' in CliRunner().invoke(main, [*words, '--help']).output or not words\n"
-        "unwanted = ('diamant.broker.commands.log_', 'diamant.cleaner.log_', 'diamant.cleaner.offline', "
-        "'diamant.cleaner.rewrite')\n"
+        "unwanted = ('diamant.broker.commands.log_', 'diamant.cleaner.log_', 'diamant.cleaner.offline.clean', "
+        "'diamant.cleaner.engines.plain_round')\n"
         "print([name for name in sys.modules if name.startswith(unwanted)])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

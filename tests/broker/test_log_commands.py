@@ -13,14 +13,15 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.commands import log_find, reading
-from diamant.broker.commands.reading import bytes_json, bytes_text, size_text, time_text
-from diamant.broker.config import BrokerConfig
-from diamant.protocol.metadata_records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
-from diamant.protocol.records import Header, Record
-from diamant.storage.checkpoints import write_offset_checkpoint
-from diamant.storage.env import RealEnv
-from diamant.storage.metadata_log import MetadataLog
+from diamant.broker.commands.log import find as log_find
+from diamant.broker.commands.terminal import files as reading
+from diamant.broker.commands.terminal.files import bytes_json, bytes_text, size_text, time_text
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.batches.records import Header, Record
+from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
+from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
+from diamant.storage.env.env import RealEnv
+from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.uuid_text import random_id
 from tests.builder import TIMESTAMP, make_batch
 from tests.cleaner.log_history import History

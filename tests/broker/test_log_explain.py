@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
-from diamant.protocol.records import Record, build_batch
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.storage import names
-from diamant.storage.checkpoints import write_offset_checkpoint
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
 from tests.broker.test_log_commands import content
 from tests.broker.test_log_whatif import configure
 from tests.storage.conftest import START_MS

@@ -15,14 +15,14 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.commands.log_whatif import WAITING, after_text, combine
-from diamant.broker.config import BrokerConfig
-from diamant.broker.config_key import ConfigError
-from diamant.cleaner import forecast, whatif
-from diamant.cleaner.trial_states import TrialStates
-from diamant.protocol.metadata_records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
-from diamant.storage.env import RealEnv
-from diamant.storage.metadata_log import MetadataLog
+from diamant.broker.commands.log.log_whatif import WAITING, after_text, combine
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.config_key import ConfigError
+from diamant.cleaner.forecast import forecast, whatif
+from diamant.cleaner.forecast.overlay_states import TrialStates
+from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
+from diamant.storage.env.env import RealEnv
+from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.uuid_text import random_id
 from tests.broker.test_log_commands import content
 from tests.builder import TIMESTAMP

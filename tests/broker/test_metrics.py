@@ -11,15 +11,15 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from diamant.broker import metrics
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.metric_table import HISTOGRAM, METRICS, Metric
-from diamant.broker.metrics_docs import metrics_page
-from diamant.broker.topic_metrics import BrokerTopicMetrics
-from diamant.cleaner.result import REASONS
-from diamant.cleaner.status import CleanerStatus, PartitionStatus, RoundStatus
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.metrics import prometheus as metrics
+from diamant.broker.metrics.table import HISTOGRAM, METRICS, Metric
+from diamant.broker.node.topic_metrics import BrokerTopicMetrics
+from diamant.broker.reference.metrics import metrics_page
+from diamant.cleaner.rules.result import REASONS
+from diamant.cleaner.service.status import CleanerStatus, PartitionStatus, RoundStatus
+from diamant.protocol.batches.records import Record, build_batch
 from tests.broker.wire import DELETE_TOPICS, FETCH, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -329,7 +329,7 @@ async def test_refused_records_without_a_key_are_counted(wire: WireClient, broke
 
 async def test_heavy_batches_count_like_others(wire: WireClient, broker: Broker, monkeypatch: Any) -> None:
     """A batch that a thread has checked is counted as well, and refused ones too."""
-    monkeypatch.setattr("diamant.storage.leader_batch.LIGHT_RECORDS", 1)
+    monkeypatch.setattr("diamant.storage.log.append_checks.LIGHT_RECORDS", 1)
     await wire.create("t")
     await wire.create("c", cleanup_policy="compact")
     await wire.produce("t", [b"a", b"b"])

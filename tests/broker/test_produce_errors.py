@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from diamant.protocol import compression
-from diamant.protocol.batch import HEADER_SIZE
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch import HEADER_SIZE
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.records import Record, build_batch
-from diamant.storage.leader_batch import MAX_DECOMPRESSED_BYTES
+from diamant.storage.log.append_checks import MAX_DECOMPRESSED_BYTES
 from tests.broker.wire import FETCH, METADATA, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
 
 TIMESTAMP = 1_700_000_000_000

@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.protocol.apis import SERVED
-from diamant.protocol.batch import iter_headers
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.records import iter_records
+from diamant.protocol.wire.apis import SERVED
 from tests.broker.wire import (
     CREATE_TOPICS,
     DELETE_RECORDS,

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, cast
 
-from diamant.broker.purgatory import Purgatory
-from diamant.storage.log import Log
+from diamant.broker.node.purgatory import Purgatory
+from diamant.storage.log.log import Log
 
 
 class CountingWaiter:

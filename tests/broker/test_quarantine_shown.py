@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.modes import MODES
+from diamant.cleaner.rules.modes import MODES
 from tests.broker.explained import DAY_MS, stage
 from tests.broker.test_explain import flip
 from tests.broker.test_explain_asking import HTTP, ask, scrape

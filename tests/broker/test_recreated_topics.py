@@ -7,7 +7,7 @@ from pathlib import Path
 
 from diamant.broker.broker import Broker
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.checkpoints import read_offset_checkpoint
+from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from tests.broker.test_cleaning import config, produce, read
 from tests.broker.wire import DELETE_TOPICS, WireClient
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from diamant.admin import Admin, AdminError
 from diamant.broker.broker import Broker
-from diamant.broker.commands.redact import redact
-from diamant.broker.commands.verify import verify
-from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.commands.admin.redact import redact
+from diamant.broker.commands.admin.verify import verify
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.protocol.batches.records import Record, build_batch
 from tests.broker.certifying_broker import certifying_broker, on, run
 
 EMAIL = "ada@example.com"

@@ -13,20 +13,21 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.verbs import redacting, redaction_steps
-from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut
-from diamant.broker.verbs.progress import Progress
-from diamant.broker.verbs.redacting import RedactFailed, Redaction
-from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence.page import certificate_page
-from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.cleaner.evidence.verification import verify_certificate
-from diamant.cleaner.redaction_where import parse_where
-from diamant.protocol.control import build_marker
-from diamant.protocol.records import Header, Record, build_batch
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.erasure import redact as redacting
+from diamant.broker.erasure import redact_steps as redaction_steps
+from diamant.broker.erasure.redact import RedactFailed, Redaction
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.redaction.where import parse_where
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
 from tests.cleaner.evidence.naive_scanner import files_with, log_files, records_in
 from tests.waiting import wait_until
 
@@ -526,7 +527,7 @@ async def test_very_many_records_written_meanwhile_are_no_obstacle(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than are listed; those below the claim would be listed first."""
-    monkeypatch.setattr("diamant.cleaner.evidence.found_list.MAX_LISTED", 10)
+    monkeypatch.setattr("diamant.cleaner.evidence.search.found_list.MAX_LISTED", 10)
     await create(broker, **{"internal.segment.bytes": "100000"})
     write(broker, OTHER, ORDER)
     real = redacting.Redactions._scan
@@ -546,7 +547,7 @@ async def test_very_many_records_written_meanwhile_are_no_obstacle(
     pinned = bytes.fromhex(certificate["signature"]["public_key"])
     verified = await broker.erasures.verify(certificate, public_key=pinned, where=WHERE)
     assert (verified.is_valid, verified.claims[0]["written_since"]) == (True, 20)
-    monkeypatch.setattr("diamant.cleaner.redaction_locate._Search._keep", lambda self, offsets: None)
+    monkeypatch.setattr("diamant.cleaner.redaction.locate._Search._keep", lambda self, offsets: None)
     redaction = await redact(broker)
     assert redaction.state == "not-certified"
 
@@ -695,8 +696,8 @@ async def test_sabotage_is_caught(broker: Broker, monkeypatch: pytest.MonkeyPatc
     await create(broker)
     write(broker, OTHER, ORDER)
     for target, sabotage in (
-        ("diamant.cleaner.redaction_locate._Search._keep", lambda self, offsets: None),
-        ("diamant.cleaner.redaction_rewrite._Cut.goes", lambda self, record: False),
+        ("diamant.cleaner.redaction.locate._Search._keep", lambda self, offsets: None),
+        ("diamant.cleaner.redaction.rewrite._Cut.goes", lambda self, record: False),
     ):
         with monkeypatch.context() as patched:
             patched.setattr(target, sabotage)

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import redacting, redaction, redaction_certificates, redaction_steps
-from diamant.broker.verbs.errors import NotFound, NotPossible, TimedOut
-from diamant.broker.verbs.redaction import Redaction
-from diamant.cleaner.evidence.page import certificate_page
-from diamant.cleaner.redaction_intent import remove_redaction, write_redaction
-from diamant.cleaner.redaction_rewrite import write_redacted
+from diamant.broker.client.errors import NotFound, NotPossible, TimedOut
+from diamant.broker.erasure import redact as redacting
+from diamant.broker.erasure import redact_certificates as redaction_certificates
+from diamant.broker.erasure import redact_steps as redaction_steps
+from diamant.broker.erasure import redaction
+from diamant.broker.erasure.redaction import Redaction
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.redaction.intent import remove_redaction, write_redaction
+from diamant.cleaner.redaction.rewrite import write_redacted
 from tests.broker.erasing.cases import (
     DAY_MS,
     KEY,

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from diamant.admin import Admin, AdminError
-from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.cleaner.evidence.verification import verify_certificate
-from diamant.cleaner.redaction_where import parse_where
-from diamant.storage.env import RealEnv
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.redaction.where import parse_where
+from diamant.storage.env.env import RealEnv
 from tests.broker.broker_process import BrokerProcess
 from tests.broker.wire import PRODUCE, WireClient, batch_of, produce_fields
 from tests.cleaner.evidence.naive_scanner import files_with, records_in

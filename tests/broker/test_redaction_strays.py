@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.evidence import found_list
-from diamant.protocol.records import Record, build_batch
+from diamant.cleaner.evidence.search import found_list
+from diamant.protocol.batches.records import Record, build_batch
 from tests.broker.test_redacting import EMAIL, ORDER, OTHER, WHERE, broker, create, data_of, redact, write
 
 __all__ = ["broker"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.evidence import found_list
-from diamant.cleaner.evidence.page import certificate_page
-from diamant.protocol.records import Header
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.evidence.search import found_list
+from diamant.protocol.batches.records import Header
 from tests.broker.test_redacting import EMAIL, ORDER, OTHER, broker, create, redact, write
 
 __all__ = ["broker"]

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from diamant.broker import refused_peers
-from diamant.broker.refused_peers import RefusedPeers
+from diamant.broker.network import refused_peers
+from diamant.broker.network.refused_peers import RefusedPeers
 from tests.broker.test_server import echo, serving
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diamant.broker.request_memory import RequestMemory
+from diamant.broker.network.request_memory import RequestMemory
 
 
 def test_frames_are_admitted_while_anything_is_left() -> None:

@@ -11,18 +11,19 @@ from typing import Any, cast
 
 import pytest
 
-from diamant.broker import coordinator_metrics, metrics
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.request_metrics import LATENCY_BOUNDS_MS, MAX_ANSWERS_ASIDE, RequestMetrics
-from diamant.protocol import apis
-from diamant.protocol.error_codes import MAX_CODES, error_code_finder
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.metrics import coordinators as coordinator_metrics
+from diamant.broker.metrics import prometheus as metrics
+from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS, MAX_ANSWERS_ASIDE, RequestMetrics
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.message_fields import decode_response_fields
-from diamant.protocol.schema_fields import message_class
-from diamant.protocol.schemas import encode_response_fields
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.protocol.wire import apis
+from diamant.protocol.wire.error_codes import MAX_CODES, error_code_finder
+from diamant.protocol.wire.message_fields import decode_response_fields
+from diamant.protocol.wire.schema_fields import message_class
+from diamant.protocol.wire.schemas import encode_response_fields
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
 from tests.broker.test_faults import VERSIONS, codes_in, sample
 from tests.broker.test_metrics import Samples, parse, value
 from tests.broker.wire import FETCH, METADATA, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
@@ -175,9 +176,9 @@ def test_an_idle_broker_imports_nothing_for_metrics(tmp_path: Path) -> None:
     program = f"""
 import sys
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir={str(tmp_path)!r})):
-    names = ("prometheus_client", "diamant.broker.coordinator_metrics", "diamant.broker.faults", "kio")
+    names = ("prometheus_client", "diamant.broker.metrics.coordinators", "diamant.broker.faults", "kio")
     print([name for name in names if name in sys.modules])
 """
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from diamant.broker.producer_ids import BLOCK_SIZE, ProducerIds
-from diamant.broker.scheduler import Job, Scheduler
-from diamant.storage.clock import SettableClock
+from diamant.broker.node.producer_ids import BLOCK_SIZE, ProducerIds
+from diamant.broker.node.scheduler import Job, Scheduler
+from diamant.storage.env.clock import SettableClock
 from tests.waiting import wait_until
 
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from diamant.broker.groups.timers import Timers
-from diamant.broker.scheduler import Job, Scheduler
-from diamant.storage.clock import SettableClock
+from diamant.broker.groups.coordinator.timers import Timers
+from diamant.broker.node.scheduler import Job, Scheduler
+from diamant.storage.env.clock import SettableClock
 
 
 @pytest.fixture

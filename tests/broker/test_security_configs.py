@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.config import BrokerConfig
-from diamant.broker.config_key import ConfigError
-from diamant.protocol.metadata_records import AccessControlEntryRecord
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.config_key import ConfigError
+from diamant.protocol.kraft.records import AccessControlEntryRecord
 
 KAFKAS_OWN_FILE = """\
 process.roles=broker,controller

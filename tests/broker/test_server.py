@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.dispatch import frame_header
-from diamant.broker.server import CloseConnection, ConnectionInfo, Server, ServerLimits
-from diamant.protocol.connection import EAGER_FRAME_BYTES, Request
-from diamant.storage.env import RealEnv
-from diamant.storage.segment import FileSlice
+from diamant.broker.dispatch.dispatcher import frame_header
+from diamant.broker.network.server import CloseConnection, ConnectionInfo, Server, ServerLimits
+from diamant.protocol.wire.connection import EAGER_FRAME_BYTES, Request
+from diamant.storage.env.env import RealEnv
+from diamant.storage.segments.segment import FileSlice
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from diamant.protocol.batch import iter_headers
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.records import iter_records
 from tests.broker.broker_process import BrokerProcess, broker_process
 from tests.broker.wire import FETCH, INIT_PRODUCER_ID, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
 

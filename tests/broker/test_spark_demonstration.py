@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from diamant.cleaner.evidence.certificate import TRUSTED, check_signature, parse
-from diamant.cleaner.evidence.signing_key import read_public_key
-from diamant.cleaner.spark.java import JavaNotFound
+from diamant.cleaner.evidence.certificates.certificate import TRUSTED, check_signature, parse
+from diamant.cleaner.evidence.certificates.signing_key import read_public_key
+from diamant.cleaner.spark.environment.java import JavaNotFound
 from examples.find_customer_42 import __main__ as command
 from examples.find_customer_42 import commands
 from examples.find_customer_42.commands import find_command

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from diamant.cleaner.spark.java import INSTALL_COMMAND
+from diamant.cleaner.spark.environment.java import INSTALL_COMMAND
 from tests.broker.docker_image import ROOT, Image, check_copied_files_are_committed, empty_image, read_steps
 from tests.cleaner.spark.conftest import java_home
 from tests.ports import ReservedPort

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.config import BrokerConfig
-from diamant.broker.config_key import ConfigSource, format_value
-from diamant.broker.topic_config import (
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.config_key import ConfigSource, format_value
+from diamant.broker.config.topic_table import (
     TOPIC_CONFIGS,
     append_to_list,
     describe_topic_configs,
@@ -21,7 +21,7 @@ from diamant.broker.topic_config import (
     validate_topic_configs,
 )
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage.log_config import LogConfig
+from diamant.storage.segments.log_config import LogConfig
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.commands.value_hint import with_hint
-from diamant.broker.config_key import ConfigError
-from diamant.broker.topic_config import TOPIC_CONFIGS
+from diamant.broker.commands.terminal.value_hint import with_hint
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.topic_table import TOPIC_CONFIGS
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner, Result
 
-from diamant.admin import Admin
 from diamant.broker.broker import Broker
-from diamant.broker.commands.asking import Asked
-from diamant.broker.commands.progress_text import progress_text
-from diamant.broker.commands.verify import verify
-from diamant.cleaner.evidence import scan
-from diamant.cleaner.evidence.certificate import sign
-from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.client.admin import Admin
+from diamant.broker.commands.admin.verify import verify
+from diamant.broker.commands.terminal.asking import Asked
+from diamant.broker.commands.terminal.progress_text import progress_text
+from diamant.cleaner.evidence.certificates.certificate import sign
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.scan import scan
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.storage import names
 from tests.broker.certifying_broker import on
 from tests.broker.test_redact_commands import WHERE, broker, prepare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.commands.wide_table import Column, print_table
+from diamant.broker.commands.terminal.wide_table import Column, print_table
 
 COLUMNS = [Column("partition", is_text=True), *(Column(f"count {number}") for number in range(12))]
 ROWS = [["my-topic-0", *(f"{(number + 1) * 1_000_003:,}" for number in range(12))], ["t-1", *("-" for _ in range(12))]]

@@ -13,9 +13,9 @@ from typing import Any, Self
 
 from kio.serial import entity_reader
 
-from diamant.protocol.apis import request_header_version, response_header_version
-from diamant.protocol.records import Record, build_batch
-from diamant.protocol.schemas import encode_request_fields, response_class
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.wire.apis import request_header_version, response_header_version
+from diamant.protocol.wire.schemas import encode_request_fields, response_class
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, API_VERSIONS = 0, 1, 2, 3, 10, 18
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 19, 20, 21, 22, 23

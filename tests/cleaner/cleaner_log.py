@@ -17,20 +17,20 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from diamant.cleaner import rewrite
-from diamant.cleaner.modes import KAFKA
-from diamant.cleaner.plan import CleanerSettings, CleanPlan, make_plan
-from diamant.cleaner.result import CleanResult, OutputSegment
-from diamant.protocol.batch import BatchHeader, iter_headers
-from diamant.protocol.control import build_marker
-from diamant.protocol.records import Record, build_batch, iter_records
-from diamant.storage.clock import SettableClock
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import create_log, load_log
-from diamant.storage.log import Log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.replace import replace_segments
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.plan import CleanerSettings, CleanPlan, make_plan
+from diamant.cleaner.rules.result import CleanResult, OutputSegment
+from diamant.protocol.batches.batch import BatchHeader, iter_headers
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import replace_segments
+from diamant.storage.recovery.open_log import create_log, load_log
+from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_record
 
 START_MS = 1_700_000_000_000

@@ -15,21 +15,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from diamant.broker.commands.log_clean import parse_settings
-from diamant.cleaner import rewrite
-from diamant.cleaner.modes import KAFKA
-from diamant.cleaner.offline import Engine, OfflineReport, clean_partition, inline_engine
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.quick_round import QuickRound
-from diamant.cleaner.result import CleanResult, OnOutput
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.compression import CODEC_NAMES
-from diamant.protocol.control import parse_control_type
-from diamant.protocol.records import iter_records
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import Env
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.txn_index import ENTRY_SIZE, AbortedTxn
+from diamant.broker.commands.log.clean import parse_settings
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines.small_round import QuickRound
+from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, inline_engine
+from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleanResult, OnOutput
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.compression import CODEC_NAMES
+from diamant.protocol.batches.control import parse_control_type
+from diamant.protocol.batches.records import iter_records
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import Env
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.segments.txn_index import ENTRY_SIZE, AbortedTxn
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "cleaner"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.result import CheckDone, CleanResult, never_done
-from diamant.cleaner.runner import InlineRunner, SwapOutput
-from diamant.storage.env import Env
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CheckDone, CleanResult, never_done
+from diamant.cleaner.runners.inline import InlineRunner, SwapOutput
+from diamant.storage.env.env import Env
 
 
 class HeldRunner:

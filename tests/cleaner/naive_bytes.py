@@ -5,9 +5,9 @@ A batch that the model leaves as it was keeps its bytes, any other is written an
 
 from __future__ import annotations
 
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.rebuilt_batch import with_codec
-from diamant.protocol.records import build_batch
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.segments.rebuilt_batch import with_codec
+from diamant.protocol.batches.records import build_batch
 from tests.cleaner.cleaner_log import CleanerLog, StoredBatch
 from tests.naive_cleaner import NaiveBatch, NaiveRecord, Protected, naive_round
 

@@ -18,10 +18,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from diamant.cleaner import rewrite
-from diamant.cleaner.modes import MODES
-from diamant.cleaner.plan import CleanPlan
-from diamant.protocol.records import Header, Record, build_batch
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.rules.modes import MODES
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.protocol.batches.records import Header, Record, build_batch
 from tests.cleaner.cleaner_log import CleanerLog
 
 RETENTION_MS = 50

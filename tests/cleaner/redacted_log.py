@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from diamant.cleaner.redaction_locate import Located, Segment, locate_records
-from diamant.cleaner.redaction_rewrite import RedactionPlan, SegmentRedaction, write_redacted
-from diamant.cleaner.redaction_where import parse_where
-from diamant.storage.log import Log
-from diamant.storage.replace import replace_segments
+from diamant.cleaner.redaction.locate import Located, Segment, locate_records
+from diamant.cleaner.redaction.rewrite import RedactionPlan, SegmentRedaction, write_redacted
+from diamant.cleaner.redaction.where import parse_where
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import replace_segments
 
 
 def locate(log: Log, where: str, below: int | None = None, **options: Any) -> Located:

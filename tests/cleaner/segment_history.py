@@ -14,16 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from diamant.cleaner.modes import PROMPT
-from diamant.cleaner.plan import ActiveProducer, CleanPlan, SegmentPlan
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.control import build_marker
-from diamant.protocol.records import Header, Record, build_batch
+from diamant.cleaner.rules.modes import PROMPT
+from diamant.cleaner.rules.plan import ActiveProducer, CleanPlan, SegmentPlan
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.records import Header, Record, build_batch
 from diamant.storage import names
-from diamant.storage.clock import SettableClock
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.offset_index import OffsetIndex
-from diamant.storage.txn_index import AbortedTxn
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.segments.offset_index import OffsetIndex
+from diamant.storage.segments.txn_index import AbortedTxn
 from tests.builder import make_message, make_wrapper, with_payload
 
 DIRECTORY = "/data/t-0"

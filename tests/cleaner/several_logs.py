@@ -12,23 +12,23 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
-from diamant.cleaner.cleaning_states import CleaningStates
-from diamant.cleaner.due_logs import DueLogs
-from diamant.cleaner.figures import CleanerFigures
-from diamant.cleaner.modes import KAFKA
-from diamant.cleaner.prompt_logs import PromptLogs
-from diamant.cleaner.service import CleanerService
-from diamant.cleaner.service_settings import ServiceSettings
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.control import build_marker
-from diamant.protocol.records import iter_records
-from diamant.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from diamant.storage.clock import SettableClock
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import create_log
-from diamant.storage.log import Log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.memory_env import MemoryEnv
+from diamant.cleaner.prompt.prompt_state import PromptLogs
+from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.service.cleaning_states import CleaningStates
+from diamant.cleaner.service.figures import CleanerFigures
+from diamant.cleaner.service.log_picker import DueLogs
+from diamant.cleaner.service.service import CleanerService
+from diamant.cleaner.service.settings import ServiceSettings
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.records import iter_records
+from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import create_log
+from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_batch
 
 HOUR_MS = 3_600_000

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from diamant.cleaner.background_roll import due_ms, overdue_ms, roll_due_ms, should_roll, with_append_lag
-from diamant.cleaner.eligibility import cleanable_range
-from diamant.cleaner.modes import PROMPT
-from diamant.storage.log_config import LogConfig
+from diamant.cleaner.rules.eligibility import cleanable_range
+from diamant.cleaner.rules.modes import PROMPT
+from diamant.cleaner.rules.time_based_roll import due_ms, overdue_ms, roll_due_ms, should_roll, with_append_lag
+from diamant.storage.segments.log_config import LogConfig
 from tests.cleaner.cleaner_log import DAY_MS, START_MS, CleanerLog
 
 HOUR_MS = 3_600_000

@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from diamant.cleaner.cleaning_round import look_at_segments, run_plan
-from diamant.cleaner.plan import CleanerSettings, make_plan
-from diamant.cleaner.result import CleanResult
-from diamant.cleaner.runner import InlineRunner
-from diamant.storage import replace
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.replace import SOURCES_PER_TURN
-from diamant.storage.segment import Segment
+from diamant.cleaner.rules.plan import CleanerSettings, make_plan
+from diamant.cleaner.rules.result import CleanResult
+from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.service.round import look_at_segments, run_plan
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log import segment_swap as replace
+from diamant.storage.log.segment_swap import SOURCES_PER_TURN
+from diamant.storage.segments.segment import Segment
 from tests.cleaner.cleaner_log import START_MS, CleanerLog
 
 SEGMENTS = 200

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.compaction_report import (
+from diamant.cleaner.on_demand.compaction import Compactor
+from diamant.cleaner.on_demand.report import (
     DELETED,
     MIN_COMPACTION_LAG,
     NOT_COMPACTED,
@@ -19,10 +20,9 @@ from diamant.cleaner.compaction_report import (
     UNCLEANABLE,
     PartitionCompaction,
 )
-from diamant.cleaner.compaction_request import Compactor
-from diamant.cleaner.modes import KAFKA, MODES, PROMPT
-from diamant.protocol.batch import iter_headers
-from diamant.storage.log import Log
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.protocol.batches.batch import iter_headers
+from diamant.storage.log.log import Log
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.several_logs import HOUR_MS, START_MS, SeveralLogs
 from tests.waiting import wait_until
@@ -423,7 +423,7 @@ async def test_a_cleaner_that_stops(logs: SeveralLogs, held: HeldRunner) -> None
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_disk_that_is_full(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """The failed round ends the call with its reason; once there is room the next call succeeds, in both modes."""
-    from diamant.cleaner import rewrite
+    from diamant.cleaner.engines import plain_round as rewrite
 
     log = logs.filthy("t", 20)
     made = await compactor(logs, mode=mode)
@@ -474,7 +474,7 @@ async def test_a_paused_partition_is_compacted_when_it_is_resumed(logs: SeveralL
 
 async def test_a_log_too_large_to_be_counted(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report says that it does not know how many records there are; tombstones are waited for all the same."""
-    monkeypatch.setattr("diamant.cleaner.compaction_request.MAX_CENSUS_BYTES", 0)
+    monkeypatch.setattr("diamant.cleaner.on_demand.compaction.MAX_CENSUS_BYTES", 0)
     log = logs.add("t", delete_retention_ms=0)
     logs.data(log, "a=1", "b=1")
     logs.data(log, "a=")

@@ -17,18 +17,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner import compiled_rewrite, compiled_round, kernel_cache, rewrite, unpacker
-from diamant.cleaner.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.rebuilt_batch import compress_like_kafka
-from diamant.cleaner.result import CleaningAborted, CleanResult, OutputOverflow
-from diamant.cleaner.transactions import TransactionTracker
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.records import Header, Record, build_batch
+from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.engines import compiled_round
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.kernels import cache as kernel_cache
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputOverflow
+from diamant.cleaner.rules.transaction_tracker import TransactionTracker
+from diamant.cleaner.segments import unpacker
+from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import Header, Record, build_batch
 from diamant.storage import names
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.txn_index import AbortedTxn
+from diamant.storage.segments.txn_index import AbortedTxn
 from tests.builder import make_batch, with_header, with_payload
 from tests.cleaner.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_batch, odd_varint
 from tests.effort import examples
@@ -160,8 +164,10 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
         horizons_frozen_above=data.draw(st.sampled_from([None, None, 0, end // 2]), "frozen above"),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diamant.cleaner.chunk_reader.READ_BYTES", data.draw(st.sampled_from([150, 1000, 1 << 16])))
-        patch.setattr("diamant.cleaner.offset_map.MIN_SLOTS", data.draw(st.sampled_from([3, 5, 64])))
+        patch.setattr(
+            "diamant.cleaner.segments.row_reader.READ_BYTES", data.draw(st.sampled_from([150, 1000, 1 << 16]))
+        )
+        patch.setattr("diamant.cleaner.engines.offset_map.MIN_SLOTS", data.draw(st.sampled_from([3, 5, 64])))
         patch.setattr(compiled_round, "UNPACK_BYTES", data.draw(st.sampled_from([1, 1 << 16])))
         patch.setattr(compiled_round, "TUPLES", data.draw(st.sampled_from([1, 3, 1 << 10])))
         patch.setattr(compiled_round, "MAX_NOTES", data.draw(st.sampled_from([0, 3, 1 << 10])))
@@ -205,7 +211,7 @@ def test_batches_larger_than_the_buffer_and_than_a_block(mode: str, codec: int) 
     history.batch([(b"k%d" % index, b"new") for index in range(0, 100, 3)], codec=codec)
     env, plan = history.stored(mode=mode)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diamant.cleaner.chunk_reader.READ_BYTES", 1000)
+        patch.setattr("diamant.cleaner.segments.row_reader.READ_BYTES", 1000)
         result = check(env, plan)
     assert result["stats"]["removed"] == {"superseded": 35}
 
@@ -263,7 +269,7 @@ def test_a_map_without_memory_gives_the_same_output(first_dirty: int) -> None:
     """Mode prompt spills and reads the clean section as well; the next round goes on from the end, not from a full map."""
     env, plan = ordinary().stored(map_memory_bytes=1, map_max_entries=1, first_dirty_offset=first_dirty)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diamant.cleaner.offset_map.MIN_SLOTS", 3)
+        patch.setattr("diamant.cleaner.engines.offset_map.MIN_SLOTS", 3)
         result = check(env, plan)
     assert result["end_offset"] == plan.first_uncleanable_offset
 

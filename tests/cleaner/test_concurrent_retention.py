@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from diamant.cleaner import compiled_rewrite, rewrite
-from diamant.cleaner.modes import MODES
-from diamant.cleaner.result import CleanResult, OutputSegment
-from diamant.cleaner.retention import deletable_segments
+from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.rules.modes import MODES
+from diamant.cleaner.rules.result import CleanResult, OutputSegment
+from diamant.cleaner.rules.retention import deletable_segments
 from tests.cleaner.cleaner_log import CleanerLog
 
 ENGINES = {"inline": rewrite.clean, "compiled": compiled_rewrite.clean}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.cleaner.cleaning_states import CleaningStates
-from diamant.cleaner.due_logs import DueLogs
-from diamant.cleaner.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.service.cleaning_states import CleaningStates
+from diamant.cleaner.service.log_picker import DueLogs
 from tests.cleaner.several_logs import START_MS, SeveralLogs
 
 TP = ("t", 0)

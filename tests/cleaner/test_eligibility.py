@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
-from diamant.cleaner.modes import KAFKA, PROMPT
-from diamant.storage.log_config import LogConfig
+from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.storage.segments.log_config import LogConfig
 from tests.cleaner.cleaner_log import CleanerLog
 
 NOW_MS = 1_000_000

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.offline import OfflineReport, compiled_engine, inline_engine
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.process_runner import ProcessRunner
-from diamant.cleaner.result import CleanResult, OnOutput, OutputSegment
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import Env, RealEnv
+from diamant.cleaner.offline.clean import OfflineReport, compiled_engine, inline_engine
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputSegment
+from diamant.cleaner.runners.process import ProcessRunner
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import Env, RealEnv
 from tests.cleaner.golden_pass import (
     GOLDEN,
     HAS_ORDINARY_ZLIB,

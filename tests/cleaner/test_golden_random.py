@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.offline import compiled_engine, inline_engine
-from diamant.cleaner.result import OutputOverflow
+from diamant.cleaner.offline.clean import compiled_engine, inline_engine
+from diamant.cleaner.rules.result import OutputOverflow
 from tests.cleaner.golden_pass import (
     GOLDEN,
     HAS_ORDINARY_ZLIB,

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from diamant.cleaner.kafka_lines import tell_round
-from diamant.cleaner.modes import KAFKA, PROMPT
-from diamant.cleaner.result import CleanResult, CleanStats
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.result import CleanResult, CleanStats
+from diamant.cleaner.service.kafka_log_lines import tell_round
 from tests.cleaner.several_logs import SeveralLogs
 from tests.cleaner.test_summary import plan_of
 

@@ -9,16 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.broker.compiled_walk import CompiledWalk
-from diamant.cleaner import kernels, map_kernels, native, rewrite_kernels
-from diamant.cleaner import record_kernels as fields
-from diamant.protocol import validation
-from diamant.protocol.batch import HEADER_SIZE, iter_headers
+from diamant.broker.node.validation_loader import CompiledWalk
+from diamant.cleaner.kernels import native
+from diamant.cleaner.kernels import offset_map as map_kernels
+from diamant.cleaner.kernels import produce_validation as kernels
+from diamant.cleaner.kernels import records as fields
+from diamant.cleaner.kernels import rewrite as rewrite_kernels
+from diamant.protocol.batches import validation
+from diamant.protocol.batches.batch import HEADER_SIZE, iter_headers
+from diamant.protocol.batches.records import Header, Record, build_batch
 from diamant.protocol.errors import CorruptBatch
-from diamant.protocol.records import Header, Record, build_batch
-from diamant.storage.clock import SettableClock
-from diamant.storage.leader_batch import Validation
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.append_checks import Validation
 from tests import naive
 from tests.builder import make_batch, make_message, with_payload
 from tests.effort import examples
@@ -362,8 +365,8 @@ def test_index_entries_are_those_of_the_plain_writer(
     batches: list[tuple[int, int, int]], interval: int, index_bytes: int, at_once: int
 ) -> None:
     """Any sizes, offsets and timestamps, in runs of any length; entries without room are left out."""
-    from diamant.cleaner.compiled_writer import CompiledWriter
-    from diamant.cleaner.segment_writer import SegmentWriter
+    from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
+    from diamant.cleaner.segments.segment_writer import SegmentWriter
 
     offset = 10
     columns = []

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner import compiled_rewrite, key_filter, rewrite, segment_keys
-from diamant.cleaner.key_filter import KeyFilter, hash_id, leave_alone, segments_to_leave_alone
-from diamant.cleaner.modes import KAFKA, PROMPT
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.result import OutputSegment, never_done, no_throttle
-from diamant.cleaner.segment_facts import facts_path, file_facts, load_facts
+from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.prompt import key_filter, segment_keys
+from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id, leave_alone, segments_to_leave_alone
+from diamant.cleaner.prompt.segment_facts import facts_path, file_facts, load_facts
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import OutputSegment, never_done, no_throttle
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
 from tests.cleaner.test_rewrite_properties import histories, play
@@ -369,7 +371,7 @@ def test_the_compiled_reading_finds_what_the_plain_one_does(history: list[Any]) 
 
 def segment_facts_of(log: CleanerLog, base_offset: int, size: int) -> Any:
     """The facts that the plain reading finds."""
-    from diamant.cleaner.segment_facts import read_facts
+    from diamant.cleaner.prompt.segment_facts import read_facts
 
     return read_facts(log.env, DIRECTORY, base_offset, size)
 

@@ -11,29 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.log_dump import (
-    BatchItem,
-    EntryItem,
-    Item,
-    RecordItem,
-    SegmentItem,
-    dump_directory,
-    dump_file,
-)
-from diamant.cleaner.log_find import Query, find_records
-from diamant.cleaner.log_reader import Problem, open_log_directory
-from diamant.cleaner.log_stats import read_stats
-from diamant.protocol.batch import HEADER_SIZE, iter_headers, update_crc
-from diamant.protocol.control import control_key
+from diamant.cleaner.offline.dump import BatchItem, EntryItem, Item, RecordItem, SegmentItem, dump_directory, dump_file
+from diamant.cleaner.offline.find import Query, find_records
+from diamant.cleaner.offline.stats import read_stats
+from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
+from diamant.protocol.batches.batch import HEADER_SIZE, iter_headers, update_crc
+from diamant.protocol.batches.control import control_key
+from diamant.protocol.batches.records import Record
 from diamant.protocol.errors import CorruptBatch
-from diamant.protocol.records import Record
-from diamant.storage.checkpoints import LeaderEpochs, write_offset_checkpoint, write_partition_metadata
-from diamant.storage.env import Env, RealEnv
+from diamant.storage.checkpoints.checkpoints import LeaderEpochs, write_offset_checkpoint, write_partition_metadata
+from diamant.storage.checkpoints.producer_snapshot import ProducerEntry, write_snapshot
+from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.metadata_format import format_directory
-from diamant.storage.producer_snapshot import ProducerEntry, write_snapshot
-from diamant.storage.txn_index import AbortedTxn
+from diamant.storage.kraft.format import format_directory
+from diamant.storage.segments.txn_index import AbortedTxn
 from diamant.storage.uuid_text import METADATA_TOPIC_ID
 from tests import naive
 from tests.builder import TIMESTAMP, make_batch, with_header, with_payload

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.log_find import Match, Query, find_records
-from diamant.cleaner.log_reader import Problem, open_log_directory
-from diamant.protocol.records import Header, Record
-from diamant.storage.checkpoints import write_offset_checkpoint
-from diamant.storage.memory_env import MemoryEnv
+from diamant.cleaner.offline.find import Match, Query, find_records
+from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
+from diamant.protocol.batches.records import Header, Record
+from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
+from diamant.storage.env.memory import MemoryEnv
 from tests.builder import with_payload
 from tests.cleaner.log_history import History, histories
 from tests.effort import examples

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner import log_reader
-from diamant.cleaner.key_census import KeyCensus
-from diamant.cleaner.log_reader import open_log_directory
-from diamant.cleaner.log_stats import MAX_PROBLEMS, PartitionStats, TopicStats, read_stats
-from diamant.storage.checkpoints import write_offset_checkpoint
-from diamant.storage.env import Env
+from diamant.cleaner.offline.stats import MAX_PROBLEMS, PartitionStats, TopicStats, read_stats
+from diamant.cleaner.queries.key_census import KeyCensus
+from diamant.cleaner.segments import tolerant_reader as log_reader
+from diamant.cleaner.segments.tolerant_reader import open_log_directory
+from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
+from diamant.storage.env.env import Env
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
-from diamant.storage.memory_env import MemoryEnv
 from tests.builder import make_batch, with_payload
 from tests.cleaner.log_history import History, histories, write_file
 from tests.effort import examples

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.due_logs import DueLogs
-from diamant.cleaner.modes import MODES
-from diamant.storage.log import Log
-from diamant.storage.segment import Segment
+from diamant.cleaner.rules.modes import MODES
+from diamant.cleaner.service.log_picker import DueLogs
+from diamant.storage.log.log import Log
+from diamant.storage.segments.segment import Segment
 from tests.cleaner.several_logs import HOUR_MS, SeveralLogs
 
 BOTH = frozenset({"compact", "delete"})

@@ -9,16 +9,18 @@ from dataclasses import replace
 
 import pytest
 
-from diamant.cleaner import compiled_rewrite, rewrite, segment_keys
-from diamant.cleaner.background_roll import should_roll, with_append_lag
-from diamant.cleaner.cleaning_states import CleaningStates
-from diamant.cleaner.eligibility import CleanableRange, by_urgency, cleanable_range
-from diamant.cleaner.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.plan import expiry_slice_ms
-from diamant.cleaner.quarantine import Quarantine
-from diamant.cleaner.result import OutputOverflow
-from diamant.cleaner.retention import deletable_segments
-from diamant.cleaner.segment_facts import PartitionFacts, file_facts, horizon_round_end, read_facts
+from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.prompt import segment_keys
+from diamant.cleaner.prompt.quarantine import Quarantine
+from diamant.cleaner.prompt.segment_facts import PartitionFacts, file_facts, horizon_round_end, read_facts
+from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.rules.plan import expiry_slice_ms
+from diamant.cleaner.rules.result import OutputOverflow
+from diamant.cleaner.rules.retention import deletable_segments
+from diamant.cleaner.rules.time_based_roll import should_roll, with_append_lag
+from diamant.cleaner.service.cleaning_states import CleaningStates
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog

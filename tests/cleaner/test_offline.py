@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.modes import KAFKA
-from diamant.cleaner.offline import Engine, OfflineReport, clean_partition, inline_engine
-from diamant.cleaner.plan import CleanerSettings
-from diamant.cleaner.result import OutputOverflow
-from diamant.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, inline_engine
+from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.cleaner.rules.result import OutputOverflow
+from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from diamant.storage.errors import StorageError
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, CleanerLog
 

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner import map_kernels, offset_map
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
-from diamant.storage.memory_env import MemoryEnv
+from diamant.cleaner.engines import offset_map
+from diamant.cleaner.kernels import offset_map as map_kernels
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import MemoryEnv
 from tests import naive
 from tests.effort import examples
 
@@ -39,8 +40,8 @@ def hash_with(k0: Any, k1: Any, data: Any) -> bytes:
 
 def _hash(k0: Any, k1: Any, data: Any) -> tuple[Any, Any]:
     """Find the hash through the one entry of a table into which a record with that key was put."""
-    from diamant.cleaner import record_kernels as fields
-    from diamant.protocol.records import Record, build_batch
+    from diamant.cleaner.kernels import records as fields
+    from diamant.protocol.batches.records import Record, build_batch
 
     batch = np.frombuffer(build_batch([Record(0, 0, data.tobytes(), b"")]), np.uint8)
     rows = np.zeros((fields.FIELDS, 1), np.int64)

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from diamant.cleaner.output_sync import MAX_PENDING, OutputSync
-from diamant.cleaner.result import OutputSegment
+from diamant.cleaner.engines.output_sync import MAX_PENDING, OutputSync
+from diamant.cleaner.rules.result import OutputSegment
 from diamant.storage import names
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.env.memory import MemoryEnv
 
 
 class SlowEnv(MemoryEnv):

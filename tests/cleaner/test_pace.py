@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from diamant.cleaner.cleaner_thread import RoundUnderWay
-from diamant.cleaner.cleaning_round import run_plan
-from diamant.cleaner.modes import KAFKA, PROMPT
-from diamant.cleaner.pace import pace
-from diamant.cleaner.runner import InlineRunner
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.service.cleaner_thread import RoundUnderWay
+from diamant.cleaner.service.pace import pace
+from diamant.cleaner.service.round import run_plan
 from tests.cleaner.cleaner_log import START_MS, CleanerLog
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.several_logs import SeveralLogs

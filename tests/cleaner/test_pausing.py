@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.result import CheckDone, CleanResult, never_done
-from diamant.cleaner.runner import SwapOutput
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CheckDone, CleanResult, never_done
+from diamant.cleaner.runners.inline import SwapOutput
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.several_logs import SeveralLogs
 from tests.waiting import wait_until
@@ -29,7 +29,7 @@ class StubbornRunner(HeldRunner):
 @pytest.fixture
 def stubborn(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> StubbornRunner:
     """A runner for all plans, however small."""
-    monkeypatch.setattr("diamant.cleaner.cleaner_thread.MAX_INLINE_BYTES", -1)
+    monkeypatch.setattr("diamant.cleaner.service.cleaner_thread.MAX_INLINE_BYTES", -1)
     return StubbornRunner(logs.env)
 
 

@@ -8,13 +8,21 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from diamant.cleaner import rewrite, small_payload
-from diamant.cleaner.plain_batch import LOG_APPEND_TIME, TOMBSTONES, TRANSACTIONAL, PlainRun, read_run, rebuilt
-from diamant.cleaner.rebuilt_batch import compress_like_kafka, rebuilt_batch
-from diamant.cleaner.small_payload import SmallPayloads
-from diamant.protocol import compression
-from diamant.protocol.batch import crc_is_valid, parse_header
-from diamant.protocol.records import Header, Record, build_batch, iter_records
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines.plain_batches import (
+    LOG_APPEND_TIME,
+    TOMBSTONES,
+    TRANSACTIONAL,
+    PlainRun,
+    read_run,
+    rebuilt,
+)
+from diamant.cleaner.segments import small_payload
+from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka, rebuilt_batch
+from diamant.cleaner.segments.small_payload import SmallPayloads
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch import crc_is_valid, parse_header
+from diamant.protocol.batches.records import Header, Record, build_batch, iter_records
 from tests.builder import with_payload
 from tests.cleaner.segment_history import NOW_MS, SegmentHistory, odd_batch
 

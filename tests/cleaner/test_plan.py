@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.plan import (
+from diamant.cleaner.rules.plan import (
     KAFKA,
     PROMPT,
     ActiveProducer,
@@ -21,7 +21,7 @@ from diamant.cleaner.plan import (
     kafka_map_entries,
     segments_to_clean,
 )
-from diamant.storage.txn_index import AbortedTxn
+from diamant.storage.segments.txn_index import AbortedTxn
 from tests.cleaner.cleaner_log import CleanerLog
 
 SPAN = 2**31

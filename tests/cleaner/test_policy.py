@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.cleaner import policy
-from diamant.cleaner.plan import ActiveProducer
+from diamant.cleaner.rules import record_fate as policy
+from diamant.cleaner.rules.plan import ActiveProducer
 
 
 def fate(offset: int = 5, **fields: bool | int) -> int:

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner import process_runner
-from diamant.cleaner.modes import KAFKA
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.process_runner import ProcessRunner, memory_limit_bytes
-from diamant.cleaner.result import CleaningAborted, OutputSegment
-from diamant.cleaner.runner import InlineRunner
-from diamant.cleaner.runner_errors import MemoryLimit, RunnerFailed
-from diamant.cleaner.worker import Engines
-from diamant.protocol.records import Record, build_batch
+from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleaningAborted, OutputSegment
+from diamant.cleaner.runners import process as process_runner
+from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.runners.process import ProcessRunner, memory_limit_bytes
+from diamant.cleaner.runners.runner_errors import MemoryLimit, RunnerFailed
+from diamant.cleaner.runners.worker import Engines
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.storage.errors import CorruptLog
-from diamant.storage.log import Log
+from diamant.storage.log.log import Log
 from tests.cleaner.test_runner import (
     START_MS,
     Swapper,
@@ -60,10 +60,10 @@ async def runner(log: Log) -> AsyncIterator[ProcessRunner]:
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that keep to the speed limit from the first chunk on, not only after the check interval."""
     at_once = (
-        "from functools import partial; import diamant.cleaner.worker as worker; "
+        "from functools import partial; import diamant.cleaner.runners.worker as worker; "
         "worker.Throttle = partial(worker.Throttle, check_interval_s=0.0); "
     )
-    before, importing, after = process_runner._BOOTSTRAP.partition("from diamant.cleaner.worker")
+    before, importing, after = process_runner._BOOTSTRAP.partition("from diamant.cleaner.runners.worker")
     monkeypatch.setattr(process_runner, "_BOOTSTRAP", before + at_once + importing + after)
 
 
@@ -340,7 +340,7 @@ async def test_a_worker_ends_with_its_broker(log: Log, tmp_path: Path) -> None:
     code = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
-        "from diamant.cleaner.process_runner import ProcessRunner\n"
+        "from diamant.cleaner.runners.process import ProcessRunner\n"
         "from tests.cleaner.test_runner import Swapper, make_log, plan_of\n"
         "async def main():\n"
         "    log = make_log(Path(sys.argv[1]))\n"

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.config import BrokerConfig
-from diamant.broker.topic_config import validate_topic_configs
-from diamant.cleaner.eligibility import CleanableRange, cleanable_range
-from diamant.cleaner.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.result import CleanResult
-from diamant.cleaner.retention import deletable_segments
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.topic_table import validate_topic_configs
+from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.rules.result import CleanResult
+from diamant.cleaner.rules.retention import deletable_segments
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import KafkaError
-from diamant.protocol.records import iter_records
 from diamant.storage import names
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog
 

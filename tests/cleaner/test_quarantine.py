@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner import compiled_rewrite, rewrite
-from diamant.cleaner.modes import KAFKA, PROMPT
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.quarantine import MAX_SEGMENTS, Quarantine, corrupt_base, plan_around
-from diamant.cleaner.result import CleanResult
+from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.prompt.quarantine import MAX_SEGMENTS, Quarantine, corrupt_base, plan_around
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleanResult
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog

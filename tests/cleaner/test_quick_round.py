@@ -11,17 +11,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner import plain_batch, quick_round, rewrite
-from diamant.cleaner.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.quick_round import OtherBatch, QuickChunk, QuickRound, parse
-from diamant.cleaner.segment_reader import read_chunks
-from diamant.cleaner.small_payload import SmallPayloads
-from diamant.protocol import compression
-from diamant.protocol.records import Header, Record, build_batch
+from diamant.cleaner.engines import plain_batches as plain_batch
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import small_round as quick_round
+from diamant.cleaner.engines.small_round import OtherBatch, QuickChunk, QuickRound, parse
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.segments.small_payload import SmallPayloads
+from diamant.cleaner.segments.strict_reader import read_chunks
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.records import Header, Record, build_batch
 from diamant.storage import names
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
-from diamant.storage.memory_env import MemoryEnv
 from tests.builder import with_payload
 from tests.cleaner.segment_history import DIRECTORY, NOW_MS, SegmentHistory
 from tests.cleaner.test_compiled_rewrite import histories, outcome, play, some_keys, values

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.redaction_locate import TooManyMatches
-from diamant.cleaner.redaction_rewrite import write_redacted
+from diamant.cleaner.redaction.locate import TooManyMatches
+from diamant.cleaner.redaction.rewrite import write_redacted
+from diamant.protocol.batches.records import Header, Record
 from diamant.protocol.errors import KafkaError
-from diamant.protocol.records import Header, Record
-from diamant.storage.clock import SettableClock
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import load_log
-from diamant.storage.log import Log
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import load_log
 from tests import naive
 from tests.builder import make_batch
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, TOPIC_ID, CleanerLog
@@ -393,7 +393,7 @@ def test_more_than_can_be_remembered_is_refused(monkeypatch: pytest.MonkeyPatch)
     """Offsets of all, and on compacted topics keys."""
     log = CleanerLog()
     log.data(*(f"key-{number}" for number in range(20)))
-    monkeypatch.setattr("diamant.cleaner.redaction_locate.MAX_KEYS", 10)
+    monkeypatch.setattr("diamant.cleaner.redaction.locate.MAX_KEYS", 10)
     with pytest.raises(TooManyMatches, match="more than 10 keys"):
         locate(log.log, "value exists")
     located = locate(CleanerLogOf20().log, "value exists")

@@ -16,10 +16,10 @@ from functools import cache
 
 import pytest
 
-from diamant.storage.clock import SettableClock
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import load_log
-from diamant.storage.memory_env import PowerOff
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import PowerOff
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.recovery.open_log import load_log
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, TOPIC_ID, CleanerLog
 from tests.cleaner.redacted_log import redact
 from tests.effort import some

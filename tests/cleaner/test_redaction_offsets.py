@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.cleaner import redaction_offsets
-from diamant.cleaner.redaction_offsets import BLOCK, BLOCK_OVERHEAD_BYTES, Offsets
+from diamant.cleaner.redaction import offset_set as redaction_offsets
+from diamant.cleaner.redaction.offset_set import BLOCK, BLOCK_OVERHEAD_BYTES, Offsets
 
 offsets = st.lists(
     st.integers(0, 300) | st.integers(BLOCK - 60, BLOCK + 60) | st.integers(3 * BLOCK, 3 * BLOCK + 5_000), max_size=60

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.cleaner.redaction_where import (
+from diamant.cleaner.redaction.where import (
     MAX_BYTES,
     MAX_COMPARISONS,
     MAX_DEPTH,
@@ -19,8 +19,8 @@ from diamant.cleaner.redaction_where import (
     WhereError,
     parse_where,
 )
-from diamant.protocol.batch import parse_header
-from diamant.protocol.records import Header, Record, build_batch, records_payload
+from diamant.protocol.batches.batch import parse_header
+from diamant.protocol.batches.records import Header, Record, build_batch, records_payload
 
 EMAIL = "ada@example.com"
 

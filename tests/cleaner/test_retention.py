@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from diamant.cleaner.retention import deletable_segments
+from diamant.cleaner.rules.retention import deletable_segments
 from tests.cleaner.cleaner_log import CleanerLog
 
 BOTH = frozenset({"compact", "delete"})

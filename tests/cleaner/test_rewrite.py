@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from diamant.cleaner import rewrite
-from diamant.cleaner.modes import KAFKA, PROMPT
-from diamant.cleaner.rebuilt_batch import compress_like_kafka
-from diamant.cleaner.result import CleaningAborted, CleanResult, OutputOverflow, OutputSegment
-from diamant.protocol import compression
-from diamant.protocol.batch import BatchHeader, crc_is_valid
-from diamant.protocol.records import Record, build_batch
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputOverflow, OutputSegment
+from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch import BatchHeader, crc_is_valid
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.storage.errors import CorruptLog
-from diamant.storage.offset_index import OffsetIndex
+from diamant.storage.segments.offset_index import OffsetIndex
 from tests.builder import make_message, make_wrapper
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, CleanerLog, StoredBatch
 
@@ -687,7 +687,9 @@ def test_a_full_index_fails_only_mode_kafka() -> None:
 
 def test_an_output_that_outgrows_its_group_is_cut_in_mode_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recompression can enlarge batches: the output then ends between two sources."""
-    monkeypatch.setattr("diamant.cleaner.rebuilt_batch.compress_like_kafka", lambda _, data: bytes(data) + bytes(400))
+    monkeypatch.setattr(
+        "diamant.cleaner.segments.rebuilt_batch.compress_like_kafka", lambda _, data: bytes(data) + bytes(400)
+    )
     for mode, expected in ((KAFKA, [(0, 2, 4)]), (PROMPT, [(0,), (2, 4)])):
         log = CleanerLog(segment_bytes=330)
         for words in (("a", "x"), ("b", "x"), ("c",)):
@@ -699,7 +701,7 @@ def test_an_output_that_outgrows_its_group_is_cut_in_mode_prompt(monkeypatch: py
 
 def test_a_source_that_outgrows_a_segment_is_named_in_mode_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the round can be done without it; in mode kafka it fails as Kafka's does. Either way nothing is changed."""
-    monkeypatch.setattr("diamant.cleaner.segment_writer.MAX_SEGMENT_BYTES", 500)
+    monkeypatch.setattr("diamant.cleaner.segments.segment_writer.MAX_SEGMENT_BYTES", 500)
     for mode, error in ((KAFKA, OutputOverflow), (PROMPT, CorruptLog)):
         # Each old message becomes a batch of its own: the segment is more than twice as large then.
         log = with_old_messages(*(make_message(0, offset, b"%d" % offset, b"") for offset in range(9)), end=9)

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import pytest
 
-from diamant.storage.clock import SettableClock
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import load_log
-from diamant.storage.memory_env import MemoryEnv, PowerOff
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv, PowerOff
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.recovery.open_log import load_log
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, TOPIC_ID, CleanerLog
 from tests.effort import some
 from tests.storage.test_replace_crash import MODES

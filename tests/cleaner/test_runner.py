@@ -11,19 +11,19 @@ from uuid import UUID
 
 import pytest
 
-from diamant.cleaner.plan import CleanerSettings, CleanPlan, make_plan
-from diamant.cleaner.result import CleaningAborted, CleanResult, OutputSegment
-from diamant.cleaner.runner import InlineRunner, remove_cleaned_files
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.records import Record, build_batch, iter_records
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.cleaner.rules.plan import CleanerSettings, CleanPlan, make_plan
+from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputSegment
+from diamant.cleaner.runners.inline import InlineRunner, remove_cleaned_files
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import create_log, load_log
-from diamant.storage.log import Log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.replace import Replacement
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import Replacement
+from diamant.storage.recovery.open_log import create_log, load_log
+from diamant.storage.segments.log_config import LogConfig
 
 START_MS = 1_700_000_000_000
 TOPIC_ID = UUID(int=7)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from diamant.cleaner import rewrite, segment_facts
-from diamant.cleaner.modes import PROMPT
-from diamant.cleaner.segment_facts import (
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.prompt import segment_facts
+from diamant.cleaner.prompt.segment_facts import (
     DATA,
     MARKER,
     STAMPED_MARKER,
@@ -25,6 +25,7 @@ from diamant.cleaner.segment_facts import (
     prune,
     read_facts,
 )
+from diamant.cleaner.rules.modes import PROMPT
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog

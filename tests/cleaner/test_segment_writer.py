@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from diamant.cleaner.output_sync import OutputSync
-from diamant.cleaner.result import OutputOverflow, no_output
-from diamant.cleaner.segment_writer import SegmentWriter
-from diamant.storage.clock import SettableClock
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.txn_index import AbortedTxn
+from diamant.cleaner.engines.output_sync import OutputSync
+from diamant.cleaner.rules.result import OutputOverflow, no_output
+from diamant.cleaner.segments.segment_writer import SegmentWriter
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.segments.txn_index import AbortedTxn
 
 PREFIX = "/log/00000000000000000100."
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.modes import KAFKA, PROMPT
-from diamant.cleaner.result import CleaningAborted
-from diamant.cleaner.service import CleanerService
-from diamant.cleaner.service_settings import ServiceSettings
-from diamant.storage.log_config import LONG_MAX, LogConfig
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.result import CleaningAborted
+from diamant.cleaner.service.service import CleanerService
+from diamant.cleaner.service.settings import ServiceSettings
+from diamant.storage.segments.log_config import LONG_MAX, LogConfig
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.several_logs import HOUR_MS, START_MS, SeveralLogs
 from tests.waiting import wait_until

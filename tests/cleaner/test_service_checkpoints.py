@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from diamant.cleaner.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.several_logs import CHECKPOINT, HOUR_MS, START_MS, SeveralLogs
 from tests.waiting import wait_until

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner import rewrite
-from diamant.cleaner.cleaning_states import RETRY_FIRST_MS
-from diamant.cleaner.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.result import CleanResult, OutputOverflow
-from diamant.cleaner.runner_errors import NoRoom, RunnerFailed
-from diamant.storage.env import Env
-from diamant.storage.log import Log
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleanResult, OutputOverflow
+from diamant.cleaner.runners.runner_errors import NoRoom, RunnerFailed
+from diamant.cleaner.service.cleaning_states import RETRY_FIRST_MS
+from diamant.storage.env.env import Env
+from diamant.storage.log.log import Log
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.several_logs import HOUR_MS, SeveralLogs
 from tests.waiting import wait_until
@@ -188,7 +188,7 @@ async def test_a_round_that_failed_for_the_logs_sake_is_tried_again_in_mode_prom
             raise OutputOverflow("a.index", "the index is full")
         return real(env, plan, **rest)
 
-    monkeypatch.setattr("diamant.cleaner.rewrite.clean", clean)
+    monkeypatch.setattr("diamant.cleaner.engines.plain_round.clean", clean)
     log = logs.filthy("t", 20)
     service = await logs.start(mode=mode)
     await service.settled()
@@ -233,7 +233,7 @@ async def test_an_unexpected_error_is_a_failure_of_its_round_only(
             raise ZeroDivisionError("a bug")
         return real(env, plan, **rest)
 
-    monkeypatch.setattr("diamant.cleaner.rewrite.clean", clean)
+    monkeypatch.setattr("diamant.cleaner.engines.plain_round.clean", clean)
     logs.filthy("bad", 30)
     logs.filthy("good", 20)
     with caplog.at_level(logging.WARNING):
@@ -275,7 +275,7 @@ async def test_a_log_that_changes_all_the_time_is_not_tried_for_ever(logs: Sever
 
     runner = Changing(logs.env)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diamant.cleaner.cleaner_thread.MAX_INLINE_BYTES", -1)
+        patch.setattr("diamant.cleaner.service.cleaner_thread.MAX_INLINE_BYTES", -1)
         service = await logs.start(new_process_runner=lambda: runner)
         await service.settled()
     assert len(runner.plans) == 6

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner import rewrite
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.result import CleanResult
-from diamant.cleaner.service import UnknownPartition
-from diamant.storage.env import Env
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleanResult
+from diamant.cleaner.service.service import UnknownPartition
+from diamant.storage.env.env import Env
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.several_logs import SeveralLogs
 from tests.waiting import wait_until
@@ -133,7 +133,7 @@ async def test_a_policy_without_compact_during_the_swaps(logs: SeveralLogs, monk
 
     real_loop = asyncio.get_running_loop()
     loop = type("Loop", (), {"call_soon_threadsafe": staticmethod(call_soon_threadsafe)})()
-    monkeypatch.setattr("diamant.cleaner.rewrite.clean", clean)
+    monkeypatch.setattr("diamant.cleaner.engines.plain_round.clean", clean)
     service = await logs.start()
     await wait_until(lambda: not log.config.is_compacted and service.states.is_free(("t", 0)))
     assert logs.cleaned == []

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from diamant.cleaner.result import CleaningAborted
-from diamant.cleaner.runner import MAX_INLINE_BYTES
-from diamant.storage.env import Env
+from diamant.cleaner.rules.result import CleaningAborted
+from diamant.cleaner.runners.inline import MAX_INLINE_BYTES
+from diamant.storage.env.env import Env
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.several_logs import SeveralLogs
 from tests.waiting import wait_until
@@ -37,7 +37,7 @@ async def test_a_worker_is_warmed_up_when_traffic_begins(
     logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, is_cached: bool
 ) -> None:
     """Once, and only for logs that are too large for a thread of the broker; another one compiles first if need be."""
-    monkeypatch.setattr("diamant.cleaner.kernel_cache.is_cached", lambda: is_cached)
+    monkeypatch.setattr("diamant.cleaner.kernels.cache.is_cached", lambda: is_cached)
     log = logs.add("t")
     runners: list[WarmRunner] = []
 
@@ -62,7 +62,7 @@ async def test_a_stop_while_a_worker_is_warmed_up_is_no_trouble(
     logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As when a broker stops soon after its start: nothing in the log asks for attention."""
-    monkeypatch.setattr("diamant.cleaner.kernel_cache.is_cached", lambda: True)
+    monkeypatch.setattr("diamant.cleaner.kernels.cache.is_cached", lambda: True)
 
     async def stopped(self: WarmRunner) -> str:
         self.warm_ups += 1

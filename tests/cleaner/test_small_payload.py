@@ -11,12 +11,13 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.cleaner import compiled_rewrite, rewrite
-from diamant.cleaner.quick_round import QuickRound
-from diamant.cleaner.rebuilt_batch import compress_like_kafka
-from diamant.cleaner.small_payload import MAX_BYTES, SmallPayloads
-from diamant.protocol import compression
-from diamant.protocol.records import Record, build_batch
+from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines.small_round import QuickRound
+from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
+from diamant.cleaner.segments.small_payload import MAX_BYTES, SmallPayloads
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.storage.errors import CorruptLog
 from tests.builder import with_payload
 from tests.cleaner.segment_history import NOW_MS, SegmentHistory

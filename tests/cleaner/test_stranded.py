@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.cleaner.stranded import murmur2
+from diamant.cleaner.explain.stranded import murmur2
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.result import REASONS, CleanResult, CleanStats, OutputSegment
-from diamant.cleaner.summary import (
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import REASONS, CleanResult, CleanStats, OutputSegment
+from diamant.cleaner.service.log_messages import (
     delayed_partitions,
     invalid_messages,
     offset_map_full,

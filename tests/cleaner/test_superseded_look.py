@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner import superseded_look
-from diamant.cleaner.segment_facts import file_facts
-from diamant.cleaner.segment_keys import read_key_facts
-from diamant.cleaner.superseded_look import CannotBeTold, LookedAtSegment, LookPlan, look
-from diamant.storage.env import RealEnv
+from diamant.cleaner.prompt import superseded_check as superseded_look
+from diamant.cleaner.prompt.segment_facts import file_facts
+from diamant.cleaner.prompt.segment_keys import read_key_facts
+from diamant.cleaner.prompt.superseded_check import CannotBeTold, LookedAtSegment, LookPlan, look
+from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
 from tests.builder import TIMESTAMP, make_log
 

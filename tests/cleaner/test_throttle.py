@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from diamant.cleaner.result import CleaningAborted
-from diamant.cleaner.throttle import Throttle
+from diamant.cleaner.rules.result import CleaningAborted
+from diamant.cleaner.rules.throttle import Throttle
 
 
 class Time:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner import top_keys
-from diamant.cleaner.log_reader import open_log_directory
-from diamant.cleaner.log_stats import read_stats
-from diamant.cleaner.top_keys import TopKeys
-from diamant.storage.env import RealEnv
+from diamant.cleaner.offline.stats import read_stats
+from diamant.cleaner.queries import top_keys
+from diamant.cleaner.queries.top_keys import TopKeys
+from diamant.cleaner.segments.tolerant_reader import open_log_directory
+from diamant.storage.env.env import RealEnv
 from tests.builder import make_batch
 
 

@@ -5,10 +5,10 @@ The rounds are scenarios that Kafka's LogCleanerTest pins down, in our words; ke
 
 from __future__ import annotations
 
-from diamant.cleaner.modes import KAFKA, PROMPT
-from diamant.cleaner.transactions import TransactionTracker
-from diamant.protocol.control import ControlType
-from diamant.storage.txn_index import AbortedTxn
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.transaction_tracker import TransactionTracker
+from diamant.protocol.batches.control import ControlType
+from diamant.storage.segments.txn_index import AbortedTxn
 from tests.cleaner.cleaner_log import CleanerLog
 
 ABORT, COMMIT = int(ControlType.ABORT), int(ControlType.COMMIT)

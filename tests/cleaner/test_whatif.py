@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from diamant.cleaner import rewrite, trial_states, whatif
-from diamant.cleaner.forecast import (
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.forecast import overlay_states as trial_states
+from diamant.cleaner.forecast import whatif
+from diamant.cleaner.forecast.forecast import (
     BY_HORIZON,
     BY_LAG,
     BY_RATIO,
@@ -32,23 +34,23 @@ from diamant.cleaner.forecast import (
     Contents,
     Scenario,
 )
-from diamant.cleaner.log_reader import Problem, open_log_directory
-from diamant.cleaner.log_stats import read_stats
-from diamant.cleaner.modes import KAFKA, PROMPT
-from diamant.cleaner.offline import clean_partition
-from diamant.cleaner.plan import CleanerSettings
-from diamant.cleaner.service import CleanerService, ServiceSettings
-from diamant.cleaner.trial_states import TrialStates
-from diamant.cleaner.whatif import forecast
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.records import Record
-from diamant.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from diamant.storage.clock import SettableClock
+from diamant.cleaner.forecast.overlay_states import TrialStates
+from diamant.cleaner.forecast.whatif import forecast
+from diamant.cleaner.offline.clean import clean_partition
+from diamant.cleaner.offline.stats import read_stats
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
+from diamant.cleaner.service.service import CleanerService, ServiceSettings
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import Record
+from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import load_log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.recovery.open_log import load_log
+from diamant.storage.segments.log_config import LogConfig
 from tests.builder import TIMESTAMP, with_header
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.log_history import History, histories, write_file

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from diamant.cleaner.log_dump import BatchItem, EntryItem, Item, RecordItem, dump_file
-from diamant.storage.env import RealEnv
+from diamant.cleaner.offline.dump import BatchItem, EntryItem, Item, RecordItem, dump_file
+from diamant.storage.env.env import RealEnv
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 FILES_AT_ONCE = 500

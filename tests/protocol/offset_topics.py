@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from diamant.protocol.offset_columns import TopicOffsets
+from diamant.protocol.messages.offset_columns import TopicOffsets
 
 TOPIC_ID = UUID(int=1 << 100)
 

@@ -1,4 +1,4 @@
-"""Random messages of any (API, version), in the dict form of `diamant.protocol.schemas` and as kio's dataclasses."""
+"""Random messages of any (API, version), in the dict form of `diamant.protocol.wire.schemas` and as kio's dataclasses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from io import BytesIO
 from typing import Any, cast
 from uuid import UUID
 
-from diamant.protocol.apis import SERVED
-from diamant.protocol.schema_fields import SchemaField, schema_fields
+from diamant.protocol.wire.apis import SERVED
+from diamant.protocol.wire.schema_fields import SchemaField, schema_fields
 
 _BOUNDS = {
     "int8": (-(1 << 7), (1 << 7) - 1),

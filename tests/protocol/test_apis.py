@@ -2,7 +2,7 @@
 
 import pytest
 
-from diamant.protocol.apis import (
+from diamant.protocol.wire.apis import (
     ADVERTISED,
     API_NAMES,
     API_VERSIONS,
@@ -14,7 +14,7 @@ from diamant.protocol.apis import (
     request_header_version,
     response_header_version,
 )
-from diamant.protocol.schema_fields import is_flexible_struct, message_class
+from diamant.protocol.wire.schema_fields import is_flexible_struct, message_class
 from tests.effort import some
 from tests.protocol.random_messages import served_versions
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.protocol.batch import (
+from diamant.protocol.batches.batch import (
     MAX_SEQUENCE,
     BatchHeader,
     add_to_sequence,
@@ -19,8 +19,8 @@ from diamant.protocol.batch import (
     set_base_offset,
     set_timestamps,
 )
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
-from diamant.protocol.records import iter_records
 from tests import naive
 from tests.builder import TIMESTAMP, make_batch, make_log, make_message, make_records, make_wrapper, with_header
 

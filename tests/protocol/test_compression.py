@@ -14,7 +14,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
+from diamant.protocol.batches.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb
 from tests.effort import examples
 

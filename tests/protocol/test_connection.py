@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from diamant.protocol import connection
-from diamant.protocol.connection import (
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.wire import connection
+from diamant.protocol.wire.connection import (
     EAGER_FRAME_BYTES,
     JOINED_BODY_BYTES,
     SCRATCH_BYTES,
@@ -15,7 +16,6 @@ from diamant.protocol.connection import (
     count_bytes,
     encode_frame,
 )
-from diamant.protocol.errors import ProtocolError
 
 PRODUCE, FETCH, METADATA, SASL_HANDSHAKE, API_VERSIONS = 0, 1, 3, 17, 18
 MEBIBYTE = 1 << 20

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.protocol.consumer_protocol import (
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.internal_topics.consumer_protocol import (
     Assignment,
     Subscription,
     empty_assignment,
@@ -21,7 +22,6 @@ from diamant.protocol.consumer_protocol import (
     protocol_version,
     subscribed_topics,
 )
-from diamant.protocol.errors import ProtocolError
 
 NAMES = st.text("abc.é", min_size=0, max_size=5)
 PARTITIONS = st.dictionaries(NAMES, st.lists(st.integers(0, 1 << 30), max_size=3).map(tuple), max_size=3)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.protocol.batch import crc_is_valid, parse_header
-from diamant.protocol.control import (
+from diamant.protocol.batches.batch import crc_is_valid, parse_header
+from diamant.protocol.batches.control import (
     ABORT,
     COMMIT,
     ControlType,
@@ -15,8 +15,8 @@ from diamant.protocol.control import (
     parse_control_type,
     parse_marker,
 )
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
-from diamant.protocol.records import iter_records
 from tests.builder import TIMESTAMP
 
 GOLDEN_COMMIT = bytes.fromhex(

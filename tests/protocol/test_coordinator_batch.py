@@ -9,12 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.protocol import compression
-from diamant.protocol.batch import crc_is_valid
-from diamant.protocol.coordinator_batch import build_coordinator_batch, encode_offset_records, encode_records
-from diamant.protocol.group_records import encode_offset_commit_key, encode_offset_commit_value
-from diamant.protocol.offset_columns import TopicOffsets
-from diamant.protocol.records import Record, build_batch, iter_records
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.protocol.internal_topics.coordinator_batch import (
+    build_coordinator_batch,
+    encode_offset_records,
+    encode_records,
+)
+from diamant.protocol.internal_topics.group_records import encode_offset_commit_key, encode_offset_commit_value
+from diamant.protocol.messages.offset_columns import TopicOffsets
 from tests.builder import TIMESTAMP
 
 INT16 = st.integers(-(2**15), 2**15 - 1)

@@ -8,13 +8,13 @@ from uuid import UUID
 import pytest
 
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.fetch import (
+from diamant.protocol.messages.fetch import (
     FetchPartitionResult,
     FetchTopicResult,
     decode_fetch_request,
     encode_fetch_response,
 )
-from diamant.protocol.schemas import encode_request_fields, request_class, response_class
+from diamant.protocol.wire.schemas import encode_request_fields, request_class, response_class
 from tests.protocol.random_messages import entity, kio_bytes, kio_read, random_fields
 
 FETCH = 1

@@ -26,12 +26,12 @@ from typing import Any
 
 import pytest
 
-from diamant.protocol.apis import API_NAMES, SERVED, is_flexible
-from diamant.protocol.connection import ServerConnection
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.fetch import decode_fetch_request
-from diamant.protocol.produce import decode_produce_request
-from diamant.protocol.schemas import decode_request, request_class
+from diamant.protocol.messages.fetch import decode_fetch_request
+from diamant.protocol.messages.produce import decode_produce_request
+from diamant.protocol.wire.apis import API_NAMES, SERVED, is_flexible
+from diamant.protocol.wire.connection import ServerConnection
+from diamant.protocol.wire.schemas import decode_request, request_class
 from tests.effort import examples
 from tests.protocol.random_messages import entity, kio_bytes, random_fields
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.protocol import group_records
-from diamant.protocol.batch import iter_headers
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import Record, iter_records
 from diamant.protocol.errors import CorruptBatch
-from diamant.protocol.group_records import (
+from diamant.protocol.internal_topics import group_records
+from diamant.protocol.internal_topics.group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -44,7 +45,6 @@ from diamant.protocol.group_records import (
     parse_offset_commit_value,
     parse_value,
 )
-from diamant.protocol.records import Record, iter_records
 from tests.golden_groups import consumer_offsets_log
 
 TOPIC_ID = UUID("5c634385-ee50-4809-89c9-5f3acbd41ab3")

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.guard import compile_guard
 from diamant.protocol.primitives import MAX_ELEMENTS
-from diamant.protocol.schemas import decode_request, encode_request_fields, request_class
+from diamant.protocol.wire.guard import compile_guard
+from diamant.protocol.wire.schemas import decode_request, encode_request_fields, request_class
 from tests.effort import is_quick
 
 FETCH, METADATA, OFFSET_COMMIT, HEARTBEAT, CREATE_TOPICS = 1, 3, 8, 12, 19
@@ -137,9 +137,9 @@ HOSTILE_SWEEP = """
 import random, resource, sys
 # Far above what an honest request needs, far below what a believed length asks for.
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-from diamant.protocol.apis import is_flexible
+from diamant.protocol.wire.apis import is_flexible
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.schemas import decode_request, request_class
+from diamant.protocol.wire.schemas import decode_request, request_class
 from tests.protocol.random_messages import entity, kio_bytes, random_fields, served_versions
 
 rng = random.Random(20)

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from diamant.protocol.list_offsets import (
+from diamant.protocol.messages.list_offsets import (
     ListOffsetsPartitionResult,
     ListOffsetsTopicResult,
     encode_list_offsets_response,
 )
-from diamant.protocol.schemas import encode_response_fields, response_class
+from diamant.protocol.wire.schemas import encode_response_fields, response_class
 from tests.protocol.random_messages import kio_read
 
 LIST_OFFSETS = 2

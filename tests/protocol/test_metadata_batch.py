@@ -8,10 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.protocol.batch import crc_is_valid, iter_headers, parse_header, update_crc
+from diamant.protocol.batches.batch import crc_is_valid, iter_headers, parse_header, update_crc
 from diamant.protocol.errors import CorruptBatch
-from diamant.protocol.metadata_batch import decode_batch, encode_control_batch, encode_metadata_batch
-from diamant.protocol.metadata_records import (
+from diamant.protocol.kraft.batch import decode_batch, encode_control_batch, encode_metadata_batch
+from diamant.protocol.kraft.control_records import (
+    ControlRecord,
+    KRaftVersion,
+    KRaftVoters,
+    LeaderChange,
+    SnapshotFooter,
+    SnapshotHeader,
+    Voter,
+    VoterEndpoint,
+    decode_control_record,
+    encode_control_record,
+)
+from diamant.protocol.kraft.records import (
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -29,18 +41,6 @@ from diamant.protocol.metadata_records import (
     UnsupportedRecord,
     decode_record,
     encode_record,
-)
-from diamant.protocol.raft_control import (
-    ControlRecord,
-    KRaftVersion,
-    KRaftVoters,
-    LeaderChange,
-    SnapshotFooter,
-    SnapshotHeader,
-    Voter,
-    VoterEndpoint,
-    decode_control_record,
-    encode_control_record,
 )
 
 TIME_MS = 1_700_000_000_000

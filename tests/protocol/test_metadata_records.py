@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.protocol.metadata_records import (
+from diamant.protocol.kraft.records import (
     MAX_METADATA_VERSION,
     MIN_METADATA_VERSION,
     RECORD_TYPES,

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from diamant.protocol.metadata_response import (
+from diamant.protocol.messages.metadata import (
     OPERATIONS_NOT_ASKED_FOR,
     MetadataBroker,
     MetadataPartition,
@@ -13,7 +13,7 @@ from diamant.protocol.metadata_response import (
     encode_metadata_response,
     encode_metadata_topic,
 )
-from diamant.protocol.schemas import encode_response_fields, response_class
+from diamant.protocol.wire.schemas import encode_response_fields, response_class
 from tests.protocol.random_messages import kio_read
 
 METADATA = 3

@@ -11,12 +11,12 @@ from uuid import UUID
 import pytest
 
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.offset_commit import (
+from diamant.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     decode_offset_commit_request,
     encode_offset_commit_response,
 )
-from diamant.protocol.schemas import decode_request, encode_request_fields, encode_response_fields, request_class
+from diamant.protocol.wire.schemas import decode_request, encode_request_fields, encode_response_fields, request_class
 from tests.effort import examples
 from tests.protocol.offset_topics import TOPIC_ID, answered_topic, offsets_by_hand, offsets_by_kio, topic_fields
 from tests.protocol.random_messages import random_fields

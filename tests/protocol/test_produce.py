@@ -6,13 +6,13 @@ from uuid import UUID
 import pytest
 
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.produce import (
+from diamant.protocol.messages.produce import (
     ProducePartitionResult,
     ProduceTopicResult,
     decode_produce_request,
     encode_produce_response,
 )
-from diamant.protocol.schemas import encode_request_fields, request_class, response_class
+from diamant.protocol.wire.schemas import encode_request_fields, request_class, response_class
 from tests.protocol.random_messages import entity, kio_bytes, kio_read, random_fields
 
 PRODUCE = 0

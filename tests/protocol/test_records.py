@@ -8,10 +8,10 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.protocol import compression
-from diamant.protocol.batch import HEADER_SIZE, crc_is_valid, parse_header
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch import HEADER_SIZE, crc_is_valid, parse_header
+from diamant.protocol.batches.records import Header, Record, build_batch, iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb
-from diamant.protocol.records import Header, Record, build_batch, iter_records, records_payload
 from diamant.protocol.varint import read_unsigned_varint, read_varint, read_varlong, varint_size, write_varint
 from diamant.protocol.varint import write_unsigned_varint as write_unsigned
 from tests import naive

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from diamant.protocol.apis import API_NAMES, SERVED
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.guard import MAX_DURATION_MS
-from diamant.protocol.schema_fields import schema_fields
-from diamant.protocol.schemas import (
+from diamant.protocol.wire.apis import API_NAMES, SERVED
+from diamant.protocol.wire.guard import MAX_DURATION_MS
+from diamant.protocol.wire.schema_fields import schema_fields
+from diamant.protocol.wire.schemas import (
     decode_request,
     encode_request_fields,
     encode_response,
@@ -172,7 +172,7 @@ def test_importing_schemas_imports_no_schema() -> None:
     """Kio's modules are imported on use, one (API, version) at a time: all of them take a second and 50 MB."""
     program = """
 import sys
-import diamant.protocol.schemas as schemas
+import diamant.protocol.wire.schemas as schemas
 assert not [name for name in sys.modules if name.startswith("kio")]
 schemas.decode_request(3, 12, bytes((0, 1, 0, 0)))
 loaded = [name for name in sys.modules if name.startswith("kio.schema.") and name.endswith((".request", ".response"))]
@@ -186,7 +186,7 @@ def test_a_broker_does_not_import_what_kio_has_for_tests() -> None:
     """Decoding a request in a fresh process leaves hypothesis alone, and it can be imported afterwards."""
     code = (
         "import sys\n"
-        "from diamant.protocol.schemas import request_class\n"
+        "from diamant.protocol.wire.schemas import request_class\n"
         "request_class(18, 3)\n"
         "assert 'kio.serial' in sys.modules and 'hypothesis' not in sys.modules\n"
         "import hypothesis\n"

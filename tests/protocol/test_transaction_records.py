@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.transaction_records import (
+from diamant.protocol.internal_topics.transaction_records import (
     TransactionValue,
     encode_key,
     encode_value,

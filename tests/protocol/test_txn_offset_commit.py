@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from diamant.protocol.errors import ProtocolError
-from diamant.protocol.schemas import decode_request, encode_request_fields, encode_response_fields, request_class
-from diamant.protocol.txn_offset_commit import decode_txn_offset_commit_request, encode_txn_offset_commit_response
+from diamant.protocol.messages.txn_offset_commit import (
+    decode_txn_offset_commit_request,
+    encode_txn_offset_commit_response,
+)
+from diamant.protocol.wire.schemas import decode_request, encode_request_fields, encode_response_fields, request_class
 from tests.effort import examples
 from tests.protocol.offset_topics import answered_topic, offsets_by_hand, offsets_by_kio, topic_fields
 from tests.protocol.random_messages import random_fields

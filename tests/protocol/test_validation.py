@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.protocol import validation
-from diamant.protocol.batch import HEADER_SIZE, parse_header
-from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.records import Record, build_batch
-from diamant.protocol.validation import (
+from diamant.protocol.batches import validation
+from diamant.protocol.batches.batch import HEADER_SIZE, parse_header
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.validation import (
     NO_FAULT,
     RecordChecks,
     WalkResult,
@@ -18,6 +17,7 @@ from diamant.protocol.validation import (
     validate_client_batch,
     walk_records,
 )
+from diamant.protocol.errors import ErrorCode, KafkaError
 from tests import naive
 from tests.builder import TIMESTAMP, Words, make_batch, make_records, with_header, with_payload
 from tests.effort import examples

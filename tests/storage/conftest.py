@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import MemoryEnv
 
 START_MS = 1_700_000_000_000
 

@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 from uuid import UUID
 
-from diamant.protocol.metadata_batch import encode_control_batch, encode_metadata_batch
-from diamant.protocol.metadata_records import (
+from diamant.protocol.kraft.batch import encode_control_batch, encode_metadata_batch
+from diamant.protocol.kraft.control_records import LeaderChange
+from diamant.protocol.kraft.records import (
     TOPIC_RESOURCE,
     ConfigRecord,
     Endpoint,
@@ -17,11 +18,10 @@ from diamant.protocol.metadata_records import (
     TopicRecord,
     encode_record,
 )
-from diamant.protocol.raft_control import LeaderChange
-from diamant.storage.env import RealEnv
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.meta_properties import MetaProperties, write_meta_properties
-from diamant.storage.metadata_log import MetadataLog
+from diamant.storage.checkpoints.meta_properties import MetaProperties, write_meta_properties
+from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.uuid_text import random_id
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata-kafka-4.3.1"

@@ -17,17 +17,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from diamant.protocol.batch import crc_is_valid, iter_headers, parse_header, set_base_offset
-from diamant.protocol.control import build_marker
-from diamant.protocol.records import Record, build_batch, iter_records
+from diamant.protocol.batches.batch import crc_is_valid, iter_headers, parse_header, set_base_offset
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.records import Record, build_batch, iter_records
 from diamant.storage import names
-from diamant.storage.checkpoints import read_offset_checkpoint
-from diamant.storage.clock import SettableClock
-from diamant.storage.log import Log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.log_directory import LogDirectory, PartitionSource
-from diamant.storage.memory_env import Loss, MemoryEnv
-from diamant.storage.replace import Replacement
+from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import Loss, MemoryEnv
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import Replacement
+from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
+from diamant.storage.segments.log_config import LogConfig
 from tests.storage.test_replace import write_cleaned
 
 START_MS = 1_700_000_000_000

@@ -15,15 +15,15 @@ from uuid import uuid4
 
 import pytest
 
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.control import build_marker, parse_control_type
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.control import build_marker, parse_control_type
+from diamant.protocol.batches.records import Record, build_batch, iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.records import Record, build_batch, iter_records
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import create_log, load_log
-from diamant.storage.log import Log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import create_log, load_log
+from diamant.storage.segments.log_config import LogConfig
 
 PATH = "/data/t-0"
 TOPIC_ID = uuid4()

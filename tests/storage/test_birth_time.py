@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from diamant.storage import birth_time
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import Env, RealEnv
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.env import birth_time
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.env.memory import MemoryEnv
 
 SLACK_MS = 60_000
 """Clocks of file systems may lag behind."""

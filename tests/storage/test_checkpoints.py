@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.storage import checkpoints
-from diamant.storage.checkpoints import LeaderEpochs
+from diamant.storage.checkpoints import checkpoints
+from diamant.storage.checkpoints.checkpoints import LeaderEpochs
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
-from diamant.storage.memory_env import MemoryEnv
 from diamant.storage.uuid_text import uuid_from_text
 
 PATH = "/recovery-point-offset-checkpoint"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from diamant.storage.clock import SettableClock, SystemClock
+from diamant.storage.env.clock import SettableClock, SystemClock
 
 
 def test_system_clock_gives_milliseconds() -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from diamant.protocol.batch import iter_headers
-from diamant.storage.env import RealEnv
+from diamant.protocol.batches.batch import iter_headers
+from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
-from diamant.storage.log import Log
-from diamant.storage.offset_index import ENTRY_SIZE
+from diamant.storage.log.log import Log
+from diamant.storage.segments.offset_index import ENTRY_SIZE
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.storage import test_loader
 from tests.storage.test_log import batch, make_log, read_all, reopen, values

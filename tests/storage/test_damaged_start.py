@@ -13,16 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from diamant.protocol.batch import iter_headers
-from diamant.storage import checkpoints, names
-from diamant.storage.env import RealEnv
+from diamant.protocol.batches.batch import iter_headers
+from diamant.storage import names
+from diamant.storage.checkpoints import checkpoints
+from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.errors import CorruptLog
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import load_log
-from diamant.storage.log import Log
-from diamant.storage.memory_env import Loss, MemoryEnv, PowerOff
-from diamant.storage.recovery import SyncedDamage
-from diamant.storage.txn_index import AbortedTxn
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import load_log
+from diamant.storage.recovery.recovery import SyncedDamage
+from diamant.storage.segments.txn_index import AbortedTxn
 from tests.storage import test_aborted_transactions as transactions
 from tests.storage import test_loader
 from tests.storage.test_log import batch, make_log, read_all

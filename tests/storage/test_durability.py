@@ -16,13 +16,13 @@ from uuid import UUID
 
 import pytest
 
-from diamant.protocol.records import Record, build_batch, iter_records
-from diamant.storage.clock import SettableClock
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import create_log, load_log
-from diamant.storage.log import Log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.memory_env import Loss, MemoryEnv, PowerOff
+from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import create_log, load_log
+from diamant.storage.segments.log_config import LogConfig
 
 START_MS = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=150)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from diamant.storage import env as env_module
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import MAX_CACHED_MAPS, Env, RealEnv, parent
+from diamant.storage.env import env as env_module
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import MAX_CACHED_MAPS, Env, RealEnv, parent
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
-from diamant.storage.memory_env import MemoryEnv
 
 
 @pytest.fixture(params=["real", "memory"])
@@ -305,7 +305,7 @@ def test_the_lock_excludes_other_processes(tmp_path: Path) -> None:
     """The lock is one that another process sees, as Java's `tryLock` does, and that dies with its process."""
     code = (
         "import sys\n"
-        "from diamant.storage.env import RealEnv\n"
+        "from diamant.storage.env.env import RealEnv\n"
         "from diamant.storage.errors import StorageError\n"
         "try:\n"
         "    RealEnv().lock(sys.argv[1])\n"

@@ -19,12 +19,12 @@ from uuid import UUID
 import pytest
 
 from diamant.protocol.errors import KafkaError
-from diamant.storage.clock import SettableClock
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import create_log, load_log
-from diamant.storage.log import Log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.memory_env import MemoryEnv, Operation
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv, Operation
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import create_log, load_log
+from diamant.storage.segments.log_config import LogConfig
 from tests.storage.conftest import START_MS
 from tests.storage.test_log import batch, read_all
 

@@ -20,12 +20,12 @@ from uuid import UUID
 import pytest
 
 from diamant.protocol.errors import KafkaError
-from diamant.storage.clock import SettableClock
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import Fault, MemoryEnv, PowerOff
 from diamant.storage.errors import StorageError
-from diamant.storage.log import Log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.log_directory import CheckpointState, PartitionSource
-from diamant.storage.memory_env import Fault, MemoryEnv, PowerOff
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.log_directory import CheckpointState, PartitionSource
+from diamant.storage.segments.log_config import LogConfig
 from tests.storage.conftest import START_MS
 from tests.storage.test_failing_calls import OPERATIONS
 from tests.storage.test_log import batch, read_all

@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from diamant.protocol.batch import iter_headers
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import Record, build_batch, iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.records import Record, build_batch, iter_records
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import create_log
-from diamant.storage.log import Log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import create_log
+from diamant.storage.segments.log_config import LogConfig
 
 START_MS = 1_700_000_000_000
 CONFIG = LogConfig(

@@ -13,16 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.offline import clean_partition
-from diamant.cleaner.plan import CleanerSettings
-from diamant.protocol.batch import BatchHeader, iter_headers
-from diamant.storage import checkpoints, names
-from diamant.storage.env import RealEnv
-from diamant.storage.log import Log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.memory_env import Loss, MemoryEnv, Operation, PowerOff
-from diamant.storage.recovery import SyncedDamage
-from diamant.storage.torn_end import WINDOW_BYTES
+from diamant.cleaner.offline.clean import clean_partition
+from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.protocol.batches.batch import BatchHeader, iter_headers
+from diamant.storage import names
+from diamant.storage.checkpoints import checkpoints
+from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import Loss, MemoryEnv, Operation, PowerOff
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.recovery import SyncedDamage
+from diamant.storage.recovery.torn_end import WINDOW_BYTES
+from diamant.storage.segments.log_config import LogConfig
 from tests.storage import test_loader
 from tests.storage.test_damaged_start import CRC, LENGTH, contents, flip, positions
 from tests.storage.test_log import batch, make_log, read_all

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import load_log
-from diamant.storage.log import Log
-from diamant.storage.producer_snapshot import write_snapshot
+from diamant.storage.checkpoints.producer_snapshot import write_snapshot
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import load_log
 from tests.storage.conftest import START_MS
 from tests.storage.test_log import TOPIC_ID, batch, make_log, read_all, reopen
 

@@ -8,17 +8,17 @@ from uuid import UUID
 
 import pytest
 
-from diamant.cleaner.retention import deletable_segments
-from diamant.protocol.batch import parse_header
-from diamant.protocol.control import build_marker
+from diamant.cleaner.rules.retention import deletable_segments
+from diamant.protocol.batches.batch import parse_header
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.records import Record, build_batch, iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.records import Record, build_batch, iter_records
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import create_log, load_log
-from diamant.storage.log import Log, ReadResult
-from diamant.storage.log_config import LogConfig
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log, ReadResult
+from diamant.storage.recovery.open_log import create_log, load_log
+from diamant.storage.segments.log_config import LogConfig
 from tests.storage.conftest import START_MS
 
 TOPIC_ID = UUID(int=7)
@@ -195,7 +195,7 @@ def test_compacted_topic_refuses_records_without_key(env: RealEnv, tmp_path: Pat
 def test_wrong_max_timestamp_in_the_header_is_corrected(env: RealEnv, tmp_path: Path) -> None:
     """Kafka computes the maximum itself; a header that lies is rewritten with a new CRC."""
     log = make_log(env, tmp_path)
-    from diamant.protocol.batch import crc_is_valid, set_timestamps
+    from diamant.protocol.batches.batch import crc_is_valid, set_timestamps
 
     sent = batch(b"a")
     set_timestamps(sent, 0, is_log_append_time=False, max_timestamp=START_MS + 5)

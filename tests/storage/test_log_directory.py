@@ -7,11 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from diamant.storage import checkpoints, loader, names
-from diamant.storage.log import Log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.log_directory import LogDirectory, PartitionSource
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage import names
+from diamant.storage.checkpoints import checkpoints
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.log import Log
+from diamant.storage.recovery import open_log as loader
+from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
+from diamant.storage.segments.log_config import LogConfig
 from tests.storage.test_log import batch, read_all
 
 DAY_MS = 86_400_000
@@ -58,7 +60,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
             raise OSError(errno.EMFILE, "Too many open files", path)
         return real(env, path, name, *rest, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("diamant.storage.log_directory.load_log", load_log)
+    monkeypatch.setattr("diamant.storage.recovery.log_directory.load_log", load_log)
 
 
 @pytest.mark.parametrize("index_bytes", [4, 12, 24, 96, 400])
@@ -91,7 +93,7 @@ def test_a_bug_in_the_loading_of_one_log_is_a_failure_of_that_one(monkeypatch: p
             raise ZeroDivisionError("a bug")
         return real(env, path, topic, *rest, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("diamant.storage.log_directory.load_log", load_log)
+    monkeypatch.setattr("diamant.storage.recovery.log_directory.load_log", load_log)
     directory = start(env, expected)
     assert [(failure.topic, str(failure.error)) for failure in directory.failures] == [("bad", "a bug")]
     assert read_all(directory.logs["good", 0]) == [b"%d" % number for number in range(COUNT)]

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.storage.clock import ManualClock, SettableClock, SystemClock, bounds_now_ms
-from diamant.storage.clock_file import ClockState, keep_clock, open_clock, read_clock_file, write_clock_file
+from diamant.storage.checkpoints.manual_clock_file import (
+    ClockState,
+    keep_clock,
+    open_clock,
+    read_clock_file,
+    write_clock_file,
+)
+from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock, bounds_now_ms
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
-from diamant.storage.memory_env import MemoryEnv
 
 DAY_MS = 86_400_000
 DIRECTORY = "/data"

@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from diamant.storage.errors import CorruptLog, StorageError
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.meta_properties import (
+from diamant.storage.checkpoints.meta_properties import (
     MetaProperties,
     new_meta_properties,
     read_meta_properties,
     write_meta_properties,
 )
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.uuid_text import uuid_from_text
 
 # As a Kafka 4.3.1 node formatted with `kafka-storage format --standalone` has it.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.protocol.metadata_records import (
+from diamant.protocol.kraft.records import (
     AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
@@ -39,7 +39,7 @@ from diamant.protocol.metadata_records import (
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
-from diamant.storage.metadata_image import InconsistentMetadata, MetadataImage, PartitionImage, Undo, undo_changes
+from diamant.storage.kraft.image import InconsistentMetadata, MetadataImage, PartitionImage, Undo, undo_changes
 from tests.effort import examples
 
 FOO = UUID(int=0xF00)

@@ -7,24 +7,19 @@ import threading
 
 import pytest
 
-from diamant.protocol.batch import iter_headers
+from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.metadata_records import (
-    BeginTransactionRecord,
-    EndTransactionRecord,
-    FeatureLevelRecord,
-    NoOpRecord,
-)
-from diamant.storage.checkpoints import read_partition_metadata
+from diamant.protocol.kraft.records import BeginTransactionRecord, EndTransactionRecord, FeatureLevelRecord, NoOpRecord
+from diamant.storage.checkpoints.checkpoints import read_partition_metadata
+from diamant.storage.checkpoints.meta_properties import read_meta_properties
+from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.meta_properties import read_meta_properties
-from diamant.storage.metadata_format import format_directory
-from diamant.storage.metadata_image import InconsistentMetadata
-from diamant.storage.metadata_log import MAX_RECORDS_PER_BATCH
-from diamant.storage.metadata_replay import load_metadata
-from diamant.storage.metadata_snapshot import decode_snapshot
-from diamant.storage.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from diamant.storage.kraft.format import format_directory
+from diamant.storage.kraft.image import InconsistentMetadata
+from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH
+from diamant.storage.kraft.replay import load_metadata
+from diamant.storage.kraft.snapshot import decode_snapshot
 from diamant.storage.uuid_text import METADATA_TOPIC_ID
 from tests.storage.metadata_directory import (
     DATA,

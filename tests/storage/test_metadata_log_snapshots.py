@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.protocol.metadata_records import (
-    ProducerIdsRecord,
-    RemoveTopicRecord,
-)
-from diamant.storage.clock import SettableClock
+from diamant.protocol.kraft.records import ProducerIdsRecord, RemoveTopicRecord
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.metadata_replay import load_metadata
-from diamant.storage.metadata_snapshot import SnapshotId, list_snapshots
+from diamant.storage.kraft.replay import load_metadata
+from diamant.storage.kraft.snapshot import SnapshotId, list_snapshots
 from tests.storage.metadata_directory import (
     FIRST_SEGMENT,
     METADATA,

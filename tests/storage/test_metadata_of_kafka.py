@@ -6,21 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.metadata_records import (
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.kraft.records import (
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
     TopicRecord,
 )
-from diamant.storage.env import RealEnv
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.metadata_format import format_directory
-from diamant.storage.metadata_image import MetadataImage
-from diamant.storage.metadata_replay import load_metadata
-from diamant.storage.metadata_snapshot import Snapshot, decode_snapshot, encode_snapshot
-from diamant.storage.quorum_state import QuorumState, read_quorum_state
+from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_state
+from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.kraft.format import format_directory
+from diamant.storage.kraft.image import MetadataImage
+from diamant.storage.kraft.replay import load_metadata
+from diamant.storage.kraft.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from diamant.storage.uuid_text import uuid_from_text
 from tests.storage.metadata_directory import (
     DATA,

@@ -7,17 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from diamant.protocol.metadata_records import (
-    BeginTransactionRecord,
-    EndTransactionRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-)
-from diamant.storage.clock import SettableClock
+from diamant.protocol.kraft.records import BeginTransactionRecord, EndTransactionRecord, RemoveTopicRecord, TopicRecord
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv, PowerOff
 from diamant.storage.errors import CorruptLog, StorageError
-from diamant.storage.memory_env import MemoryEnv, PowerOff
-from diamant.storage.metadata_log import MetadataLog
-from diamant.storage.metadata_replay import load_metadata
+from diamant.storage.kraft.metadata_log import MetadataLog
+from diamant.storage.kraft.replay import load_metadata
 from tests.storage.metadata_directory import (
     FEATURE_25,
     FIRST_SEGMENT,

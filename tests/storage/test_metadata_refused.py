@@ -7,17 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from diamant.protocol.metadata_batch import encode_control_batch, encode_metadata_batch
-from diamant.protocol.metadata_records import (
-    FeatureLevelRecord,
-    MetadataRecord,
-    TopicRecord,
-)
-from diamant.protocol.raft_control import KRaftVersion, KRaftVoters, LeaderChange, Voter
+from diamant.protocol.kraft.batch import encode_control_batch, encode_metadata_batch
+from diamant.protocol.kraft.control_records import KRaftVersion, KRaftVoters, LeaderChange, Voter
+from diamant.protocol.kraft.records import FeatureLevelRecord, MetadataRecord, TopicRecord
+from diamant.storage.checkpoints.quorum_state import QuorumState, write_quorum_state
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.metadata_snapshot import Snapshot, encode_snapshot
-from diamant.storage.quorum_state import QuorumState, write_quorum_state
+from diamant.storage.kraft.snapshot import Snapshot, encode_snapshot
 from tests.storage.metadata_directory import (
     FEATURE_25,
     METADATA,

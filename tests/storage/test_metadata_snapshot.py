@@ -6,15 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from diamant.protocol.batch import iter_headers, parse_header, update_crc
-from diamant.protocol.metadata_batch import encode_control_batch
-from diamant.protocol.metadata_records import ConfigRecord, FeatureLevelRecord, MetadataRecord
-from diamant.protocol.raft_control import KRaftVoters, SnapshotFooter, Voter, VoterEndpoint
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.protocol.batches.batch import iter_headers, parse_header, update_crc
+from diamant.protocol.kraft.batch import encode_control_batch
+from diamant.protocol.kraft.control_records import KRaftVoters, SnapshotFooter, Voter, VoterEndpoint
+from diamant.protocol.kraft.records import ConfigRecord, FeatureLevelRecord, MetadataRecord
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import MemoryEnv, PowerOff
 from diamant.storage.errors import CorruptLog, StorageError
-from diamant.storage.memory_env import MemoryEnv, PowerOff
-from diamant.storage.metadata_snapshot import (
+from diamant.storage.kraft.snapshot import (
     RECORDS_PER_BATCH,
     Snapshot,
     SnapshotId,

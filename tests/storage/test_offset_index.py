@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.storage.env import Env
+from diamant.storage.env.env import Env
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.offset_index import OffsetIndex
+from diamant.storage.segments.offset_index import OffsetIndex
 
 BASE = 45
 PATH = "/00000000000000000045.index"

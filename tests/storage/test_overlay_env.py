@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import Env, RealEnv
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.overlay_env import OverlayEnv
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.env.overlay import OverlayEnv
 
 
 class Below:

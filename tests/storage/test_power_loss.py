@@ -32,8 +32,9 @@ from typing import Any
 
 import pytest
 
-from diamant.storage import log_directory, replace
-from diamant.storage.memory_env import Loss, MemoryEnv
+from diamant.storage.env.memory import Loss, MemoryEnv
+from diamant.storage.log import segment_swap as replace
+from diamant.storage.recovery import log_directory
 from tests.effort import some
 from tests.storage.power_machine import HOUR_MS, NOTHING_LOST, Cut, Machine, check, open_directory
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diamant.storage.checkpoints.producer_snapshot import ProducerEntry, read_snapshot, write_snapshot
 from diamant.storage.errors import CorruptLog
-from diamant.storage.producer_snapshot import ProducerEntry, read_snapshot, write_snapshot
 
 ENTRY = ProducerEntry(1000, 3, 43, 6, 1, 1_700_000_000_007, 12, -1)
 DATA = bytes.fromhex(

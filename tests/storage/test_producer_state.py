@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from diamant.protocol.batch import BatchHeader
+from diamant.protocol.batches.batch import BatchHeader
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.producer_state import (
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.producer_state import (
     ABORT,
     COMMIT,
     CompletedTxn,

@@ -7,9 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from diamant.storage.env import RealEnv
+from diamant.storage.checkpoints.quorum_state import (
+    QuorumState,
+    format_quorum_state,
+    read_quorum_state,
+    write_quorum_state,
+)
+from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
-from diamant.storage.quorum_state import QuorumState, format_quorum_state, read_quorum_state, write_quorum_state
 
 VOTED = UUID(bytes=bytes(range(0x11, 0x21)))
 GOLDEN = [

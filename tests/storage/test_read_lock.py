@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from diamant.storage.env import Env, RealEnv
+from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import InUse, StorageError
-from diamant.storage.memory_env import MemoryEnv
 
 
 @pytest.fixture(params=["real", "memory"])
@@ -188,11 +188,11 @@ def test_a_file_system_without_locks(
 
 def in_another_process(method: str, path: str) -> str:
     """Take a lock in another process; return what that says on standard error."""
-    program = f"from diamant.storage.env import RealEnv; RealEnv().{method}({path!r})"
+    program = f"from diamant.storage.env.env import RealEnv; RealEnv().{method}({path!r})"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False).stderr
 
 
 def python(program: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     """Another process that knows RealEnv."""
-    program = f"from diamant.storage.env import RealEnv\n{program}"
+    program = f"from diamant.storage.env.env import RealEnv\n{program}"
     return subprocess.Popen([sys.executable, "-c", program, *arguments], **options)

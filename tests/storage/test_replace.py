@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from diamant.protocol.batch import parse_header
-from diamant.storage import names, replace
-from diamant.storage.env import RealEnv
+from diamant.protocol.batches.batch import parse_header
+from diamant.storage import names
+from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
-from diamant.storage.log import Log
-from diamant.storage.replace import Replacement, SourcesChanged, replace_segments
-from diamant.storage.segment import Segment
+from diamant.storage.log import segment_swap as replace
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import Replacement, SourcesChanged, replace_segments
+from diamant.storage.segments.segment import Segment
 from tests.storage.test_log import batch, make_log, read_all, reopen, values
 
 

@@ -22,17 +22,17 @@ from uuid import UUID
 
 import pytest
 
-from diamant.protocol.batch import parse_header
-from diamant.protocol.control import build_marker
-from diamant.protocol.records import Record, build_batch
+from diamant.protocol.batches.batch import parse_header
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.storage import names
-from diamant.storage.clock import SettableClock
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import create_log, load_log
-from diamant.storage.log import Log
-from diamant.storage.log_config import LogConfig
-from diamant.storage.memory_env import MemoryEnv, PowerOff
-from diamant.storage.replace import Replacement, replace_segments
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv, PowerOff
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import Replacement, replace_segments
+from diamant.storage.recovery.open_log import create_log, load_log
+from diamant.storage.segments.log_config import LogConfig
 from tests.effort import some
 from tests.storage.test_replace import write_cleaned
 

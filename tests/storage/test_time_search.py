@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from diamant.protocol.batch import HEADER_SIZE, parse_header, update_crc
-from diamant.protocol.records import Record, build_batch
-from diamant.storage import names, time_search
-from diamant.storage.env import RealEnv
-from diamant.storage.log import Log
-from diamant.storage.replace import replace_segments
-from diamant.storage.segment import Segment
+from diamant.protocol.batches.batch import HEADER_SIZE, parse_header, update_crc
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage import names
+from diamant.storage.env.env import RealEnv
+from diamant.storage.log import time_search
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import replace_segments
+from diamant.storage.segments.segment import Segment
 from tests.storage.conftest import START_MS
 from tests.storage.test_log import batch, make_log, reopen
 from tests.storage.test_replace import batches

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage import verification_states
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.producer_state import COMMIT, DuplicateBatch, ProducerStateManager
-from diamant.storage.verification_states import VerificationStates
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log import verification_states
+from diamant.storage.log.producer_state import COMMIT, DuplicateBatch, ProducerStateManager
+from diamant.storage.log.verification_states import VerificationStates
 from tests.storage.test_producer_state import NOW, OUT_OF_ORDER, PID, append, make, mark, refused
 
 

@@ -1,1 +1,1 @@
-"""The commands of `diamant` besides `start`, one file each. A file is imported when its command is run."""
+"""The command line of `diamant`, one file per command, imported when it runs."""

@@ -1,1 +1,1 @@
-"""What the coordinators of groups and of transactions share: their topics and how they use them."""
+"""What the coordinators of groups and of transactions share: internal topics and their loading."""

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from diamant.protocol import compression
-from diamant.protocol.coordinator_batch import build_coordinator_batch, encode_records
+from diamant.protocol.batches import compression
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage.log import Log
+from diamant.protocol.internal_topics.coordinator_batch import build_coordinator_batch, encode_records
+from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker

@@ -19,10 +19,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from diamant.broker.topics import Topic
+from diamant.broker.node.topics import Topic
 from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
 from diamant.storage.errors import StorageError
-from diamant.storage.log import Log
+from diamant.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from diamant.broker.faults.dispatch import FaultDispatch
 from diamant.broker.faults.fault import Fault
-from diamant.broker.faults.fault_dispatch import FaultDispatch
 from diamant.broker.faults.spec import FaultError, FaultSpec
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-from diamant.protocol import apis
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire import apis
 
 MAX_DELAY_MS = 300_000
 """Of a delay; what is held is let go after this long, too."""

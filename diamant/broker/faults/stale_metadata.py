@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from diamant.broker.faults.error_answer import ErrorAnswer, Fields, NameOf, Wants, identity
+from diamant.broker.faults.error_response import ErrorAnswer, Fields, NameOf, Wants, identity
 from diamant.protocol.errors import ErrorCode
 
 UNKNOWN_NODE = -1

@@ -1,1 +1,1 @@
-"""The group coordinator: members, offsets and their record in `__consumer_offsets`."""
+"""Consumer groups: two pure state machines, and the coordinator that runs them."""

@@ -1,1 +1,1 @@
-"""The transaction coordinator: producers with a transactional id and their record in `__transaction_state`."""
+"""The transaction coordinator: producers with a transactional id, and their markers."""

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.coordinators.internal_topic import InternalTopic, KeyValue
 from diamant.broker.coordinators.partition_loader import PartitionLoader
-from diamant.broker.dispatch import after_flush
-from diamant.broker.scheduler import Job, Periodic
-from diamant.broker.topics import TRANSACTION_STATE_TOPIC, Topic
-from diamant.broker.transactions import loading, markers
+from diamant.broker.dispatch.dispatcher import after_flush
+from diamant.broker.node.scheduler import Job, Periodic
+from diamant.broker.node.topics import TRANSACTION_STATE_TOPIC, Topic
+from diamant.broker.transactions import markers
+from diamant.broker.transactions import partition_scan as loading
 from diamant.broker.transactions import transaction as life
 from diamant.broker.transactions.transaction import (
     ENDING,
@@ -38,8 +39,8 @@ from diamant.broker.transactions.transaction import (
 )
 from diamant.broker.transactions.verification import Verification
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.transaction_records import encode_key, encode_value
-from diamant.storage.metadata_features import TRANSACTION_VERSION
+from diamant.protocol.internal_topics.transaction_records import encode_key, encode_value
+from diamant.storage.kraft.features import TRANSACTION_VERSION
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker

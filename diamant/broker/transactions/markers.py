@@ -12,12 +12,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from diamant.broker.topics import GROUP_OFFSETS_TOPIC
+from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
 from diamant.broker.transactions.transaction import TopicPartition
-from diamant.protocol.control import build_marker
+from diamant.protocol.batches.control import build_marker
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.errors import StorageError
-from diamant.storage.log import Log
+from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker

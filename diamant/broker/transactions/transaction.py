@@ -26,7 +26,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.transaction_records import TransactionValue
+from diamant.protocol.internal_topics.transaction_records import TransactionValue
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

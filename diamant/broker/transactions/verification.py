@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage.log import Log
+from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.transactions.coordinator import TransactionCoordinator

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.verbs.erasure import Erasure
-from diamant.cleaner.evidence import certificate as certificates
-from diamant.protocol.control import build_marker
-from diamant.protocol.records import Header, Record, build_batch
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.erasure.erasure import Erasure
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
 from tests.cleaner.evidence.naive_scanner import records_of_key
 from tests.waiting import wait_until
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasure_steps, explaining
+from diamant.broker.erasure import erase_steps as erasure_steps
+from diamant.broker.operations import explaining
 from tests.broker.erasing.cases import broker_at
 
 

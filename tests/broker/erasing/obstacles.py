@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasing
-from diamant.broker.verbs.erasure import Erasure
-from diamant.broker.verbs.progress import Progress
+from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure.erasure import Erasure
+from diamant.broker.operations.progress import Progress
 from tests.broker.erasing.cases import KEY, PERSON, Producer, data_of, erase
 from tests.waiting import wait_until
 

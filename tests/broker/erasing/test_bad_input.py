@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs.errors import BadArgument, NotPossible, TooMany
-from diamant.protocol.records import Header
+from diamant.broker.client.errors import BadArgument, NotPossible, TooMany
+from diamant.protocol.batches.records import Header
 from tests.broker.erasing.cases import (
     HTTP,
     KEY,
@@ -96,7 +96,7 @@ async def test_keys_that_are_too_long_and_texts_that_are_too_long_are_refused(br
 
 async def test_too_many_unfinished_erasures_are_refused(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for a horizon is bounded."""
-    monkeypatch.setattr("diamant.broker.verbs.undertakings.MAX_UNFINISHED", 1)
+    monkeypatch.setattr("diamant.broker.erasure.job_queue.MAX_UNFINISHED", 1)
     await create_with_key(broker)
     await erase(broker)
     with pytest.raises(TooMany):

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.evidence import scan
-from diamant.cleaner.evidence.census import FileCensus
-from diamant.cleaner.evidence.places import list_places
+from diamant.cleaner.evidence.scan import scan
+from diamant.cleaner.evidence.scan.file_listing import list_places
+from diamant.cleaner.evidence.search.file_census import FileCensus
 from tests.broker.erasing.cases import KEY, create, create_with_key, data_of, erase, pinned, values_left, write
 
 

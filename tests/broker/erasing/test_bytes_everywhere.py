@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.protocol.records import Record, build_batch
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.storage import names
 from tests.broker import test_redacting as redacting
 from tests.broker.erasing.cases import (

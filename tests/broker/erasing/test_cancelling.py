@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasing, erasure_certificates
-from diamant.broker.verbs.compaction import BrokerStopping
-from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut
-from diamant.cleaner.evidence.certificate_files import conclude
-from diamant.cleaner.evidence.intent import write_intent
-from diamant.cleaner.evidence.page import certificate_page
-from diamant.storage.env import RealEnv
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
+from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure import erase_certificates as erasure_certificates
+from diamant.broker.operations.compact import BrokerStopping
+from diamant.cleaner.erasure.intent import write_intent
+from diamant.cleaner.evidence.certificates.files import conclude
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.storage.env.env import RealEnv
 from tests.broker.erasing.cases import (
     DAY_MS,
     KEY,

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from diamant.admin import Admin, AdminError
 from diamant.broker.broker import Broker
-from diamant.broker.commands.certificates import certificates
-from diamant.broker.verbs.errors import NotGenuine
-from diamant.cleaner.evidence.certificate import sign
-from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.client.errors import NotGenuine
+from diamant.broker.commands.admin.certificates import certificates
+from diamant.cleaner.evidence.certificates.certificate import sign
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.certifying_broker import on
 from tests.broker.erasing.cases import KEY, certificates_of, create_with_key, erase
 from tests.broker.test_erase_commands import broker as running_broker

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.evidence import scan
-from diamant.protocol.records import Record, build_batch
+from diamant.cleaner.evidence.scan import scan
+from diamant.protocol.batches.records import Record, build_batch
 from tests.broker.erasing.cases import (
     KEY,
     PERSON,

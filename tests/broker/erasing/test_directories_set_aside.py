@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.protocol.records import Record, build_batch
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.storage import names
 from tests.broker import test_redacting as orders
 from tests.broker.erasing.cases import (

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasing
-from diamant.broker.verbs.redaction import RedactFailed
-from diamant.cleaner.evidence.certificate_files import PENDING
-from diamant.storage.env import RealEnv
+from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure.redaction import RedactFailed
+from diamant.cleaner.evidence.certificates.files import PENDING
+from diamant.storage.env.env import RealEnv
 from tests.broker import test_redacting as redacting
 from tests.broker.erasing.cases import (
     DAY_MS,

@@ -8,12 +8,12 @@ import logging
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut
-from diamant.cleaner.evidence.certificate import sign
-from diamant.cleaner.evidence.page import certificate_page
-from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.cleaner.evidence.verification import verify_certificate
-from diamant.protocol.records import Header, Record, build_batch
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
+from diamant.cleaner.evidence.certificates.certificate import sign
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.protocol.batches.records import Header, Record, build_batch
 from tests.broker.erasing.cases import (
     DAY_MS,
     KEY,

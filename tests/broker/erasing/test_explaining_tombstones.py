@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.evidence import waiting
-from diamant.cleaner.explanation import Change
+from diamant.cleaner.erasure import pending_erasures as waiting
+from diamant.cleaner.explain.explanation import Change
 from tests.broker.erasing.cases import (
     DAY_MS,
     KEY,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs.errors import TimedOut
-from diamant.cleaner.evidence.found_list import MAX_LISTED
+from diamant.broker.client.errors import TimedOut
+from diamant.cleaner.evidence.search.found_list import MAX_LISTED
+from diamant.protocol.batches.records import Header, Record, build_batch
 from diamant.protocol.errors import KafkaError
-from diamant.protocol.records import Header, Record, build_batch
 from tests.broker.erasing.cases import (
     DAY_MS,
     KEY,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasing
-from diamant.broker.verbs.errors import VerbError
-from diamant.cleaner.evidence import intent as intents
-from diamant.storage.env import RealFile
+from diamant.broker.client.errors import VerbError
+from diamant.broker.erasure import erase as erasing
+from diamant.cleaner.erasure import intent as intents
+from diamant.storage.env.env import RealFile
 from tests.broker.erasing.cases import (
     KEY,
     PERSON,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from diamant.broker import metrics
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasing
-from diamant.broker.verbs.errors import NotFound, NotPossible, TimedOut, VerbError
-from diamant.cleaner.evidence.intent import read_intent
-from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.broker.client.errors import NotFound, NotPossible, TimedOut, VerbError
+from diamant.broker.erasure import erase as erasing
+from diamant.broker.metrics import prometheus as metrics
+from diamant.cleaner.erasure.intent import read_intent
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.erasing.cases import (
     DAY_MS,
     KEY,
@@ -120,7 +120,7 @@ async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path, monkeypatc
             await asyncio.Event().wait()
 
         with monkeypatch.context() as patched:
-            patched.setattr("diamant.broker.verbs.erasure_steps.remove_tombstones", remove_tombstones)
+            patched.setattr("diamant.broker.erasure.erase_steps.remove_tombstones", remove_tombstones)
             call = asyncio.ensure_future(broker.erase_now(erasure_id, is_confirmed=True))
             await asyncio.wait_for(reached.wait(), 60)
             key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
@@ -164,7 +164,7 @@ async def test_what_is_not_under_way_is_told(broker: Broker, monkeypatch: pytest
     await broker.cancel(erasure_id, reason="asked in vain")
     with pytest.raises(NotFound, match="it is over"):
         await broker.erase_now(erasure_id, is_confirmed=True)
-    monkeypatch.setattr("diamant.broker.verbs.undertakings.MAX_WAITING", 0)
+    monkeypatch.setattr("diamant.broker.erasure.job_queue.MAX_WAITING", 0)
     with pytest.raises(VerbError, match="too many"):
         await broker.erase_now(erasure_id)
 

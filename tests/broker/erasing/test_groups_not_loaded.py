@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker import erasure_deadline
 from diamant.broker.broker import Broker
-from diamant.broker.commands.erase import _is_agreed
-from diamant.broker.groups import committed, loader
-from diamant.broker.groups.loading import PartitionScan
-from diamant.broker.topics import GROUP_OFFSETS_TOPIC
-from diamant.broker.verbs.errors import NotPossible
-from diamant.storage.segment import FileSlice
+from diamant.broker.client.errors import NotPossible
+from diamant.broker.commands.admin.erase import _is_agreed
+from diamant.broker.groups.coordinator import committed_offsets as committed
+from diamant.broker.groups.coordinator import loader
+from diamant.broker.groups.coordinator.loading import PartitionScan
+from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
+from diamant.broker.operations import erasure_deadline
+from diamant.storage.segments.segment import FileSlice
 from tests.broker.erasing.cases import (
     DAY_MS,
     KEY,

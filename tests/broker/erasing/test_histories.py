@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs.errors import TimedOut
-from diamant.cleaner.evidence import certificate as certificates
-from diamant.protocol.records import Header
+from diamant.broker.client.errors import TimedOut
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.protocol.batches.records import Header
 from tests import effort
 from tests.broker.erasing.cases import (
     RETRY_MS,

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasing
-from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence import certificate_files
-from diamant.cleaner.evidence import intent as intents
-from diamant.cleaner.evidence.intent import CLOSING, PREFIX, Intent, read_intent
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.broker.erasure import erase as erasing
+from diamant.cleaner.erasure import intent as intents
+from diamant.cleaner.erasure.intent import CLOSING, PREFIX, Intent, read_intent
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates import files as certificate_files
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
 from tests import effort
 from tests.broker.erasing.cases import (
     DAY_MS,

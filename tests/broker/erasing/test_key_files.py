@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.verbs.errors import NotPossible
-from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.broker.client.errors import NotPossible
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.erasing.cases import KEY, broker_at, create, create_with_key, erase
 from tests.cleaner.evidence.naive_scanner import records_of_key
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.verbs import undertakings
-from diamant.broker.verbs.errors import NotPossible
-from diamant.cleaner.evidence.lasting_place import check_lasting, mount_table
+from diamant.broker.client.errors import NotPossible
+from diamant.broker.erasure import job_queue as undertakings
+from diamant.cleaner.evidence.certificates.key_location import check_lasting, mount_table
 from diamant.storage.errors import StorageError
 from tests.broker.erasing.cases import broker_at, create_with_key, erase
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs.errors import NotPossible
-from diamant.cleaner.evidence import certificate_files
+from diamant.broker.client.errors import NotPossible
+from diamant.cleaner.evidence.certificates import files as certificate_files
 from tests.broker.erasing.cases import (
     broker_at,
     certificates_of,

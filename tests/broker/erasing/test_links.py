@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.evidence.places import MAX_DEPTH
+from diamant.cleaner.evidence.scan.file_listing import MAX_DEPTH
 from tests.broker.erasing.cases import PERSON, create_with_key, data_of, erase
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs.errors import NotFound
-from diamant.cleaner.service_settings import HASH_KEY_FILE
+from diamant.broker.client.errors import NotFound
+from diamant.cleaner.service.settings import HASH_KEY_FILE
 from tests.broker.erasing.cases import HTTP, KEY, broker_at, create, create_with_key, data_of, erase
 from tests.broker.http_asking import ask
 from tests.waiting import wait_until

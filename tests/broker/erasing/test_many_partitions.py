@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs.compaction import PARTITIONS_PER_TURN
-from diamant.storage.log import Log
+from diamant.broker.operations.compact import PARTITIONS_PER_TURN
+from diamant.storage.log.log import Log
 from tests.broker.erasing.cases import create_with_key, erase
 from tests.broker.erasing.obstacles import hold_up
 from tests.waiting import wait_until

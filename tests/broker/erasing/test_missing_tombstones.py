@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasing, erasure_tombstones
-from diamant.cleaner.evidence.locate import locate_key
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure import erase_tombstones as erasure_tombstones
+from diamant.cleaner.erasure.locate import locate_key
+from diamant.protocol.batches.records import Record, build_batch
 from tests.broker.erasing.cases import (
     KEY,
     RETRY_MS,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import undertakings
-from diamant.storage.open_files import removed_but_open
+from diamant.broker.erasure import job_queue as undertakings
+from diamant.storage.env.open_files import removed_but_open
 from tests.broker.erasing.cases import KEY, PERSON, create, create_with_key, data_of, erase, fill, write
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")

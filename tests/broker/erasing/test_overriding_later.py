@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasure_steps
-from diamant.broker.verbs.erasing import EraseFailed
-from diamant.cleaner.evidence.intent import read_intent
-from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.broker.erasure import erase_steps as erasure_steps
+from diamant.broker.erasure.erase import EraseFailed
+from diamant.cleaner.erasure.intent import read_intent
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.erasing.cases import (
     DAY_MS,
     KEY,

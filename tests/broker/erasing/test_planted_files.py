@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.protocol.records import Record, build_batch
+from diamant.protocol.batches.records import Record, build_batch
 from tests.broker.erasing.cases import broker_at, data_of, fill, write
 from tests.broker.erasing.planting import Planted, plant
 from tests.cleaner.evidence.independent_scanner import Place, search

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from diamant.admin import Admin, AdminError
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.protocol.batches.records import Record, build_batch
 from tests.broker.erasing.planting import PLACES, plant
 from tests.broker.erasing.test_planted_files import GONE, hidden_places
 from tests.broker.test_redaction_sigkill import PATIENCE_S, running, wait_for

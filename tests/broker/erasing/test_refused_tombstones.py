@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs.erasing import EraseFailed
-from diamant.cleaner.evidence.page import certificate_page
+from diamant.broker.erasure.erase import EraseFailed
+from diamant.cleaner.evidence.certificates.page import certificate_page
 from tests.broker import test_redacting as redacting
 from tests.broker.erasing.cases import (
     PERSON,

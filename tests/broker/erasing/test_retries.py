@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasing
+from diamant.broker.erasure import erase as erasing
 from tests.broker.erasing.cases import (
     DAY_MS,
     RETRY_MS,

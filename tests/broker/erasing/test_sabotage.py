@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasing, erasure_steps
-from diamant.cleaner import policy, runner
-from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence import known_positives, locate, places, record_search, scan
-from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.storage.env import RealEnv
+from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure import erase_steps as erasure_steps
+from diamant.cleaner.erasure import locate
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.scan import file_listing as places
+from diamant.cleaner.evidence.scan import scan
+from diamant.cleaner.evidence.search import known_positives, record_search
+from diamant.cleaner.rules import record_fate as policy
+from diamant.cleaner.runners import inline as runner
+from diamant.storage.env.env import RealEnv
 from tests.broker.erasing.cases import (
     KEY,
     PERSON,
@@ -321,7 +326,7 @@ async def test_a_cleaner_that_loses_the_tombstone_is_seen(broker: Broker, monkey
 
 def test_the_fields_of_a_row_of_the_account_make_it_again() -> None:
     """What a certificate says of a file is what the scan has put down."""
-    from diamant.cleaner.evidence.coverage import FileRow
+    from diamant.cleaner.evidence.scan.coverage import FileRow
 
     row = FileRow("users-3/1.log", "users", 3, "", 90, 10, {"lz4": [1, 2, 90]}, {"lz4": [1, 2, 90]}, problems=1)
     assert dataclasses.replace(FileRow.from_fields(row.to_fields())) == row

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import erasing
-from diamant.cleaner.evidence.page import certificate_page
+from diamant.broker.erasure import erase as erasing
+from diamant.cleaner.evidence.certificates.page import certificate_page
 from tests.broker.erasing.cases import (
     DAY_MS,
     KEY,

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.evidence.page import certificate_page
-from diamant.cleaner.evidence.verification import verify_certificate
-from diamant.cleaner.spark import staging, staging_sweep
-from diamant.cleaner.spark.locations import Location
-from diamant.cleaner.spark.staging_notes import forget, write_note
-from diamant.protocol.records import Record, build_batch
-from diamant.storage.env import RealEnv
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.spark.clean import staging
+from diamant.cleaner.spark.clean.staging_notes import forget, write_note
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.runner import staging_sweep
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
 from tests.broker.erasing.cases import KEY, PERSON, config, create, data_of, env_at, erase, fill, pinned, write
 
@@ -228,7 +229,7 @@ async def test_a_scan_that_passes_over_the_staging_place_is_caught(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The census counts its files by itself."""
-    from diamant.cleaner.evidence.staging_place import StagingPlace
+    from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 
     await create(broker)
     write(broker, (KEY, PERSON))
@@ -337,10 +338,10 @@ def test_nothing_of_spark_is_imported_for_a_directory(tmp_path: Path) -> None:
     """Without a staging place not even what knows of one; with a local one no pyarrow."""
     program = f"""
 import sys
-import diamant.broker.verbs.erasing
+import diamant.broker.erasure.erase
 assert not [name for name in sys.modules if name.startswith(("diamant.cleaner.spark", "pyarrow", "pyspark"))]
-from diamant.cleaner.spark.staging_view import staging_place
-from diamant.storage.env import RealEnv
+from diamant.cleaner.spark.runner.staging_view import staging_place
+from diamant.storage.env.env import RealEnv
 place = staging_place(RealEnv(), {str(tmp_path)!r}, {tmp_path.as_uri()!r}, [("users", 0)])
 assert place.list_names(bool) == list(place.files(RealEnv())) == []
 assert not [name for name in sys.modules if name.startswith(("pyarrow", "pyspark"))]

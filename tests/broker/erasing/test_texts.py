@@ -15,10 +15,11 @@ from uuid import UUID
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs import undertakings, unsaid
-from diamant.broker.verbs.errors import BadArgument
-from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.broker.client.errors import BadArgument
+from diamant.broker.erasure import job_queue as undertakings
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates import reason_check as unsaid
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker import test_redacting as redacting
 from tests.broker.erasing.cases import (
     DAY_MS,

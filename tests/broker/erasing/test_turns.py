@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs.errors import TimedOut
+from diamant.broker.client.errors import TimedOut
 from tests.broker.erasing.cases import KEY, PERSON, create, create_with_key, erase, move_to, write
 from tests.broker.erasing.obstacles import TimeLimit
 from tests.waiting import wait_until

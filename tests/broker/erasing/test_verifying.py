@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.verbs.errors import BadArgument
-from diamant.cleaner.evidence import certificate as certificates
-from diamant.cleaner.evidence.signing_key import SigningKey
-from diamant.cleaner.evidence.verification import verify_certificate
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.client.errors import BadArgument
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.storage import names
-from diamant.storage.env import RealEnv
+from diamant.storage.env.env import RealEnv
 from tests.broker.erasing.cases import KEY, PERSON, create, create_with_key, data_of, erase, pinned, write
 
 

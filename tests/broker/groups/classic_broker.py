@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker.groups.classic_cases import BROKER_CONFIGS, wait_for_coordinator
 
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
-from diamant.protocol.consumer_protocol import Subscription, empty_assignment, encode_subscription
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
 from tests.broker.wire import WireClient
 
 FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC, LIST_GROUPS = 10, 11, 12, 13, 14, 16

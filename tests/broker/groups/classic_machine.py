@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count
 
-from diamant.broker.groups.classic_events import (
+from diamant.broker.groups.classic.events import (
     AnswerJoin,
     AnswerSync,
     CancelTimer,
@@ -21,9 +21,9 @@ from diamant.broker.groups.classic_events import (
     TimerKind,
     Write,
 )
-from diamant.broker.groups.classic_group import ClassicGroup, ClassicGroupLimits
+from diamant.broker.groups.classic.state_machine import ClassicGroup, ClassicGroupLimits
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.group_records import GroupMetadataValue
+from diamant.protocol.internal_topics.group_records import GroupMetadataValue
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000

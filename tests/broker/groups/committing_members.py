@@ -12,8 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
-from diamant.protocol.consumer_protocol import Subscription, encode_assignment, encode_subscription, parse_assignment
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.internal_topics.consumer_protocol import (
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+    parse_assignment,
+)
 from tests.broker.groups.offset_requests import JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Member, commit, find_coordinator
 from tests.broker.transactions.txn_wire import wait_for_committed_offset
 from tests.broker.wire import WireClient

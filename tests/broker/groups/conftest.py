@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
 from tests.broker.groups.offset_requests import find_coordinator
 from tests.broker.wire import WireClient
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from diamant.broker.groups.assignors import Assignment
-from diamant.broker.groups.consumer_changes import GroupChange, GroupSettings, MemberRequest, Moment
-from diamant.broker.groups.consumer_group import ConsumerGroup, GroupRecord
-from diamant.broker.groups.consumer_member import ConsumerGroupMember
-from diamant.broker.groups.target_assignment import TargetTask
-from diamant.broker.groups.topic_patterns import check_pattern
-from diamant.protocol.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
-from diamant.storage.metadata_image import MetadataImage
+from diamant.broker.groups.consumer.assignors import Assignment
+from diamant.broker.groups.consumer.change import GroupChange, GroupSettings, MemberRequest, Moment
+from diamant.broker.groups.consumer.group import ConsumerGroup, GroupRecord
+from diamant.broker.groups.consumer.member import ConsumerGroupMember
+from diamant.broker.groups.consumer.target_assignment import TargetTask
+from diamant.broker.groups.consumer.topic_patterns import check_pattern
+from diamant.protocol.kraft.records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from diamant.storage.kraft.image import MetadataImage
 
 SETTINGS = GroupSettings("uniform", 1_000)
 

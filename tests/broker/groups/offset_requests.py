@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from diamant.broker.broker import Broker
-from diamant.protocol.consumer_protocol import Subscription, empty_assignment, encode_subscription
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
 from tests.broker.wire import FIND_COORDINATOR, WireClient
 
 OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP = 8, 9, 11, 13, 14

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from diamant.broker.groups.loading import LoadedPartition, PartitionScan
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.control import COMMIT, build_marker, parse_control_type
-from diamant.protocol.group_records import (
+from diamant.broker.groups.coordinator.loading import LoadedPartition, PartitionScan
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.control import COMMIT, build_marker, parse_control_type
+from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.protocol.internal_topics.group_records import (
     OffsetCommitKey,
     encode_offset_commit_key,
     encode_offset_commit_value,
     parse_key,
     parse_offset_commit_value,
 )
-from diamant.protocol.records import Record, build_batch, iter_records
 from tests.builder import TIMESTAMP
 
 KeyAndValue = tuple[bytes, bytes | None]

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diamant.broker.coordinators.internal_topic import string_hash
-from diamant.broker.groups.assignors import Assignment, MemberSpec, _Ladder, _LoadQueue, assign
-from diamant.broker.java_order import (
+from diamant.broker.coordinators.java_order import (
     copied_capacity,
     grown_capacity,
     in_java_order,
     strings_in_java_order,
     uuid_hash,
 )
+from diamant.broker.groups.consumer.assignors import Assignment, MemberSpec, _Ladder, _LoadQueue, assign
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "assignors_4.3.1.json"
 CASES = json.loads(GOLDEN.read_text())

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.groups.classic_events import GroupProtocol, JoinedMember, Leaver, LeaveResult, TimerKind
-from diamant.broker.groups.classic_group import (
+from diamant.broker.groups.classic.events import GroupProtocol, JoinedMember, Leaver, LeaveResult, TimerKind
+from diamant.broker.groups.classic.member import ClassicMember
+from diamant.broker.groups.classic.state_machine import (
     MAX_PENDING_MEMBERS,
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     ClassicGroup,
     GroupState,
 )
-from diamant.broker.groups.classic_member import ClassicMember
-from diamant.protocol.consumer_protocol import Subscription, empty_assignment, encode_subscription
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.group_records import GroupMetadataMember, GroupMetadataValue
+from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
+from diamant.protocol.internal_topics.group_records import GroupMetadataMember, GroupMetadataValue
 from tests.broker.groups.classic_machine import RANGE, REBALANCE_MS, SESSION_MS, Machine
 
 

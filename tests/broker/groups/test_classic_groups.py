@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.groups.classic_events import (
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.groups.classic.events import (
     GroupProtocol,
     JoinAnswer,
     JoinRequest,
@@ -22,8 +22,8 @@ from diamant.broker.groups.classic_events import (
     SyncRequest,
     TimerKind,
 )
-from diamant.broker.groups.classic_group import GroupState
-from diamant.broker.groups.classic_groups import ClassicGroups
+from diamant.broker.groups.classic.state_machine import GroupState
+from diamant.broker.groups.coordinator.classic_service import ClassicGroups
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from tests.broker.groups.classic_cases import HEARTBEAT, JOIN, SYNC, wait_for_coordinator

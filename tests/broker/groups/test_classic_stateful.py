@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from diamant.broker.groups.classic_events import GroupProtocol, JoinAnswer, Leaver, SyncAnswer, TimerKind
-from diamant.broker.groups.classic_group import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupState
+from diamant.broker.groups.classic.events import GroupProtocol, JoinAnswer, Leaver, SyncAnswer, TimerKind
+from diamant.broker.groups.classic.state_machine import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupState
 from diamant.protocol.errors import ErrorCode
 from tests.broker.groups.classic_machine import Machine
 from tests.effort import examples

@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.consumer_protocol import Subscription, encode_assignment, encode_subscription, parse_assignment
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.group_records import ConsumerGroupMetadataKey, parse_key
-from diamant.protocol.records import iter_records
+from diamant.protocol.internal_topics.consumer_protocol import (
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+    parse_assignment,
+)
+from diamant.protocol.internal_topics.group_records import ConsumerGroupMetadataKey, parse_key
 from tests.broker.groups.consumer_wire import PROPERTIES, T1, T2, A, B, C, Members, prepare
 from tests.broker.wire import WireClient
 

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from diamant.broker.groups import target_assignment
-from diamant.broker.groups.consumer_group import ConsumerGroupState
+from diamant.broker.groups.consumer import target_assignment
+from diamant.broker.groups.consumer.group import ConsumerGroupState
 from diamant.protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.consumer_cases import MemoryGroup, Topics, replayed, request, state_of
 from tests.effort import examples

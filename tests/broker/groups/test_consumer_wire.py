@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.groups import consumer_groups
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.groups.coordinator import consumer_service as consumer_groups
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.schemas import unknown_fields
+from diamant.protocol.wire.schemas import unknown_fields
 from tests.broker.groups.consumer_wire import (
     DELETE_GROUPS,
     DESCRIBE,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker.groups import answer_cases
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "groups"

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.groups import coordinator
-from diamant.broker.groups.coordinator import GroupCoordinator
-from diamant.broker.groups.offsets import GroupOffsets
-from diamant.protocol.batch import BatchHeader, iter_headers
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.groups.coordinator import coordinator
+from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+from diamant.broker.groups.coordinator.offsets import GroupOffsets
+from diamant.protocol.batches.batch import BatchHeader, iter_headers
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.log import Log
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.log import Log
 from tests.broker.groups.offset_requests import (
     commit,
     delete_groups,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.protocol.consumer_protocol import Subscription, encode_subscription
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_subscription
 from tests.broker.groups.consumer_wire import A
 from tests.broker.groups.offset_requests import JOIN_GROUP, find_coordinator
 from tests.broker.wire import WireClient

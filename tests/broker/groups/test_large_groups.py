@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.groups import target_assignment
-from diamant.broker.groups.assignors import Assignment
-from diamant.broker.groups.target_assignment import TargetTask
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.groups.consumer import target_assignment
+from diamant.broker.groups.consumer.assignors import Assignment
+from diamant.broker.groups.consumer.target_assignment import TargetTask
 from diamant.protocol.errors import ErrorCode
 from tests.broker.groups.consumer_wire import DELETE_GROUPS, PROPERTIES, T1, A, B, Members, prepare
 from tests.broker.wire import WireClient

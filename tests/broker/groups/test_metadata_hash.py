@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from diamant.broker.groups import metadata_hash as hashing
-from diamant.broker.groups.metadata_hash import SPARE_HASHES, metadata_hash
-from diamant.broker.groups.xxh3 import xxh3_64
-from diamant.protocol.metadata_records import PartitionRecord, TopicRecord
-from diamant.storage.metadata_image import BrokerImage, MetadataImage
+from diamant.broker.groups.consumer import metadata_hash as hashing
+from diamant.broker.groups.consumer.metadata_hash import SPARE_HASHES, metadata_hash
+from diamant.broker.groups.consumer.xxh3 import xxh3_64
+from diamant.protocol.kraft.records import PartitionRecord, TopicRecord
+from diamant.storage.kraft.image import BrokerImage, MetadataImage
 
 XXH3 = {
     0: 3244421341483603138,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from diamant.broker.broker import Broker
-from diamant.broker.groups.classic_group import ClassicGroup
-from diamant.broker.groups.group import Group
-from diamant.broker.groups.offset_expiry import expired_offsets
-from diamant.protocol.consumer_protocol import Subscription, encode_subscription
+from diamant.broker.groups.classic.state_machine import ClassicGroup
+from diamant.broker.groups.coordinator.group import Group
+from diamant.broker.groups.coordinator.offset_expiry import expired_offsets
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.group_records import (
+from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_subscription
+from diamant.protocol.internal_topics.group_records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
     GroupMetadataKey,
@@ -21,9 +22,8 @@ from diamant.protocol.group_records import (
     encode_record,
     parse_key,
 )
-from diamant.protocol.offset_columns import TopicOffsets
-from diamant.protocol.records import iter_records
-from diamant.storage.clock import SettableClock
+from diamant.protocol.messages.offset_columns import TopicOffsets
+from diamant.storage.env.clock import SettableClock
 from tests.broker.groups.offset_requests import (
     commit,
     fetch,

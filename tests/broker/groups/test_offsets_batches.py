@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.topics import GROUP_OFFSETS_TOPIC
-from diamant.protocol.batch import BatchHeader, iter_headers
+from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
+from diamant.protocol.batches.batch import BatchHeader, iter_headers
 from tests.broker.groups.offset_requests import NONE, commit
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import WireClient

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.groups.classic_events import GroupProtocol, JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
-from diamant.broker.server import CloseConnection
+from diamant.broker.groups.classic.events import GroupProtocol, JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
+from diamant.broker.network.server import CloseConnection
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.log import Log
+from diamant.storage.log.log import Log
 from tests.broker.groups.offset_requests import commit, find_coordinator, wait_until_loaded
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until

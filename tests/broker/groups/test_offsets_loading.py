@@ -14,13 +14,13 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.coordinators.internal_topic import partition_of
-from diamant.broker.groups import loader
-from diamant.broker.groups.coordinator import GROUPS_PER_TURN, GroupCoordinator
-from diamant.broker.groups.loading import PartitionScan
+from diamant.broker.groups.coordinator import loader
+from diamant.broker.groups.coordinator.coordinator import GROUPS_PER_TURN, GroupCoordinator
+from diamant.broker.groups.coordinator.loading import PartitionScan
 from diamant.broker.transactions.markers import write_marker
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.offset_columns import TopicOffsets
-from diamant.storage.clock import SettableClock
+from diamant.protocol.messages.offset_columns import TopicOffsets
+from diamant.storage.env.clock import SettableClock
 from tests.broker.groups.offset_requests import (
     commit,
     delete_groups,
@@ -281,7 +281,7 @@ async def test_loading_imports_nothing_heavy(make_broker: MakeBroker, tmp_path: 
     script.write_text(
         "import asyncio, sys\n"
         "from diamant.broker.broker import Broker\n"
-        "from diamant.broker.config import BrokerConfig\n"
+        "from diamant.broker.config.broker_config import BrokerConfig\n"
         "async def main():\n"
         f"    async with Broker(BrokerConfig('127.0.0.1:0', {str(tmp_path / 'data')!r})) as broker:\n"
         "        await broker.groups.loaded()\n"

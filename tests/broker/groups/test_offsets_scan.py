@@ -7,11 +7,16 @@ import random
 
 import pytest
 
-from diamant.protocol import compression
-from diamant.protocol.batch import iter_headers
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import Record, build_batch, iter_records
 from diamant.protocol.errors import CorruptBatch
-from diamant.protocol.group_records import GroupMetadataKey, GroupMetadataValue, encode_key, encode_record
-from diamant.protocol.records import Record, build_batch, iter_records
+from diamant.protocol.internal_topics.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    encode_key,
+    encode_record,
+)
 from tests.broker.groups.offsets_log import OffsetsLog, commit_record, committed, load, pending, replay
 from tests.builder import make_message, make_wrapper
 from tests.effort import examples

@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.protocol.apis import SERVED
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.group_records import parse_key, parse_offset_commit_value
-from diamant.protocol.records import iter_records
-from diamant.protocol.schemas import unknown_fields
-from diamant.storage.clock import SettableClock
+from diamant.protocol.internal_topics.group_records import parse_key, parse_offset_commit_value
+from diamant.protocol.wire.apis import SERVED
+from diamant.protocol.wire.schemas import unknown_fields
+from diamant.storage.env.clock import SettableClock
 from tests.broker.groups.offset_requests import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,

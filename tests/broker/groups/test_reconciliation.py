@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from diamant.broker.groups.consumer_group import ConsumerGroup
-from diamant.broker.groups.consumer_member import ConsumerGroupMember, MemberState
-from diamant.broker.groups.reconciliation import NOT_ASSIGNED, Owned, next_step
-from diamant.broker.java_order import copied_map_capacity, strings_in_timeline_order
+from diamant.broker.coordinators.java_order import copied_map_capacity, strings_in_timeline_order
+from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.member import ConsumerGroupMember, MemberState
+from diamant.broker.groups.consumer.reconciliation import NOT_ASSIGNED, Owned, next_step
 
 TOPIC = UUID(int=1)
 

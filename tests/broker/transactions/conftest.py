@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.storage.memory_env import MemoryEnv
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.storage.env.memory import MemoryEnv
 from tests.broker.wire import WireClient
 
 ONE_PARTITION_EACH = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1}

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from diamant.protocol.batch import iter_headers
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import Record, build_batch, iter_records
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.records import Record, build_batch, iter_records
 from tests.broker.transactions.txn_wire import TxnProducer, name_of, wait_for_committed_offset
 from tests.broker.wire import FETCH, PRODUCE, WireClient, fetch_fields, produce_fields
 

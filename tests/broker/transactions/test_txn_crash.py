@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.env.memory import MemoryEnv
 from tests import effort
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed, wait_for_committed_offset

@@ -14,12 +14,12 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.coordinators import partition_loader
 from diamant.broker.coordinators.internal_topic import KeyValue, partition_of
-from diamant.broker.transactions import loading
+from diamant.broker.transactions import partition_scan as loading
 from diamant.broker.transactions.transaction import Transaction
 from diamant.protocol.errors import CorruptBatch
-from diamant.protocol.transaction_records import encode_key
-from diamant.storage.log import Log
-from diamant.storage.memory_env import MemoryEnv
+from diamant.protocol.internal_topics.transaction_records import encode_key
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.log import Log
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
 from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, LIST_OFFSETS, WireClient

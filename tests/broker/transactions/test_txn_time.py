@@ -8,10 +8,10 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.transactions.transaction import LAST_CLIENT_EPOCH
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.records import iter_records
-from diamant.storage.clock import SettableClock
-from diamant.storage.memory_env import MemoryEnv
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import iter_records
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed, wait_for_committed_offset
 from tests.broker.wire import FETCH, WireClient, fetch_fields

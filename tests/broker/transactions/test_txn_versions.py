@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.records import iter_records
-from diamant.storage.memory_env import MemoryEnv
-from diamant.storage.metadata_format import format_directory
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import iter_records
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.kraft.format import format_directory
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
 from tests.broker.wire import API_VERSIONS, WireClient

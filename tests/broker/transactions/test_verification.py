@@ -10,8 +10,8 @@ import pytest
 from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 from diamant.broker.transactions.verification import Support, Write
 from diamant.protocol.errors import ErrorCode
-from diamant.storage import leader_batch
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log import append_checks as leader_batch
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, name_of, read_committed
 from tests.broker.wire import PRODUCE, WireClient, batch_of

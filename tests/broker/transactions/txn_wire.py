@@ -6,12 +6,12 @@ import asyncio
 import struct
 from typing import Any, NamedTuple
 
-from diamant.protocol.batch import iter_headers
-from diamant.protocol.control import ControlType, parse_control_type
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.control import ControlType, parse_control_type
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.primitives import read_compact_array_length, read_compact_string
-from diamant.protocol.records import iter_records
-from diamant.protocol.schemas import encode_request_fields
+from diamant.protocol.wire.schemas import encode_request_fields
 from tests.broker.wire import (
     FETCH,
     FIND_COORDINATOR,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
 from tests.broker.test_cleaning import produce
 from tests.broker.wire import WireClient
 

@@ -12,15 +12,15 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.config import BrokerConfig
-from diamant.broker.verbs import clock as clock_verb
-from diamant.broker.verbs.errors import BadArgument, NotAllowed, TimedOut
-from diamant.broker.verbs.progress import Progress
+from diamant.broker.client.errors import BadArgument, NotAllowed, TimedOut
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.operations import clock as clock_verb
+from diamant.broker.operations.progress import Progress
+from diamant.protocol.batches.records import Record, build_batch
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.records import Record, build_batch
-from diamant.storage.clock import ManualClock, SettableClock, SystemClock
-from diamant.storage.clock_file import MAX_TIME_MS
-from diamant.storage.memory_env import MemoryEnv
+from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS
+from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
+from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.offset_requests import commit, find_coordinator, join
 from tests.broker.groups.offset_requests import fetch as fetch_offset
 from tests.broker.test_cleaning import produce, read

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
+from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.metadata_records import BROKER_RESOURCE
+from diamant.protocol.kraft.records import BROKER_RESOURCE
 from tests.broker.test_admin import APPEND, BROKER, DELETE, SET, alter, describe
 from tests.broker.test_cleaning import produce, read
 from tests.broker.verbs.test_clock import DAY_MS, HOUR_MS, START_MS, frozen

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.protocol.records import Record, build_batch
-from diamant.storage.clock import SettableClock
-from diamant.storage.memory_env import MemoryEnv
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
 from tests.broker.test_cleaning import read
 from tests.broker.wire import PRODUCE, WireClient, produce_fields
 

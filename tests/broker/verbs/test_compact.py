@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.verbs import compaction
-from diamant.broker.verbs.compaction import BrokerStopping, CompactionFailed
-from diamant.broker.verbs.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany
-from diamant.broker.verbs.progress import Progress
-from diamant.storage.clock import SettableClock
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.operations import compact as compaction
+from diamant.broker.operations.compact import BrokerStopping, CompactionFailed
+from diamant.broker.operations.progress import Progress
+from diamant.storage.env.clock import SettableClock
 from tests.broker.test_admin import SET, TOPIC, alter
 from tests.broker.test_cleaning import Gate, gate, produce, read
 from tests.broker.verbs.compacting import DAY_MS, START_MS, broker, clock, fill
@@ -188,8 +188,8 @@ def test_from_a_thread_and_from_another_loop(other_broker: Broker) -> None:
 
 def test_over_http_and_on_the_command_line(other_broker: Broker) -> None:
     """The client, the command's table, its JSON and its exit codes: 0 clean, 3 held back, 2 no such topic, 1 not possible."""
-    from diamant.admin import Admin, AdminError
     from diamant.broker.cli import main
+    from diamant.broker.client.admin import Admin, AdminError
 
     async def prepare() -> None:
         async with WireClient(other_broker.bootstrap_servers) as wire:
@@ -235,7 +235,7 @@ def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> Non
         "        await broker.topics.create([broker.topics.check_new('t', 1, 1, None, {'cleanup.policy': 'compact'})])\n"
         "        await broker.cleaning.service()\n"
         "asyncio.run(main())\n"
-        "wrong = ['diamant.broker.verbs.compaction', 'diamant.cleaner.compaction_request', 'diamant.cleaner.log_census']\n"
+        "wrong = ['diamant.broker.operations.compact', 'diamant.cleaner.on_demand.compaction', 'diamant.cleaner.on_demand.record_counts']\n"
         "sys.exit(str([name for name in wrong if name in sys.modules]) if any(n in sys.modules for n in wrong) else 0)\n"
     )
     import subprocess

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.broker.diamant_configs import READ_ONLY, ROWS
-from diamant.broker.verbs import compact_config
-from diamant.broker.verbs.compact_config import Allowance
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.virtual_topic_table import READ_ONLY, ROWS
+from diamant.broker.operations import compact_by_config as compact_config
+from diamant.broker.operations.compact_by_config import Allowance
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.clock import SettableClock
-from diamant.storage.metadata_log import MetadataLog
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.kraft.metadata_log import MetadataLog
 from tests.broker.test_admin import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC, alter, describe
 from tests.broker.test_cleaning import Gate, gate, produce, read
 from tests.broker.verbs.compacting import DAY_MS, START_MS, broker, clock, fill
@@ -182,7 +182,7 @@ async def test_a_failed_round_is_an_error_of_storage(
     broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message names no path; DescribeConfigs counts the partition."""
-    from diamant.cleaner import rewrite
+    from diamant.cleaner.engines import plain_round as rewrite
 
     def fails(*_arguments: object, **_options: object) -> None:
         raise OSError(28, "No space left on device", "/secret/place")
@@ -271,7 +271,7 @@ async def test_what_describe_configs_shows(broker: Broker, wire: WireClient, clo
 
 async def test_an_open_transaction_is_shown(broker: Broker, wire: WireClient) -> None:
     """With the partition and the offset from which on nothing is cleaned."""
-    from diamant.protocol.records import Record, build_batch
+    from diamant.protocol.batches.records import Record, build_batch
 
     await fill(wire)
     batch = build_batch(

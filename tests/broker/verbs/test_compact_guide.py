@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.diamant_configs import ROWS
-from diamant.broker.verbs import compact_config, compaction
+from diamant.broker.config.virtual_topic_table import ROWS
+from diamant.broker.operations import compact as compaction
+from diamant.broker.operations import compact_by_config as compact_config
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/compact-on-demand.md").read_text()

@@ -15,12 +15,12 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.commands.progress_text import progress_text
-from diamant.broker.config import BrokerConfig
-from diamant.broker.verbs.progress import Progress
-from diamant.cleaner import pace
-from diamant.cleaner.cleaner_thread import CleanerThread
-from diamant.protocol.records import Record, build_batch
+from diamant.broker.commands.terminal.progress_text import progress_text
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.service import pace
+from diamant.cleaner.service.cleaner_thread import CleanerThread
+from diamant.protocol.batches.records import Record, build_batch
 from tests.broker.http_asking import ask
 from tests.broker.test_metrics import scrape, value
 from tests.broker.verbs.compacting import fill

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from cramjam import snappy
 
-from diamant.cleaner.evidence import batch_finder
-from diamant.cleaner.evidence.batch_finder import find_batches
-from diamant.cleaner.evidence.findings import RAW, SAME_KEY, VALUE
-from diamant.cleaner.evidence.scan_report import INCONCLUSIVE, KEY_GONE, VALUES_PRESENT
-from diamant.protocol.records import Record, build_batch
-from diamant.storage.env import RealEnv
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, VALUES_PRESENT
+from diamant.cleaner.evidence.search import batch_finder
+from diamant.cleaner.evidence.search.batch_finder import find_batches
+from diamant.cleaner.evidence.search.findings import RAW, SAME_KEY, VALUE
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage.env.env import RealEnv
 from tests.builder import make_message, make_wrapper, with_header, with_payload
 from tests.cleaner.evidence.test_scan import LOG, PERSON, put, record, scan, state, subject
 

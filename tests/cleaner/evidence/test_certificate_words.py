@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.certificate_words import seen_elsewhere
+from diamant.cleaner.evidence.certificates.page_words import seen_elsewhere
 
 
 def place(offset: int | None, field: str = "value", file: str = "t-0/0.log", topic: str | None = "t") -> dict[str, Any]:

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence import coverage, known_positives, scan
-from diamant.cleaner.evidence.census import FileCensus, Identity, declared, file_identity
-from diamant.cleaner.evidence.compiled_search import CompiledSearch
-from diamant.cleaner.evidence.coverage import FileRow, coverage_problems
-from diamant.cleaner.evidence.needles import Needles
-from diamant.cleaner.evidence.places import Place, list_places
-from diamant.cleaner.evidence.record_search import MAX_BATCH_BYTES, FileSearch, Subject
-from diamant.cleaner.evidence.scan import LogEnd, ScanReport, scan_directory
-from diamant.cleaner.evidence.scan_report import INCONCLUSIVE, KEY_GONE
-from diamant.cleaner.unpacker import Unpacker
-from diamant.protocol.records import Record, build_batch
-from diamant.storage.env import RealEnv
+from diamant.cleaner.evidence.scan import coverage, scan
+from diamant.cleaner.evidence.scan.coverage import FileRow, coverage_problems
+from diamant.cleaner.evidence.scan.file_listing import Place, list_places
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE
+from diamant.cleaner.evidence.scan.scan import LogEnd, ScanReport, scan_directory
+from diamant.cleaner.evidence.search import known_positives
+from diamant.cleaner.evidence.search.compiled_search import CompiledSearch
+from diamant.cleaner.evidence.search.file_census import FileCensus, Identity, declared, file_identity
+from diamant.cleaner.evidence.search.needles import Needles
+from diamant.cleaner.evidence.search.record_search import MAX_BATCH_BYTES, FileSearch, Subject
+from diamant.cleaner.segments.unpacker import Unpacker
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage.env.env import RealEnv
 from tests.builder import make_message, make_wrapper
 
 TOPIC = ("users", 0)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence import scan as scan_module
-from diamant.cleaner.evidence.findings import RAW
-from diamant.cleaner.evidence.places import Place
-from diamant.cleaner.evidence.scan_report import INCONCLUSIVE, KEY_GONE
-from diamant.protocol.records import build_batch
+from diamant.cleaner.evidence.scan import scan as scan_module
+from diamant.cleaner.evidence.scan.file_listing import Place
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE
+from diamant.cleaner.evidence.search.findings import RAW
+from diamant.protocol.batches.records import build_batch
 from tests.cleaner.evidence.test_scan import LOG, put, record, scan, state, subject
 
 KEY = "customer-000042"

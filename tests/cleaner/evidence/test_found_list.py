@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.cleaner.evidence import found_list
-from diamant.cleaner.evidence.findings import RAW, SAME_BYTES, SAME_KEY, VALUE, Finding, Unreadable
-from diamant.cleaner.evidence.found_list import FoundList, Room
+from diamant.cleaner.evidence.search import found_list
+from diamant.cleaner.evidence.search.findings import RAW, SAME_BYTES, SAME_KEY, VALUE, Finding, Unreadable
+from diamant.cleaner.evidence.search.found_list import FoundList, Room
 
 
 @pytest.fixture(autouse=True)

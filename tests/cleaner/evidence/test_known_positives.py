@@ -8,18 +8,20 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence import compiled_search, needles, record_search, scan, search_kernels
-from diamant.cleaner.evidence.coverage import coverage_problems
-from diamant.cleaner.evidence.known_positives import KnownPositives, make_known_positives
-from diamant.cleaner.evidence.needles import Needles
-from diamant.cleaner.evidence.record_search import FileSearch, Subject
-from diamant.cleaner.evidence.scan import scan_directory
-from diamant.cleaner.evidence.scan_report import INCONCLUSIVE, KEY_GONE, ScanReport
-from diamant.cleaner.redaction_evidence import RECORDS_GONE, WHERE, Redacted, state_of
-from diamant.cleaner.redaction_where import Where, parse_where
-from diamant.cleaner.unpacker import Unpacker
-from diamant.protocol.records import build_batch
-from diamant.storage.env import RealEnv
+from diamant.cleaner.evidence.scan import scan
+from diamant.cleaner.evidence.scan.coverage import coverage_problems
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, ScanReport
+from diamant.cleaner.evidence.scan.scan import scan_directory
+from diamant.cleaner.evidence.search import compiled_search, needles, record_search
+from diamant.cleaner.evidence.search.known_positives import KnownPositives, make_known_positives
+from diamant.cleaner.evidence.search.needles import Needles
+from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
+from diamant.cleaner.kernels import search as search_kernels
+from diamant.cleaner.redaction.claims import RECORDS_GONE, WHERE, Redacted, state_of
+from diamant.cleaner.redaction.where import Where, parse_where
+from diamant.cleaner.segments.unpacker import Unpacker
+from diamant.protocol.batches.records import build_batch
+from diamant.storage.env.env import RealEnv
 from tests.cleaner.evidence.test_scan import LOG, TOPIC, put, record, subject
 
 TEXT = 'value == "ada@example.com"'

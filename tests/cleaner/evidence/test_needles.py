@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from diamant.cleaner.evidence.needles import (
+from diamant.cleaner.evidence.search.needles import (
     KEY,
     MIN_BYTES,
     VALUE,
@@ -41,7 +41,7 @@ def test_a_needle_is_found_wherever_it_begins(has_sample: bool) -> None:
 
 def test_a_needle_across_two_slices_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plain search looks at the data in slices; none of them hides what lies on its edge."""
-    monkeypatch.setattr("diamant.cleaner.evidence.needles.SLICE_BYTES", 64)
+    monkeypatch.setattr("diamant.cleaner.evidence.search.needles.SLICE_BYTES", 64)
     needles = Needles(SECRET)
     needles.add(VALUE, b"0123456789abcdef")
     for before in range(200):
@@ -125,7 +125,7 @@ def test_zeros_are_passed_over_quickly(data: bytes, has_sample: bool, monkeypatc
     def fail(*_arguments: object) -> bytes:
         raise AssertionError("nothing here is to be looked at closely")
 
-    monkeypatch.setattr("diamant.cleaner.evidence.needles.keyed_digest", fail)
+    monkeypatch.setattr("diamant.cleaner.evidence.search.needles.keyed_digest", fail)
     assert needles.find(zeros) == needles.find(b"\xff" * 100_000) == []
 
 

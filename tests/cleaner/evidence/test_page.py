@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.certificate import NOT_COVERED
-from diamant.cleaner.evidence.page import certificate_page
-from diamant.cleaner.evidence.page_figures import MAX_ROWS
-from diamant.cleaner.evidence.page_parts import size, span
-from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED
+from diamant.cleaner.evidence.certificates.html import size, span
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.evidence.certificates.page_figures import MAX_ROWS
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 
 DAY_MS = 86_400_000
 ISSUED_MS = 1_767_225_600_000

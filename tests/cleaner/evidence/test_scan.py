@@ -12,12 +12,8 @@ import pytest
 import zstandard
 from crc32c import crc32c
 
-from diamant.cleaner.evidence import found_list
-from diamant.cleaner.evidence.findings import RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, VALUE, Finding
-from diamant.cleaner.evidence.needles import KEY, Needles
-from diamant.cleaner.evidence.needles import VALUE as VALUE_NEEDLE
-from diamant.cleaner.evidence.record_search import Subject
-from diamant.cleaner.evidence.scan import (
+from diamant.cleaner.evidence.scan.report import NOT_THERE
+from diamant.cleaner.evidence.scan.scan import (
     INCONCLUSIVE,
     KEY_GONE,
     VALUES_GONE,
@@ -27,10 +23,14 @@ from diamant.cleaner.evidence.scan import (
     scan_directory,
     scan_partitions,
 )
-from diamant.cleaner.evidence.scan_report import NOT_THERE
-from diamant.protocol.compression import GZIP, LZ4, ZSTD
-from diamant.protocol.records import Header, Record, build_batch
-from diamant.storage.env import File, RealEnv
+from diamant.cleaner.evidence.search import found_list
+from diamant.cleaner.evidence.search.findings import RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, VALUE, Finding
+from diamant.cleaner.evidence.search.needles import KEY, Needles
+from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
+from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.protocol.batches.compression import GZIP, LZ4, ZSTD
+from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.storage.env.env import File, RealEnv
 from tests.builder import make_message, make_wrapper, with_payload
 
 PERSON = b'{"name": "Anna Schmidt", "city": "Bern"}'

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner import compiled_rewrite, kernel_cache
-from diamant.cleaner.evidence import scan, search_engine
-from diamant.cleaner.evidence.findings import VALUE
-from diamant.cleaner.evidence.needles import Needles
-from diamant.cleaner.evidence.record_search import Subject
-from diamant.cleaner.evidence.scan import ScanReport, scan_directory
-from diamant.protocol.records import Record, build_batch
-from diamant.storage.env import RealEnv
+from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.evidence.scan import scan
+from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory
+from diamant.cleaner.evidence.search import search_engine
+from diamant.cleaner.evidence.search.findings import VALUE
+from diamant.cleaner.evidence.search.needles import Needles
+from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.kernels import cache as kernel_cache
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage.env.env import RealEnv
 
 PLACES = (0, 77, 199)
 
@@ -122,13 +124,13 @@ def test_compiling_is_done_by_one_process_of_low_priority_and_a_failure_is_told_
 
 def test_warming_up_has_the_search_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the first erasure finds it in the cache, where workers and validation have their kernels."""
-    from diamant.cleaner.evidence import search_kernels
+    from diamant.cleaner.kernels import search as search_kernels
 
     calls: list[str] = []
     monkeypatch.setattr(compiled_rewrite, "_is_warm_here", False)
     monkeypatch.setattr(kernel_cache, "is_cached", lambda: False)
     monkeypatch.setattr(kernel_cache, "note_cached", lambda: calls.append("noted"))
-    monkeypatch.setattr("diamant.cleaner.compiled_round.call_every_kernel", lambda: calls.append("rounds"))
+    monkeypatch.setattr("diamant.cleaner.engines.compiled_round.call_every_kernel", lambda: calls.append("rounds"))
     monkeypatch.setattr(search_kernels, "warm_up", lambda: calls.append("search"))
     compiled_rewrite.warm_up()
     assert calls == ["rounds", "search", "noted"]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.certificate import canonical, sign
-from diamant.cleaner.evidence.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.certificate import canonical, sign
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "erase.md"
 ODD = 'Straße \u00e9 \U0001f600 \u2028 / \\ " \x7f \x1f \b\t\n\f\r \udc80'

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
-from diamant.protocol.records import Record
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
-from diamant.storage.leader_batch import Validation
-from diamant.storage.loader import create_log
-from diamant.storage.log_config import LogConfig
+from diamant.protocol.batches.records import Record
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.recovery.open_log import create_log
+from diamant.storage.segments.log_config import LogConfig
 from tests.builder import TIMESTAMP, make_batch
 
 SEGMENTS = 4

@@ -8,14 +8,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from diamant.cleaner import rewrite
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.result import CleanResult, OutputOverflow, never_done
-from diamant.cleaner.spark.clean_job import CleanJob
-from diamant.cleaner.spark.locations import Location
-from diamant.cleaner.spark.staged_outputs import take_over
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import Env, RealEnv
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleanResult, OutputOverflow, never_done
+from diamant.cleaner.spark.clean.job import CleanJob
+from diamant.cleaner.spark.clean.staged_outputs import take_over
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.segment_history import NOW_MS
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.spark.java import find_java
+from diamant.cleaner.spark.environment.java import find_java
 from tests.cleaner.spark.cluster import Cluster
 from tests.cleaner.spark.conftest import CONF
 
@@ -30,7 +30,7 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def chosen_session(chosen: argparse.Namespace, name: str) -> Iterator[SparkSession]:
     """Start the session that the options ask for."""
-    from diamant.cleaner.spark.session import spark_session
+    from diamant.cleaner.spark.session.session import spark_session
 
     conf: Mapping[str, str] = CONF | dict(setting.split("=", 1) for setting in chosen.conf)
     with ExitStack() as stack:

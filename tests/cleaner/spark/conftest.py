@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diamant.cleaner.spark.java import JVM_DIRECTORY, JavaNotFound, find_java
+from diamant.cleaner.spark.environment.java import JVM_DIRECTORY, JavaNotFound, find_java
 from tests.cleaner.spark.cluster import JAVA_OPTIONS
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def java() -> str:
 @pytest.fixture(scope="session")
 def spark(java: str) -> Iterator[SparkSession]:
     """A session of two cores in this process, with Python workers of its own."""
-    from diamant.cleaner.spark.session import spark_session
+    from diamant.cleaner.spark.session.session import spark_session
 
     with spark_session("local[2]", "tests", CONF) as session:
         yield session

@@ -32,9 +32,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from diamant.cleaner.spark import clean_driver, clean_job, session
-from diamant.cleaner.spark.locations import Location
-from diamant.cleaner.spark.manifest import Manifest
+from diamant.cleaner.spark.clean import job as clean_job
+from diamant.cleaner.spark.clean.manifest import Manifest
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.runner import driver as clean_driver
+from diamant.cleaner.spark.session import session
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.spark.one_process import OneProcess

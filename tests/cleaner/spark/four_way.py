@@ -23,11 +23,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.process_runner import ProcessRunner
-from diamant.cleaner.result import CleanResult, OutputSegment
-from diamant.cleaner.runner import InlineRunner, Runner
-from diamant.storage.env import RealEnv
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleanResult, OutputSegment
+from diamant.cleaner.runners.inline import InlineRunner, Runner
+from diamant.cleaner.runners.process import ProcessRunner
+from diamant.storage.env.env import RealEnv
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.naive_bytes import naive_bytes
 from tests.cleaner.random_scenario import Scenario

@@ -19,11 +19,11 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from diamant.cleaner.offline import Engine
-from diamant.cleaner.spark import session_engine
-from diamant.cleaner.spark.clean_job import CleanJob
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.cleaner.offline.clean import Engine
+from diamant.cleaner.spark.clean import in_session as session_engine
+from diamant.cleaner.spark.clean.job import CleanJob
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
 from tests.cleaner.golden_pass import run
 from tests.cleaner.spark.command_session import add_session_options, chosen_session
 from tests.cleaner.test_golden import PASSES, STEPS, case_of, check_pass

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from diamant.cleaner.spark.locations import Location
+from diamant.cleaner.spark.environment.locations import Location
 
 _PROGRAM = """
 import sys

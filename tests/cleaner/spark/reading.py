@@ -8,14 +8,14 @@ from typing import Any
 
 from pyspark.sql.datasource import Filter
 
-from diamant.cleaner.log_reader import SegmentFile, iter_batches
-from diamant.cleaner.spark.data_source import KafkaLogReader
-from diamant.cleaner.spark.read_plan import ReadTask
-from diamant.cleaner.spark.segment_records import Counters, read_task
-from diamant.cleaner.spark.source_options import SourceOptions
-from diamant.protocol.batch import BatchHeader
-from diamant.protocol.records import Record
-from diamant.storage.env import RealEnv
+from diamant.cleaner.segments.tolerant_reader import SegmentFile, iter_batches
+from diamant.cleaner.spark.source.data_source import KafkaLogReader
+from diamant.cleaner.spark.source.options import SourceOptions
+from diamant.cleaner.spark.source.range_reader import Counters, read_task
+from diamant.cleaner.spark.source.read_plan import ReadTask
+from diamant.protocol.batches.batch import BatchHeader
+from diamant.protocol.batches.records import Record
+from diamant.storage.env.env import RealEnv
 
 
 @dataclass

@@ -7,20 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diamant.cleaner.modes import PROMPT
-from diamant.cleaner.offline import Engine
-from diamant.cleaner.plan import CleanerSettings
-from diamant.cleaner.result import OutputOverflow
-from diamant.cleaner.spark.directory_clean import (
-    PartitionSettings,
-    clean_directory,
-    partitions_by_size,
-    total_removed,
-)
-from diamant.cleaner.spark.errors import SparkError
-from diamant.cleaner.spark.session_engine import session_engine
-from diamant.storage.clock import SettableClock
-from diamant.storage.env import RealEnv
+from diamant.cleaner.offline.clean import Engine
+from diamant.cleaner.offline.spark_clean import PartitionSettings, clean_directory, partitions_by_size, total_removed
+from diamant.cleaner.rules.modes import PROMPT
+from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.cleaner.rules.result import OutputOverflow
+from diamant.cleaner.spark.clean.in_session import session_engine
+from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
 from tests.cleaner.golden_pass import HAS_ORDINARY_ZLIB, check_figures, check_times, run, segment_files
 from tests.cleaner.segment_history import SegmentHistory
 from tests.cleaner.spark.clean_job_check import copied, plain_outcome, spark_outcome

@@ -12,16 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner import compiled_round
-from diamant.cleaner.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.plan import CleanPlan, SegmentPlan
-from diamant.cleaner.spark import clean_job, clean_parts, clean_tasks, key_tuples, survivors
-from diamant.cleaner.spark.clean_job import CleanJob, Progress
-from diamant.cleaner.spark.locations import Location
-from diamant.protocol.batch import iter_headers
+from diamant.cleaner.engines import compiled_round
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+from diamant.cleaner.spark.clean import job as clean_job
+from diamant.cleaner.spark.clean import key_tuples, survivors
+from diamant.cleaner.spark.clean import parts as clean_parts
+from diamant.cleaner.spark.clean import tasks as clean_tasks
+from diamant.cleaner.spark.clean.job import CleanJob, Progress
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
-from diamant.storage.env import Env
-from diamant.storage.segment import scan_headers
+from diamant.storage.env.env import Env
+from diamant.storage.segments.segment import scan_headers
 from tests.cleaner.segment_history import SegmentHistory
 from tests.cleaner.spark.clean_job_check import copied, plain_outcome, spark_outcome
 from tests.cleaner.spark.one_process import OneProcess
@@ -62,8 +65,10 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
             expiry_slice_ms=data.draw(st.sampled_from([None, None, 0, 1]), "slice"),
         )
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory:
-        patch.setattr("diamant.cleaner.chunk_reader.READ_BYTES", data.draw(st.sampled_from([150, 1000, 1 << 16])))
-        patch.setattr("diamant.cleaner.offset_map.MIN_SLOTS", data.draw(st.sampled_from([3, 5, 64])))
+        patch.setattr(
+            "diamant.cleaner.segments.row_reader.READ_BYTES", data.draw(st.sampled_from([150, 1000, 1 << 16]))
+        )
+        patch.setattr("diamant.cleaner.engines.offset_map.MIN_SLOTS", data.draw(st.sampled_from([3, 5, 64])))
         patch.setattr(compiled_round, "TUPLES", data.draw(st.sampled_from([1, 3, 1 << 10])))
         patch.setattr(key_tuples, "TABLE_BYTES", data.draw(st.sampled_from([72, 1 << 20])))
         patch.setattr(survivors, "MAP_BYTES", data.draw(st.sampled_from([72, 1 << 20])))

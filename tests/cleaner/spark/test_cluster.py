@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.runner import InlineRunner
-from diamant.cleaner.spark import spark_runner
-from diamant.cleaner.spark.settings import SparkSettings
-from diamant.cleaner.spark.spark_runner import SparkRunner
-from diamant.storage.log import Log
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.spark.environment.settings import SparkSettings
+from diamant.cleaner.spark.runner import runner as spark_runner
+from diamant.cleaner.spark.runner.runner import SparkRunner
+from diamant.storage.log.log import Log
 from tests.cleaner.spark.cluster import Cluster
 from tests.cleaner.test_golden import PASSES, STEPS
 from tests.cleaner.test_runner import Swapper, leftovers, make_log, plan_of, segment_files
@@ -77,10 +77,10 @@ def slow_plan(log: Log) -> CleanPlan:
 def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have drivers wait as long as ever until executors have come, but 3 s when they are lost."""
     impatient = (
-        "import diamant.cleaner.spark.session as session; watch = session.ExecutorWatch; "
+        "import diamant.cleaner.spark.session.session as session; watch = session.ExecutorWatch; "
         "session.ExecutorWatch = lambda context, _: watch(context, 3000); "
     )
-    before, importing, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.clean_driver")
+    before, importing, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.runner.driver")
     monkeypatch.setattr(spark_runner, "_DRIVER_BOOTSTRAP", before + impatient + importing + after)
 
 

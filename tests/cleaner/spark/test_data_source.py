@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from diamant.admin import Admin
 from diamant.broker.broker import Broker
-from diamant.broker.config import BrokerConfig
-from diamant.cleaner.spark.session import first_line
+from diamant.broker.client.admin import Admin
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.cleaner.spark.session.session import first_line
 from diamant.spark import read_log
 from tests.builder import make_batch
 from tests.cleaner.spark.big_log import BATCHES, RECORDS, SEGMENTS, write_big_log

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from diamant.cleaner.spark.executor_watch import ExecutorWatch
-from diamant.cleaner.spark.session import reason_of
+from diamant.cleaner.spark.session.executor_watch import ExecutorWatch
+from diamant.cleaner.spark.session.session import reason_of
 
 
 class Context:

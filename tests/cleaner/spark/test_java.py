@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.spark.java import Java, JavaNotFound, find_java
+from diamant.cleaner.spark.environment.java import Java, JavaNotFound, find_java
 from tests.cleaner.spark.conftest import java_home
 
 
@@ -65,7 +65,7 @@ def test_none_that_will_do_is_told_with_what_was_found_and_what_to_type(tmp_path
 def test_as_a_program_it_prints_the_home_or_why_not(tmp_path: Path) -> None:
     """What the Makefile asks."""
     home = install(tmp_path / "java", "17.0.1")
-    command = [sys.executable, "-m", "diamant.cleaner.spark.java"]
+    command = [sys.executable, "-m", "diamant.cleaner.spark.environment.java"]
     environ = {**os.environ, "JAVA_HOME": str(home)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
     assert done.stdout == f"{home}\n"

@@ -13,19 +13,19 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker.cli import main
-from diamant.broker.commands.spark_running import running
-from diamant.cleaner.log_find import Query, find_records
-from diamant.cleaner.log_reader import open_log_directory
-from diamant.cleaner.log_stats import read_stats as read_local_stats
-from diamant.cleaner.spark.audit_job import read_audit
-from diamant.cleaner.spark.errors import SparkError
-from diamant.cleaner.spark.find_job import find
-from diamant.cleaner.spark.stats_job import COUNTS, read_stats
-from diamant.protocol.metadata_records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
-from diamant.protocol.records import Record
-from diamant.storage.checkpoints import write_offset_checkpoint
-from diamant.storage.env import RealEnv
-from diamant.storage.metadata_log import MetadataLog
+from diamant.broker.commands.spark.running import running
+from diamant.cleaner.offline.find import Query, find_records
+from diamant.cleaner.offline.stats import read_stats as read_local_stats
+from diamant.cleaner.segments.tolerant_reader import open_log_directory
+from diamant.cleaner.spark.analyses.audit import read_audit
+from diamant.cleaner.spark.analyses.find import find
+from diamant.cleaner.spark.analyses.stats import COUNTS, read_stats
+from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.protocol.batches.records import Record
+from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
+from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
+from diamant.storage.env.env import RealEnv
+from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.uuid_text import random_id
 from tests.builder import TIMESTAMP, make_batch
 from tests.cleaner.log_history import History
@@ -350,7 +350,7 @@ def test_mistakes_in_paths_are_told_before_spark_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     """Which takes ten seconds, and a query may take hours."""
-    monkeypatch.setattr("diamant.cleaner.spark.session.spark_session", None)
+    monkeypatch.setattr("diamant.cleaner.spark.session.session.spark_session", None)
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / f"{0:020d}.log").touch()
     (tmp_path / "empty").mkdir()
@@ -363,8 +363,8 @@ def test_traces_of_what_is_raised_are_not_shown(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Py4J logs an interrupt on the root logger and raises it; what others log is shown."""
-    monkeypatch.setattr("diamant.cleaner.spark.session.spark_session", lambda *_: nullcontext())
-    monkeypatch.setattr("diamant.broker.commands.spark_running._progress", lambda _: nullcontext())
+    monkeypatch.setattr("diamant.cleaner.spark.session.session.spark_session", lambda *_: nullcontext())
+    monkeypatch.setattr("diamant.broker.commands.spark.running._progress", lambda _: nullcontext())
     with running("stats", "local[2]", ()):
         logging.getLogger("diamant.other").warning("shown")
         logging.error("KeyboardInterrupt while sending command.")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.spark.errors import SparkError
-from diamant.cleaner.spark.locations import Location, LocationFile
+from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.locations import Location, LocationFile
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_glob_matches_within_names(tmp_path: Path) -> None:
 
 def test_a_remote_file_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small reads one after the other are few requests; any order gives the right bytes."""
-    monkeypatch.setattr("diamant.cleaner.spark.locations.READ_AHEAD_BYTES", 100)
+    monkeypatch.setattr("diamant.cleaner.spark.environment.locations.READ_AHEAD_BYTES", 100)
     content = bytes(range(250))
     (tmp_path / "file").write_bytes(content)
     with LocationFile(Location(str(tmp_path / "file"))) as file:

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from diamant.protocol.batch import iter_headers
+from diamant.protocol.batches.batch import iter_headers
 from diamant.storage.errors import CorruptLog
 from tests.builder import TIMESTAMP, make_record
 from tests.cleaner.spark.big_log import BATCHES, RECORDS, SEGMENTS, write_big_log

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.runner import InlineRunner
-from diamant.cleaner.spark import staging
-from diamant.cleaner.spark.data_source import read_log
-from diamant.cleaner.spark.errors import SparkError
-from diamant.cleaner.spark.locations import Location
-from diamant.cleaner.spark.session_engine import session_engine
-from diamant.cleaner.spark.settings import SparkSettings
-from diamant.cleaner.spark.spark_runner import SparkRunner
-from diamant.cleaner.spark.staging import Swept, new_place, sweep
-from diamant.cleaner.spark.staging_notes import read_notes
-from diamant.cleaner.spark.staging_view import staging_place
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.spark.clean import staging
+from diamant.cleaner.spark.clean.in_session import session_engine
+from diamant.cleaner.spark.clean.staging import Swept, new_place, sweep
+from diamant.cleaner.spark.clean.staging_notes import read_notes
+from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.environment.settings import SparkSettings
+from diamant.cleaner.spark.runner.runner import SparkRunner
+from diamant.cleaner.spark.runner.staging_view import staging_place
+from diamant.cleaner.spark.source.data_source import read_log
 from diamant.storage.errors import StorageError
-from diamant.storage.log import Log
+from diamant.storage.log.log import Log
 from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.cleaner.spark.object_store import SECRET, ObjectStore
 from tests.cleaner.spark.reading import read

@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, settings
 from pyspark.sql.datasource import GreaterThan
 
-from diamant.cleaner.spark import stable_offset
-from diamant.cleaner.spark.columns import COLUMNS
-from diamant.cleaner.spark.errors import SegmentChanged, SparkError
-from diamant.cleaner.spark.partition_logs import PartitionLog
-from diamant.cleaner.spark.segment_records import Counters, read_task
-from diamant.cleaner.spark.source_options import SourceOptions
-from diamant.cleaner.spark.stable_offset import Decided
-from diamant.protocol.batch import CURRENT_MAGIC, BatchHeader, iter_headers
-from diamant.protocol.compression import CODEC_NAMES
-from diamant.protocol.records import NO_SEQUENCE, Record
-from diamant.storage.checkpoints import write_offset_checkpoint
-from diamant.storage.env import RealEnv
+from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError
+from diamant.cleaner.spark.source import stable_offset
+from diamant.cleaner.spark.source.columns import COLUMNS
+from diamant.cleaner.spark.source.options import SourceOptions
+from diamant.cleaner.spark.source.partition_logs import PartitionLog
+from diamant.cleaner.spark.source.range_reader import Counters, read_task
+from diamant.cleaner.spark.source.stable_offset import Decided
+from diamant.protocol.batches.batch import CURRENT_MAGIC, BatchHeader, iter_headers
+from diamant.protocol.batches.compression import CODEC_NAMES
+from diamant.protocol.batches.records import NO_SEQUENCE, Record
+from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
+from diamant.storage.checkpoints.producer_snapshot import write_snapshot
+from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
-from diamant.storage.producer_snapshot import write_snapshot
 from tests.builder import TIMESTAMP, make_batch
 from tests.cleaner.golden_pass import GOLDEN, read_cases
 from tests.cleaner.log_history import History, histories
@@ -232,8 +232,8 @@ def test_records_that_do_not_fill_their_batch_are_refused(tmp_path: Path) -> Non
 def planned(root: Path) -> tuple[SourceOptions, Any]:
     """The options and the first task for a directory."""
     options = SourceOptions.parse({"path": str(root), "columns": "offset"})
-    from diamant.cleaner.spark.bounds import Bounds
-    from diamant.cleaner.spark.read_plan import plan_tasks
+    from diamant.cleaner.spark.source.filter_bounds import Bounds
+    from diamant.cleaner.spark.source.read_plan import plan_tasks
 
     tasks = plan_tasks(options, Bounds())
     return options, min(tasks, key=lambda task: str(task.ranges[0].location))
@@ -340,8 +340,8 @@ def test_a_partition_that_is_cleaned_while_a_query_is_planned_is_looked_at_again
 
 def test_an_index_that_grew_since_the_listing_is_no_damage(tmp_path: Path) -> None:
     """Of a live log the index is read after the size of the segment."""
-    from diamant.cleaner.spark.locations import Location
-    from diamant.cleaner.spark.segment_indexes import read_offset_index
+    from diamant.cleaner.spark.environment.locations import Location
+    from diamant.cleaner.spark.source.segment_indexes import read_offset_index
 
     path = tmp_path / "0.index"
     path.write_bytes(b"".join(n.to_bytes(4, "big") for n in (10, 100, 20, 200, 30, 300)))

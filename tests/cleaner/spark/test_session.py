@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diamant.cleaner.spark import session as session_module
-from diamant.cleaner.spark.code_archive import code_digest, write_code_archive
-from diamant.cleaner.spark.errors import SparkError, SparkUnavailable
-from diamant.cleaner.spark.java import JavaNotFound
-from diamant.cleaner.spark.session import prepare_session, spark_session, within
-from diamant.cleaner.spark.versions import Versions, refuse_difference, report_versions
+from diamant.cleaner.spark.environment.code_archive import code_digest, write_code_archive
+from diamant.cleaner.spark.environment.errors import SparkError, SparkUnavailable
+from diamant.cleaner.spark.environment.java import JavaNotFound
+from diamant.cleaner.spark.environment.versions import Versions, refuse_difference, report_versions
+from diamant.cleaner.spark.session import session as session_module
+from diamant.cleaner.spark.session.session import prepare_session, spark_session, within
 from tests.cleaner.spark.big_log import write_big_log
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def test_the_code_is_the_same_zip_wherever_it_comes_from(tmp_path: Path) -> None
     (tmp_path / "again").mkdir()
     assert write_code_archive(tmp_path / "again").read_bytes() == path.read_bytes()
     with zipfile.ZipFile(path) as archive:
-        assert {"diamant/__init__.py", "diamant/cleaner/spark/session.py"} <= set(archive.namelist())
+        assert {"diamant/__init__.py", "diamant/cleaner/spark/session/session.py"} <= set(archive.namelist())
         assert all(name.endswith(".py") for name in archive.namelist())
-    program = "from diamant.cleaner.spark.versions import Versions; import diamant; print(Versions.here().code, diamant.__file__)"
+    program = "from diamant.cleaner.spark.environment.versions import Versions; import diamant; print(Versions.here().code, diamant.__file__)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(path)!r}); {program}"],
         capture_output=True,
@@ -65,7 +65,7 @@ print(native.crc32c.py_func.__code__.co_filename.startswith(str(kernel_cache.cac
         cwd=tmp_path,
         env={"PATH": "", "NUMBA_CACHE_DIR": str(tmp_path / "kernels"), "HOME": str(tmp_path)},
     )
-    from diamant.cleaner import kernel_cache
+    from diamant.cleaner.kernels import cache as kernel_cache
 
     here = kernel_cache.cache_directory()
     assert here is not None

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
-from diamant.cleaner.spark import directory_clean
+from diamant.cleaner.offline import spark_clean as directory_clean
 from diamant.storage import names
-from diamant.storage.checkpoints import write_clean_shutdown
-from diamant.storage.env import RealEnv
+from diamant.storage.checkpoints.checkpoints import write_clean_shutdown
+from diamant.storage.env.env import RealEnv
 from tests.cleaner.log_history import History
 from tests.cleaner.spark.test_jobs import write_metadata
 

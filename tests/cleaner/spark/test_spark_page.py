@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diamant.cleaner.spark.columns import COLUMNS, CORRUPT
-from diamant.cleaner.spark.source_options import HELP
+from diamant.cleaner.spark.source.columns import COLUMNS, CORRUPT
+from diamant.cleaner.spark.source.options import HELP
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "spark.md").read_text()
 

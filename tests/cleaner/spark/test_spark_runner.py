@@ -21,23 +21,26 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.cleaner_thread import CleanerThread
-from diamant.cleaner.process_runner import NICENESS, ProcessRunner
-from diamant.cleaner.result import CleaningAborted, CleanResult, OutputSegment
-from diamant.cleaner.runner import InlineRunner
-from diamant.cleaner.runner_errors import NoRoom
-from diamant.cleaner.spark import clean_driver, driver_scratch, spark_runner, spark_turns
-from diamant.cleaner.spark.clean_job import CleanJob
-from diamant.cleaner.spark.driver_scratch import DriverScratch
-from diamant.cleaner.spark.errors import SegmentChanged, SparkError
-from diamant.cleaner.spark.locations import Location
-from diamant.cleaner.spark.manifest import Manifest, StagedOutput
-from diamant.cleaner.spark.settings import SparkSettings, is_worth_it
-from diamant.cleaner.spark.spark_runner import SparkRunner
-from diamant.cleaner.spark.spark_turns import SparkTurns
-from diamant.cleaner.spark.staging import new_place
+from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputSegment
+from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.runners.process import NICENESS, ProcessRunner
+from diamant.cleaner.runners.runner_errors import NoRoom
+from diamant.cleaner.service.cleaner_thread import CleanerThread
+from diamant.cleaner.spark.clean.job import CleanJob
+from diamant.cleaner.spark.clean.manifest import Manifest, StagedOutput
+from diamant.cleaner.spark.clean.staging import new_place
+from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.environment.settings import SparkSettings, is_worth_it
+from diamant.cleaner.spark.runner import driver as clean_driver
+from diamant.cleaner.spark.runner import driver_scratch
+from diamant.cleaner.spark.runner import runner as spark_runner
+from diamant.cleaner.spark.runner import turns as spark_turns
+from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
+from diamant.cleaner.spark.runner.runner import SparkRunner
+from diamant.cleaner.spark.runner.turns import SparkTurns
 from diamant.storage.errors import CorruptLog
-from diamant.storage.log import Log
+from diamant.storage.log.log import Log
 from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.cleaner.spark.one_process import OneProcess
 from tests.cleaner.test_runner import Swapper, damage, latest, leftovers, load, make_log, plan_of, segment_files
@@ -56,7 +59,7 @@ def log(tmp_path: Path) -> Log:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers without Spark."""
-    before, importing, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.clean_driver")
+    before, importing, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.runner.driver")
     assert importing
     monkeypatch.setattr(
         spark_runner,

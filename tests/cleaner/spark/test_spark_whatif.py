@@ -13,18 +13,18 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.commands.log_whatif import whatif as local_whatif
-from diamant.broker.commands.spark_whatif import whatif as spark_whatif
-from diamant.broker.config import BrokerConfig
-from diamant.cleaner import whatif
-from diamant.cleaner.forecast import Scenario
-from diamant.cleaner.log_reader import Problem, open_log_directory
-from diamant.cleaner.plan import CleanerSettings
-from diamant.cleaner.spark.driver_scratch import LOCAL_DIRS
-from diamant.cleaner.spark.versions import Versions
-from diamant.cleaner.spark.whatif_job import Outcome, Trial, outcome, run_trials
-from diamant.storage.env import RealEnv
-from diamant.storage.log_config import LogConfig
+from diamant.broker.commands.log.log_whatif import whatif as local_whatif
+from diamant.broker.commands.spark.whatif import whatif as spark_whatif
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.cleaner.forecast import whatif
+from diamant.cleaner.forecast.forecast import Scenario
+from diamant.cleaner.forecast.spark_whatif import Outcome, Trial, outcome, run_trials
+from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
+from diamant.cleaner.spark.environment.versions import Versions
+from diamant.cleaner.spark.runner.driver_scratch import LOCAL_DIRS
+from diamant.storage.env.env import RealEnv
+from diamant.storage.segments.log_config import LogConfig
 from tests.broker.test_log_commands import content
 from tests.broker.test_log_whatif import NOW, NOW_MS, configure
 from tests.cleaner.log_history import History
@@ -130,7 +130,7 @@ def test_mistakes_are_told_before_spark_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     """As usage errors, without secrets."""
-    monkeypatch.setattr("diamant.cleaner.spark.session.spark_session", None)
+    monkeypatch.setattr("diamant.cleaner.spark.session.session.spark_session", None)
     result = run("spark", "whatif", *(one.format(data=tmp_path) for one in arguments))
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
@@ -139,7 +139,7 @@ def test_mistakes_are_told_before_spark_is_started(
 
 def test_a_directory_of_a_running_broker_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As by `diamant log whatif`, and before Spark is started."""
-    monkeypatch.setattr("diamant.cleaner.spark.session.spark_session", None)
+    monkeypatch.setattr("diamant.cleaner.spark.session.session.spark_session", None)
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):
         result = run("spark", "whatif", tmp_path)
     assert (result.exit_code, result.stdout) == (1, "")

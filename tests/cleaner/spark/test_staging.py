@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from diamant.cleaner.result import OutputSegment, never_done
-from diamant.cleaner.spark import locations, staging, staging_sweep
-from diamant.cleaner.spark.clean_job import CleanJob
-from diamant.cleaner.spark.errors import SparkError
-from diamant.cleaner.spark.locations import Location
-from diamant.cleaner.spark.manifest import Manifest, StagedOutput
-from diamant.cleaner.spark.session_engine import session_engine
-from diamant.cleaner.spark.staged_outputs import StagedFileWrong, check_manifest
-from diamant.cleaner.spark.staging import (
+from diamant.cleaner.rules.result import OutputSegment, never_done
+from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.spark.clean import staging
+from diamant.cleaner.spark.clean.in_session import session_engine
+from diamant.cleaner.spark.clean.job import CleanJob
+from diamant.cleaner.spark.clean.manifest import Manifest, StagedOutput
+from diamant.cleaner.spark.clean.staged_outputs import StagedFileWrong, check_manifest
+from diamant.cleaner.spark.clean.staging import (
     Swept,
     new_place,
     remove_leftovers,
@@ -28,12 +27,15 @@ from diamant.cleaner.spark.staging import (
     staging_root,
     sweep,
 )
-from diamant.cleaner.spark.staging_notes import read_notes
-from diamant.cleaner.spark.task_files import TaskFiles
-from diamant.cleaner.throttle import Throttle
-from diamant.storage.env import RealEnv
-from diamant.storage.log import Log
-from diamant.storage.meta_properties import new_meta_properties, write_meta_properties
+from diamant.cleaner.spark.clean.staging_notes import read_notes
+from diamant.cleaner.spark.clean.task_files import TaskFiles
+from diamant.cleaner.spark.environment import locations
+from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.runner import staging_sweep
+from diamant.storage.checkpoints.meta_properties import new_meta_properties, write_meta_properties
+from diamant.storage.env.env import RealEnv
+from diamant.storage.log.log import Log
 from tests.cleaner.spark.one_process import OneProcess
 from tests.cleaner.test_runner import leftovers, make_log, plan_of, segment_files
 

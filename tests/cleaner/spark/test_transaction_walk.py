@@ -8,10 +8,10 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.plan import CleanPlan
-from diamant.cleaner.spark.transaction_walk import DATA, RecordingTracker, ResumableTracker, TrackerState
-from diamant.protocol.control import ControlType
-from diamant.storage.txn_index import AbortedTxn
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.spark.clean.transaction_cuts import DATA, RecordingTracker, ResumableTracker, TrackerState
+from diamant.protocol.batches.control import ControlType
+from diamant.storage.segments.txn_index import AbortedTxn
 from tests.cleaner.segment_history import SegmentHistory
 from tests.effort import examples
 

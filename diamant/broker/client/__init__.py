@@ -1,0 +1,1 @@
+"""`diamant.Admin`, and the values that it shares with the broker."""

@@ -1,0 +1,508 @@
+"""A client for what a Diamant broker does beyond Kafka: compact and wait, explain, erase, verify, move the clock.
+
+    admin = diamant.Admin("127.0.0.1:9092")
+    admin.compact("users")
+    print(admin.explain("users", key="customer-42"))
+    admin.clock.advance("8d")
+
+It speaks JSON over HTTP and finds the address by itself: it asks the Kafka listener for the broker's read-only configuration
+`diamant.http.address`. Long calls run as jobs, which it waits for. Synchronous, without an event loop; an object may be used
+from several threads. Answers are plain dicts, as docs/http.md has them.
+
+Of Diamant it imports only small modules, so that a program that is no broker pays little.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias
+from urllib.parse import quote, urlencode, urlsplit
+
+from diamant.broker.client.duration import parse_duration_ms
+from diamant.broker.client.record_key import key_fields, parse_key
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.primitives import encode_string, read_array_length, read_string
+from diamant.storage.input_file import read_input
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+HTTP_ADDRESS_CONFIG = "diamant.http.address"
+CONNECT_TIMEOUT_S = 10.0
+JOB_WAIT_MS = 5_000
+JOB_PROGRESS_MS = 500
+"""How long one request waits for a job, without and with somebody who wants to know how far it is; then it asks anew."""
+
+MAX_TOKEN_FILE_BYTES = 64 * 1024
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+_METADATA, _METADATA_VERSION = 3, 1
+_DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION = 32, 1
+_BROKER_RESOURCE = 4
+_ASKING: dict[str, Any] = {
+    "stage": "asking the broker",
+    "done": 0,
+    "total": None,
+    "unit": "",
+    "rate_per_s": None,
+    "left_s": None,
+    "job": None,
+    "undertaking": None,
+}
+
+Fields: TypeAlias = Mapping[str, Any]
+Key: TypeAlias = "bytes | str | Mapping[str, str]"
+OnProgress: TypeAlias = Callable[[dict[str, Any]], object]
+
+
+class AdminError(Exception):
+    """A call that was refused or failed. `status` is that of HTTP (0: there was no answer), `code` a word for programs."""
+
+    def __init__(self, message: str, *, status: int = 0, code: str = "no-answer") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class Admin:
+    """One broker. `bootstrap` is an address of its Kafka listener, or of several of which one answers."""
+
+    def __init__(
+        self,
+        bootstrap: str = DEFAULT_BOOTSTRAP,
+        *,
+        token: str | None = None,
+        token_file: str | None = None,
+        timeout_s: float = 60.0,
+        http_url: str | None = None,
+    ) -> None:
+        """`token` (or the file that holds it) is for brokers that want one. `timeout_s` bounds each call, jobs included;
+        `http_url` (`http://host:port`) saves asking for the address. Nothing is connected yet.
+        """
+        if token_file is not None:
+            token = read_input(token_file, MAX_TOKEN_FILE_BYTES).decode().strip()
+        self.bootstrap = bootstrap
+        self.timeout_s = timeout_s
+        self._token = token
+        self._http_url = http_url
+        self._has_answered = False
+        self.clock = AdminClock(self)
+
+    @property
+    def http_url(self) -> str:
+        """Where the broker answers HTTP, `http://host:port`. Asked for once. Raises AdminError."""
+        if self._http_url is None:
+            self._http_url = _find_http_url(self.bootstrap, min(CONNECT_TIMEOUT_S, self.timeout_s))
+        return self._http_url
+
+    # -- any call --------------------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        method: Literal["GET", "POST", "PUT", "DELETE"],
+        path: str,
+        fields: Fields | None = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """One request, the JSON object `fields` as its body; returns the answer. Of a job: its result, once it is over.
+
+        `on_progress` gets a job's `{"stage", "done", "total", "unit", "rate_per_s", "left_s"}` now and then, with the ids of
+        the `job` and of its `undertaking` (an erasure or redaction that has begun), None until the broker has named them.
+
+        Raises AdminError, with code `timed-out` after `timeout_s` (default: the object's); a job goes on then, and the error
+        names it. With `went-away` the broker was there, and is no more before it has answered: whether what was asked for is
+        done is not known.
+        """
+        deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        if on_progress is not None:
+            on_progress({**_ASKING})
+            # Answered at once, so that whoever waits knows what to ask for if it does not wait any longer.
+            query = {"wait_ms": 0, **(query or {})}
+        status, answer = self._exchange(method, path, fields, query, deadline_s)
+        return self._awaited(answer, deadline_s, on_progress) if status == 202 else answer
+
+    def _awaited(self, job: dict[str, Any], deadline_s: float, on_progress: OnProgress | None) -> dict[str, Any]:
+        """Wait for a job; its result."""
+        while True:
+            if on_progress is not None:
+                on_progress({**job["progress"], "job": job["id"], "undertaking": job["undertaking"]})
+            if job["state"] == "failed":
+                error = job["error"]
+                raise AdminError(error["error"], status=error["status"], code=error["code"])
+            if job["state"] == "done":
+                if not job["is_result_kept"]:
+                    raise AdminError(
+                        f"{job['verb']} is done, but its result is not kept any more", status=410, code="gone"
+                    )
+                result: dict[str, Any] = job["result"]
+                return result
+            left_ms = int((deadline_s - time.monotonic()) * 1000)
+            if left_ms <= 0:
+                raise AdminError(
+                    f"{job['verb']} is still under way: wait longer, or look at it as {job['href']}",
+                    status=504,
+                    code="timed-out",
+                )
+            wait_ms = min(JOB_WAIT_MS if on_progress is None else JOB_PROGRESS_MS, left_ms)
+            _, job = self._exchange("GET", job["href"], None, {"wait_ms": wait_ms}, deadline_s)
+
+    def _exchange(
+        self, method: str, path: str, fields: Fields | None, query: Mapping[str, Any] | None, deadline_s: float
+    ) -> tuple[int, dict[str, Any]]:
+        # A job's own wait is shorter than this; the rest is for the way there and back.
+        left_s = max(deadline_s - time.monotonic(), 0.1) + 1.0
+        target = path if not query else f"{path}?{urlencode(_query_texts(query), doseq=True)}"
+        body = None if method == "GET" else json.dumps(fields or {}).encode()
+        with self._connected(method, path, left_s) as connection:
+            connection.request(method, target, body=body, headers=self._headers())
+            response = connection.getresponse()
+            raw = response.read()
+        return response.status, _answer(method, path, response, raw)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        return headers
+
+    @contextmanager
+    def _connected(self, method: str, path: str, left_s: float) -> Iterator[http.client.HTTPConnection]:
+        """Give a connection whose failures are AdminErrors."""
+        url = urlsplit(self.http_url)
+        assert url.hostname is not None
+        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=left_s)
+        try:
+            connection.connect()
+            self._has_answered = True
+            yield connection
+        except TimeoutError:
+            raise AdminError(
+                f"{method} {path}: no answer from {self.http_url} within {left_s:.1f} s", status=504, code="timed-out"
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+            if self._has_answered:
+                raise AdminError(
+                    f"{method} {path}: the broker at {self.http_url} went away: {reason}", code="went-away"
+                ) from None
+            raise AdminError(
+                f"{method} {path}: {self.http_url} does not answer: {reason}. A broker that answers HTTP on 127.0.0.1 only "
+                "cannot be reached from elsewhere (diamant.http.listen)"
+            ) from None
+        finally:
+            connection.close()
+
+    # -- verbs -----------------------------------------------------------------------------------------------------------
+
+    def compact(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        until: str = "clean",
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Have a topic (or one partition) cleaned now; returns the report. `options`: fields of POST /v1/compact."""
+        fields = _given(topic=topic, partition=partition, until=until, **options)
+        return self.call("POST", "/v1/compact", fields, timeout_s=timeout_s, on_progress=on_progress)
+
+    def count(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        exact: bool = False,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """How many records a topic has: of each kind `least` and `most`, at once; `exact` reads every record."""
+        fields = _given(topic=topic, partition=partition, exact=exact)
+        return self.call("POST", "/v1/count", fields, timeout_s=timeout_s, on_progress=on_progress)
+
+    def latest(
+        self, topic: str, partition: int | None = None, *, tombstones: bool = False, timeout_s: float | None = None
+    ) -> Generator[dict[str, Any], None, None]:
+        """Yield the latest committed record of each key, as the lines of POST /v1/latest have them, read as they are asked for.
+
+        `timeout_s` bounds the wait for each part of the answer. Raises AdminError, also half-way.
+        """
+        body = json.dumps(_given(topic=topic, partition=partition, tombstones=tombstones)).encode()
+        left_s = self.timeout_s if timeout_s is None else timeout_s
+        with self._connected("POST", "/v1/latest", left_s) as connection:
+            connection.request("POST", "/v1/latest", body=body, headers=self._headers())
+            response = connection.getresponse()
+            if response.status != 200:
+                _answer("POST", "/v1/latest", response, response.read())
+            for line in _lines(response):
+                yield json.loads(line)
+
+    def explain(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        key: Key | None = None,
+        offset: int | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Why records are still there. `options`: fields of POST /v1/explain. The key goes in the body, not in a path.
+
+        If that takes longer than one answer, or with `on_progress`, the key of the record at `offset` is not in the result: no
+        job shows a key.
+        """
+        fields = _given(topic=topic, partition=partition, key=_key(key), offset=offset, **options)
+        found = self.call("POST", "/v1/explain", fields, timeout_s=timeout_s, on_progress=on_progress)
+        if found["key"] is None and key is not None:
+            found["key"] = key_fields(parse_key(_key(key)))
+        return found
+
+    def erase(
+        self,
+        key: Key,
+        topics: str | Sequence[str],
+        *,
+        reason: str,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Erase a key from a topic, or several; returns the certificate and what it says. `options`: fields of POST /v1/erase."""
+        names = [topics] if isinstance(topics, str) else list(topics)
+        fields = _given(key=_key(key), topics=names, reason=reason, **options)
+        return self.call("POST", "/v1/erase", fields, timeout_s=timeout_s, on_progress=on_progress)
+
+    def erase_now(
+        self,
+        erasure_id: str,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Go on at once with an erasure that waits for its tombstones' horizon; returns the certificate and what it says.
+        `options`: fields of POST /v1/erase/{id}/now.
+        """
+        path = f"/v1/erase/{quote(erasure_id, safe='')}/now"
+        return self.call("POST", path, _given(**options), timeout_s=timeout_s, on_progress=on_progress)
+
+    def redact(
+        self,
+        topic: str,
+        where: str,
+        *,
+        reason: str,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Remove the records of a topic that match; returns the certificate and what it says. `options`: fields of
+        POST /v1/redact.
+        """
+        fields = _given(topic=topic, where=where, reason=reason, **options)
+        return self.call("POST", "/v1/redact", fields, timeout_s=timeout_s, on_progress=on_progress)
+
+    def cancel(self, undertaking_id: str, *, reason: str, timeout_s: float | None = None) -> dict[str, Any]:
+        """End an erasure or a redaction that is not over; returns its last certificate, which says that it was cancelled."""
+        return self.call("POST", "/v1/cancel", {"id": undertaking_id, "reason": reason}, timeout_s=timeout_s)
+
+    def verify(
+        self,
+        certificate: Fields,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Check a certificate against what the broker holds now. `options`: fields of POST /v1/verify."""
+        fields = _given(certificate=dict(certificate), **options)
+        return self.call("POST", "/v1/verify", fields, timeout_s=timeout_s, on_progress=on_progress)
+
+    def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """What the broker is, its clock, and how far its cleaner is with each compacted partition."""
+        return self.call("GET", "/v1/status", timeout_s=timeout_s)
+
+
+class AdminClock:
+    """The clock of a broker that was started with `--clock manual`; others refuse all but `get`."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    def get(self) -> dict[str, Any]:
+        """What it shows: `kind`, `now_ms`, `real_ms`, `is_frozen`."""
+        return self._admin.call("GET", "/v1/clock")
+
+    def advance(
+        self,
+        duration: str | int,
+        *,
+        sessions: bool = False,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """Move forward by milliseconds or a text like `8d`, `1h30m`; returns once everything due has happened."""
+        fields = {"by_ms": parse_duration_ms(duration), "sessions": sessions}
+        return self._admin.call("POST", "/v1/clock/advance", fields, timeout_s=timeout_s, on_progress=on_progress)
+
+    def set(
+        self,
+        to_ms: int,
+        *,
+        sessions: bool = False,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """Move forward to a time in milliseconds since the epoch."""
+        fields = {"to_ms": to_ms, "sessions": sessions}
+        return self._admin.call("POST", "/v1/clock/set", fields, timeout_s=timeout_s, on_progress=on_progress)
+
+    def freeze(self) -> dict[str, Any]:
+        """Stop it: from now on it moves only when told to."""
+        return self._admin.call("POST", "/v1/clock/freeze")
+
+    def resume(self) -> dict[str, Any]:
+        """Let it run again with real time."""
+        return self._admin.call("POST", "/v1/clock/resume")
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _key(key: Key | None) -> dict[str, str] | None:
+    if key is None:
+        return None
+    if isinstance(key, bytes):
+        return {"base64": base64.b64encode(key).decode("ascii")}
+    return {"text": key} if isinstance(key, str) else dict(key)
+
+
+def _query_texts(query: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: ("true" if value else "false") if isinstance(value, bool) else value for name, value in query.items()}
+
+
+def path_step(name: str) -> str:
+    """A name as one step of a path."""
+    return quote(name, safe="")
+
+
+# -- finding the address ---------------------------------------------------------------------------------------------------
+
+
+def _find_http_url(bootstrap: str, timeout_s: float) -> str:
+    """Ask the brokers of a list, one after the other, where HTTP is. Raises AdminError."""
+    failures = []
+    for address in bootstrap.split(","):
+        host, port = _split_address(address)
+        try:
+            with socket.create_connection((host, port), timeout_s) as connection:
+                text = _http_address(connection)
+        except (OSError, ValueError, IndexError, struct.error, ProtocolError) as error:
+            failures.append(f"{address.strip()}: {str(error) or type(error).__name__}")
+            continue
+        if not text:
+            raise AdminError(
+                f"the broker at {address.strip()} does not answer HTTP: start it with diamant.http.listen, as in "
+                "--set diamant.http.listen=127.0.0.1:9644",
+                code="no-http",
+            )
+        http_host, http_port = _split_address(text)
+        http_host = http_host or host
+        return f"http://[{http_host}]:{http_port}" if ":" in http_host else f"http://{http_host}:{http_port}"
+    raise AdminError(f"no Diamant broker answers: {'; '.join(failures)}")
+
+
+def _split_address(address: str) -> tuple[str, int]:
+    host, colon, port = address.strip().rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise AdminError(f"{address.strip()!r} is no address: expected host:port", status=400, code="bad-argument")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _http_address(connection: socket.socket) -> str | None:
+    """The value of the broker's `diamant.http.address`; an empty host stands for the one that was connected to."""
+    body = _ask(connection, _METADATA, _METADATA_VERSION, struct.pack(">i", 0))
+    end = len(body)
+    brokers, _ = read_array_length(body, 0, end)
+    if brokers < 1:
+        raise ValueError("the answer to Metadata names no broker")
+    (node_id,) = struct.unpack_from(">i", body, 4)
+    names = struct.pack(">i", 1) + encode_string(HTTP_ADDRESS_CONFIG)
+    resource = struct.pack(">b", _BROKER_RESOURCE) + encode_string(str(node_id)) + names
+    body = _ask(connection, _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, struct.pack(">i", 1) + resource + b"\0")
+    end = len(body)
+    results, position = read_array_length(body, 4, end)
+    if results != 1:
+        raise ValueError(f"DescribeConfigs answered {results} resources, expected 1")
+    (error_code,) = struct.unpack_from(">h", body, position)
+    message, position = read_string(body, position + 2, end)
+    if error_code:
+        raise ValueError(f"DescribeConfigs answered error {error_code}: {message}")
+    _, position = read_string(body, position + 1, end)
+    configs, position = read_array_length(body, position, end)
+    if configs < 1:
+        raise ValueError(f"it has no {HTTP_ADDRESS_CONFIG}: is it a Diamant broker?")
+    _, position = read_string(body, position, end)
+    value, _ = read_string(body, position, end)
+    return value
+
+
+def _ask(connection: socket.socket, api_key: int, version: int, body: bytes) -> memoryview:
+    """Send one request and return the answer's body. Raises OSError, ValueError."""
+    request = struct.pack(">hhi", api_key, version, 1) + encode_string("diamant-admin") + body
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    head = _receive(connection, 4)
+    if head == b"HTTP":
+        raise ValueError("it answers HTTP: give the address of the Kafka listener, HTTP is found out from there")
+    (size,) = struct.unpack(">i", head)
+    if not 4 <= size <= MAX_FRAME_BYTES:
+        raise ValueError(f"an answer of {size} bytes: it does not speak Kafka's protocol")
+    return memoryview(_receive(connection, size))[4:]
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        part = connection.recv(count - len(received))
+        if not part:
+            raise ConnectionError("the connection was closed before the answer")
+        received += part
+    return bytes(received)
+
+
+def _answer(method: str, path: str, response: http.client.HTTPResponse, raw: bytes) -> dict[str, Any]:
+    """Return the JSON object of an answer; raises AdminError for a refusal."""
+    try:
+        answer = json.loads(raw)
+    except ValueError:
+        raise AdminError(
+            f"{method} {path}: the answer ({response.status}) is not JSON", status=response.status
+        ) from None
+    if response.status >= 400:
+        message = answer.get("error", response.reason) if isinstance(answer, dict) else response.reason
+        code = answer.get("code", "failed") if isinstance(answer, dict) else "failed"
+        raise AdminError(str(message), status=response.status, code=str(code))
+    if not isinstance(answer, dict):
+        raise AdminError(f"{method} {path}: the answer is no JSON object", status=response.status)
+    return answer
+
+
+def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Yield the lines of an answer; IncompleteRead if it breaks off, which readline() would not tell."""
+    rest = b""
+    while data := response.read1(64 * 1024):
+        *lines, rest = (rest + data).split(b"\n")
+        yield from lines
+    if rest:
+        raise http.client.IncompleteRead(rest)

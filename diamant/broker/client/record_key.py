@@ -1,0 +1,48 @@
+"""Keys of records in JSON.
+
+A key is bytes. JSON has `{"text": "customer-42"}` (UTF-8), `{"hex": "00ff"}` or `{"base64": "AP8="}`; a plain string is short
+for text. Answers use text where the bytes are UTF-8 that can be printed, else hex.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+
+from diamant.broker.client.errors import BadArgument
+
+FORMS = ("text", "hex", "base64")
+
+
+def parse_key(found: object) -> bytes:
+    """The bytes of a key as JSON has it. Raises BadArgument, whose text does not hold the key."""
+    if isinstance(found, str):
+        return _text(found)
+    if not isinstance(found, Mapping) or len(found) != 1:
+        raise BadArgument('key: expected a text or an object with one of "text", "hex" and "base64"')
+    form, value = next(iter(found.items()))
+    if form not in FORMS or not isinstance(value, str):
+        raise BadArgument('key: expected {"text": "..."}, {"hex": "..."} or {"base64": "..."}')
+    if form == "text":
+        return _text(value)
+    try:
+        return bytes.fromhex(value) if form == "hex" else base64.b64decode(value, validate=True)
+    except (ValueError, binascii.Error):
+        raise BadArgument(f"key: what is given as {form} is not {form}") from None
+
+
+def key_fields(key: bytes) -> dict[str, str]:
+    """A key as JSON has it."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return {"hex": key.hex()}
+    return {"text": text} if text.isprintable() else {"hex": key.hex()}
+
+
+def _text(value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise BadArgument("key: the text has lone surrogates, which UTF-8 cannot hold; give it as hex") from None

@@ -1,0 +1,64 @@
+"""`diamant cancel`: end an erasure or a redaction that is not over, or list those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.terminal.asking import EXIT_USAGE, Asked, asking, fail, going_on
+from diamant.broker.commands.terminal.files import time_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@click.argument("undertaking", metavar="[ID]", required=False)
+@click.option("--reason", help="Why; it stands in the certificate: no key, no value.")
+@asking
+def cancel(undertaking: str | None, reason: str | None, asked: Asked) -> None:
+    """End the erasure or redaction ID, or the job of that number, without finishing it; without an ID list what is not over.
+
+    What was done stays done. The last certificate says that nothing is certified, and why. Jobs (diamant status) need no reason;
+    one that has begun an erasure or a redaction is ended by the id of that. Exit codes: 0 done, 1 failed, 2 usage.
+    """
+    if undertaking is None:
+        answer = asked.admin.call("GET", "/v1/certificates")
+        unfinished = {"unfinished": answer["unfinished"]}
+        asked.show(unfinished, lambda console: _print_unfinished(console, answer["unfinished"]))
+        return
+    if undertaking.isdecimal():
+        job = asked.admin.call("DELETE", f"/v1/jobs/{undertaking}", timeout_s=asked.timeout_s)
+        asked.show(job, lambda console: console.print(f"job {job['id']}, {job['verb']}: {_end_of(job)}"))
+        return
+    if reason is None:
+        fail("--reason is missing: it stands in the certificate", EXIT_USAGE)
+    with going_on(asked):
+        found = asked.admin.cancel(undertaking, reason=reason, timeout_s=asked.timeout_s)
+    asked.show(found, lambda console: _print(console, found))
+
+
+def _end_of(job: Mapping[str, Any]) -> str:
+    return "it was over already" if job["state"] == "done" else str(job["error"]["error"])
+
+
+def _print(console: Console, found: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+
+    path = escape(found["certificate_path"])
+    console.print(f"[bold]cancelled: {found['state']}[/bold], certificate {path}", soft_wrap=True)
+
+
+def _print_unfinished(console: Console, unfinished: Sequence[Mapping[str, Any]]) -> None:
+    from rich.table import Table
+
+    if not unfinished:
+        console.print("Every erasure and redaction is over.")
+        return
+    table = Table("id", "kind", "goes on", box=None)
+    for one in unfinished:
+        due_ms = one["due_ms"]
+        table.add_row(one["id"], one["kind"], "never: it cannot be read" if due_ms is None else time_text(due_ms))
+    console.print(table)

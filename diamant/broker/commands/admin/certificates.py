@@ -1,0 +1,108 @@
+"""`diamant certificates`: list a broker's certificates, and what is not over yet, or fetch one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.client.admin import AdminError, path_step
+from diamant.broker.commands.terminal.asking import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_NOT_SO,
+    EXIT_USAGE,
+    Asked,
+    OutputFile,
+    asking,
+    fail,
+    write_outputs,
+)
+from diamant.broker.commands.terminal.failures import say
+from diamant.broker.commands.terminal.files import time_text, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@click.argument("undertaking", metavar="[ID]", required=False)
+@click.option("--certificate", "file", type=OutputFile(), help="With an ID: write the certificate to this file.")
+@click.option("--page", type=OutputFile(), help="With an ID: write the certificate as an HTML page to this file.")
+@click.option("--as-it-is", is_flag=True, help="With an ID: also a certificate that is not as it was signed.")
+@asking
+def certificates(undertaking: str | None, file: str | None, page: str | None, *, as_it_is: bool, asked: Asked) -> None:
+    """List the certificates of erasures and redactions, and which of these are not over; with an ID show the last one of it.
+
+    The broker checks each of them, with its own key. Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, or no such
+    certificate, 3 one is not as it was signed, or could not be checked.
+    """
+    if undertaking is None:
+        if file is not None or page is not None or as_it_is:
+            fail(
+                f"--certificate, --page and --as-it-is want an ID; this lists them: {asked.command('certificates')}",
+                EXIT_USAGE,
+            )
+        listed = asked.admin.call("GET", "/v1/certificates")
+        asked.show(listed, lambda console: _print_list(console, asked, listed))
+        is_genuine = all(one.get("check") in ("signed", None) for one in listed["certificates"])
+        sys.exit(EXIT_DONE if is_genuine else EXIT_NOT_SO)
+    path, problem = f"/v1/certificates/{path_step(undertaking)}", ""
+    try:
+        found = asked.admin.call("GET", path)
+    except AdminError as error:
+        if error.code != "not-genuine":
+            raise
+        # The option has another name here than over HTTP.
+        here = f"this shows it as it is: {asked.command('certificates', undertaking, '--as-it-is')}"
+        problem = str(error).replace("as_it_is=true hands it out as it is", here)
+        if not as_it_is:
+            fail(problem, EXIT_NOT_SO, code=error.code)
+        found = asked.admin.call("GET", f"{path}?as_it_is=true")
+        say(problem)
+    is_written = write_outputs({"certificate": found, "certificate_path": f"id {undertaking}"}, file, page, problem)
+    asked.show(found, lambda console: _print(console, found))
+    if problem:
+        sys.exit(EXIT_NOT_SO)
+    sys.exit(EXIT_DONE if is_written else EXIT_FAILED)
+
+
+def _print_list(console: Console, asked: Asked, listed: Mapping[str, Any]) -> None:
+    # Not a table: an id that is cut to fit one is of no use.
+    for one in listed["certificates"]:
+        issued = time_text(one["written_ms"] if one["issued_ms"] is None else one["issued_ms"])
+        console.print(f"{one['id']}  {one['kind']:9}  {one['state']:13}  {issued}", soft_wrap=True)
+        if one["topics"] is not None:
+            about = f"topics: {', '.join(one['topics'])}; reference: {one['reference'] or '-'}"
+            console.print(f"    {visible(about)}", soft_wrap=True, markup=False)
+        if one["check"] not in ("signed", None):
+            text = f"    NOT AS IT WAS SIGNED: {visible(one['check'])}"
+            console.print(text, soft_wrap=True, markup=False, style="red")
+    if not listed["certificates"]:
+        console.print("There are no certificates.")
+    for one in listed["unfinished"]:
+        due_ms = one["due_ms"]
+        when = "never, since it cannot be read" if due_ms is None else f"from {time_text(due_ms)} on"
+        console.print(f"not over: {one['kind']} {one['id']}, goes on {when}")
+        at_once = f"at once: {asked.command('erase-now', one['id'])}; " if one["kind"] == "erasure" else ""
+        never = asked.command("cancel", one["id"], "--reason", "ended by hand")
+        console.print(f"    {at_once}not at all: {never}", soft_wrap=True, markup=False)
+
+
+def _print(console: Console, certificate: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+
+    request = certificate["request"]
+    issued = time_text(certificate.get("clock", {}).get("issued_ms"))
+    console.print(
+        f"[bold]{certificate['state']}[/bold], issued {issued}, topics {escape(', '.join(request['topics']))}"
+    )
+    # Certificates of versions before may have any text.
+    reason, reference = visible(request["reason"]), visible(request.get("reference") or "-")
+    console.print(f"reason: {escape(reason)}; reference: {escape(reference)}")
+    claims, refused = len(certificate["claims"]), len(certificate["not_certified"])
+    console.print(f"partitions certified: {claims}, not certified: {refused}")
+    if not certificate["is_evidence"]:
+        console.print("[yellow]A manual clock was in use: this is no evidence.[/yellow]")

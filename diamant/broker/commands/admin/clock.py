@@ -1,0 +1,134 @@
+"""`diamant clock`: what a broker's clock shows, and moving it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.client.duration import duration_text
+from diamant.broker.commands.terminal.asking import Asked, asking, duration
+from diamant.broker.commands.terminal.files import time_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SESSIONS = click.option(
+    "--sessions",
+    is_flag=True,
+    help="Let group members' sessions and rebalances advance, too: idle members are thrown out.",
+)
+
+
+def time(text: str) -> int:
+    """A time as milliseconds since the epoch, or in ISO 8601; without a zone it is UTC."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is neither milliseconds since 1970 nor a time like 2026-01-31T12:00:00Z"
+        ) from None
+    # In whole numbers: a float would not hold every millisecond of the far future.
+    past = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (past.days * 86_400 + past.seconds) * 1000 + past.microseconds // 1000
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def clock(ctx: click.Context) -> None:
+    """Show or move the clock of a broker that was started with --clock manual."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+        ctx.exit(2)
+
+
+@clock.command()
+@asking
+def show(asked: Asked) -> None:
+    """Print what the clock shows, and whether it can be moved."""
+    found = asked.admin.clock.get()
+    asked.show(found, lambda console: _print(console, found))
+
+
+@clock.command()
+@click.argument("by_ms", type=duration, metavar="DURATION")
+@_SESSIONS
+@asking
+def advance(by_ms: int, sessions: bool, asked: Asked) -> None:
+    """Move the clock forward by DURATION, as 8d or 1h30m.
+
+    Returns once everything that is due then has happened: segments rolled, logs cleaned, what is past its time expired.
+
+    Exit codes: 0 done; 1 failed, also if a job on the way did (it is named); 2 usage.
+    """
+    moved = asked.admin.clock.advance(
+        by_ms, sessions=sessions, timeout_s=asked.timeout_s, on_progress=asked.on_progress
+    )
+    _show_move(asked, moved)
+
+
+@clock.command(name="set")
+@click.argument("to_ms", type=time, metavar="TIME")
+@_SESSIONS
+@asking
+def set_to(to_ms: int, sessions: bool, asked: Asked) -> None:
+    """Move the clock forward to TIME: milliseconds since 1970, or ISO 8601, in UTC unless it has a zone.
+
+    Exit codes: 0 done; 1 failed, also if a job on the way did (it is named); 2 usage, also a time that lies back.
+    """
+    moved = asked.admin.clock.set(to_ms, sessions=sessions, timeout_s=asked.timeout_s, on_progress=asked.on_progress)
+    _show_move(asked, moved)
+
+
+@clock.command()
+@asking
+def freeze(asked: Asked) -> None:
+    """Let the clock stand until it is moved or resumed."""
+    found = asked.admin.clock.freeze()
+    asked.show(found, lambda console: _print(console, found))
+
+
+@clock.command()
+@asking
+def resume(asked: Asked) -> None:
+    """Let a frozen clock run with real time again, from where it stands."""
+    found = asked.admin.clock.resume()
+    asked.show(found, lambda console: _print(console, found))
+
+
+def _show_move(asked: Asked, moved: Mapping[str, Any]) -> None:
+    def show(console: Console) -> None:
+        stops = moved["stops"]
+        what = duration_text(moved["to_ms"] - moved["from_ms"])
+        took = duration_text(moved["duration_ms"])
+        console.print(f"advanced by {what}; what was due at {stops} moment{'' if stops == 1 else 's'} took {took}")
+        for problem in moved["problems"]:
+            console.print(f"[bold red]failed:[/] {problem} (the broker's log says why)")
+        _print(console, moved["clock"])
+
+    asked.show(moved, show)
+    if moved["problems"]:
+        raise SystemExit(1)
+
+
+def _print(console: Console, found: Mapping[str, Any]) -> None:
+    console.print(clock_text(found))
+
+
+def clock_text(found: Mapping[str, Any]) -> str:
+    """What a clock shows and which it is, with markup for a console."""
+    ahead_ms = found["ahead_ms"]
+    if found["kind"] == "system":
+        relation = "the system's clock"
+    elif abs(ahead_ms) < 1000:
+        relation = "a manual clock, at the system's time"
+    else:
+        relation = (
+            f"a manual clock, {duration_text(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} the system's"
+        )
+    frozen = ", frozen" if found["is_frozen"] else ""
+    return f"[bold]{time_text(found['now_ms'])}[/] ({found['now_ms']}), {relation}{frozen}"

@@ -1,0 +1,147 @@
+"""`diamant compact`: clean a topic of a running broker now, and wait until it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.terminal.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.files import counted, time_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+_COLUMNS = ("partition", "offsets", "rounds", "segments", "bytes", "records", "markers", "removed", "kept")
+_WIDE_ONLY = ("offsets", "segments", "markers")
+_WIDE = 110
+"""Columns that a terminal must have for all of them."""
+
+_WORDS = {
+    "open_transaction": "held back",
+    "min_compaction_lag": "too young",
+    "keyless": "without a key",
+    "below_log_start": "below the log start",
+}
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
+@click.option(
+    "--until",
+    type=click.Choice(["clean", "tombstones-gone"]),
+    default="clean",
+    show_default=True,
+    help="How far: tombstones-gone also waits for delete horizons, by the broker's clock.",
+)
+@click.option("--force", "is_forced", is_flag=True, help="Clean what min.compaction.lag.ms protects, too.")
+@click.option(
+    "--no-wait",
+    "return_at_horizon",
+    is_flag=True,
+    help="With --until tombstones-gone: do not wait for horizons, print when the last one is over.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["inline", "process", "spark"]),
+    help="Who is to do it, whatever the size: a thread of the broker, a worker process, Spark.",
+)
+@asking
+def compact(
+    topic: str,
+    partition: int | None,
+    until: str,
+    is_forced: bool,
+    return_at_horizon: bool,
+    engine: str | None,
+    asked: Asked,
+) -> None:
+    """Clean TOPIC now, wait until nothing superseded is left that may go, and print what went and what stays.
+
+    Open transactions always hold back what comes after their begin, and min.compaction.lag.ms what is younger; what is held
+    back is printed below the table.
+
+    Exit codes: 0 it is clean (or its tombstones are gone); 1 it failed, or took longer than --timeout, and then goes on in the
+    broker; 2 usage, or no such topic; 3 something is held back, or a horizon is not over yet.
+    """
+    report = asked.admin.compact(
+        topic,
+        partition,
+        **({} if engine is None else {"engine": engine}),
+        until=until,
+        forced=is_forced,
+        return_at_horizon=return_at_horizon,
+        timeout_s=asked.timeout_s,
+        on_progress=asked.on_progress,
+    )
+    asked.show(report, lambda console: show_report(console, report))
+    sys.exit(EXIT_DONE if report["is_reached"] else EXIT_NOT_SO)
+
+
+def show_report(console: Console, report: Mapping[str, Any]) -> None:
+    """Print a report as a table, and what is held back below it."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    console.print(f"[bold]{escape(report['topic'])}[/]: {_verdict(report)} after {report['duration_ms']:g} ms")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    left_out = () if console.width >= _WIDE else _WIDE_ONLY
+    if not any(one["markers_before"] for one in report["partitions"]):
+        left_out = (*left_out, "markers")
+    columns = [name for name in _COLUMNS if name not in left_out]
+    for name in columns:
+        is_text = name in ("removed", "kept")
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text)
+    for one in report["partitions"]:
+        cells = {
+            "partition": str(one["partition"]),
+            "offsets": f"{_number(one['first_dirty_offset'])}..{_number(one['cleaned_to_offset'])}",
+            "rounds": f"{one['rounds']} {' '.join(one['runners'])}".strip(),
+            "segments": f"{one['segments_before']} → {one['segments_after']}",
+            "bytes": f"{one['bytes_before']:,} → {one['bytes_after']:,}",
+            "records": f"{_number(one['records_before'])} → {_number(one['records_after'])}",
+            "markers": f"{_number(one['markers_before'])} → {_number(one['markers_after'])}",
+            "removed": _counts(one["removed"]),
+            "kept": _counts(one["kept"] or {}),
+        }
+        table.add_row(*(cells[name] for name in columns))
+    console.print(table)
+    for one in report["partitions"]:
+        held = one["held_back"]
+        if held is not None:
+            console.print(f"partition {one['partition']}: {_held_text(held)}")
+    if report["horizon_ms"] is not None:
+        console.print(f"the last tombstone may go at {time_text(report['horizon_ms'])}")
+
+
+def _verdict(report: Mapping[str, Any]) -> str:
+    if report["is_reached"]:
+        return "[green]clean[/]" if report["until"] == "clean" else "[green]tombstones gone[/]"
+    return "[yellow]partly held back[/]" if not report["is_clean"] else "[yellow]tombstones are left[/]"
+
+
+def _held_text(held: Mapping[str, Any]) -> str:
+    where = f"offsets {held['first_offset']} to {held['end_offset']} ({held['bytes']:,} bytes) are held back by"
+    if held["reason"] == "open_transaction":
+        producer = "" if held["producer_id"] is None else f" of producer {held['producer_id']}"
+        return f"{where} the transaction{producer} that is open since offset {held['transaction_first_offset']}"
+    return f"{where} min.compaction.lag.ms until {time_text(held['until_ms'])} (--force overrides it)"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return "\n".join(_counted(count, reason) for reason, count in counts.items() if count) or "-"
+
+
+def _counted(count: int, reason: str) -> str:
+    if reason in ("tombstone", "marker"):
+        return counted(count, reason)
+    return f"{count:,} {_WORDS.get(reason, reason.replace('_', ' '))}"
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"

@@ -1,0 +1,222 @@
+"""`diamant erase` and `diamant erase-now`: erase a key from topics, and keep the certificate."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from diamant.broker.commands.terminal.asking import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_NOT_SO,
+    EXIT_NOTHING,
+    Asked,
+    OutputFile,
+    asking,
+    going_on,
+    write_outputs,
+)
+from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.key_options import key_options, required
+from diamant.broker.commands.terminal.not_certified import print_reasons
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_SHOWN = 20
+"""Later writes of the key that are told one by one."""
+
+
+@click.command()
+@click.argument("topics", nargs=-1, required=True)
+@key_options("What is to be erased")
+@click.option("--reason", required=True, help="Why; it stands in the certificate: no key, no value.")
+@click.option("--reference", default="", help="The request's case number; it stands in the certificate.")
+@click.option(
+    "--now", is_flag=True, help="Remove the tombstone before its horizon, after listing the groups that are behind."
+)
+@click.option("--yes", is_flag=True, help="With --now: do not ask.")
+@click.option("--force", is_flag=True, help="Pass over min.compaction.lag.ms.")
+@click.option(
+    "--engine",
+    type=click.Choice(["inline", "process", "spark"]),
+    help="Who is to compact, whatever the size: a thread of the broker, a worker process, Spark.",
+)
+@click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
+@click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
+@asking
+def erase(
+    topics: Sequence[str],
+    key: bytes | None,
+    reason: str,
+    reference: str,
+    now: bool,
+    yes: bool,
+    force: bool,
+    engine: str | None,
+    file: str | None,
+    page: str | None,
+    asked: Asked,
+) -> None:
+    """Erase a key from TOPICS and certify what is gone.
+
+    Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, 3 if not everything is certified, the key was written again
+    meanwhile, or the tombstones stay because --now was answered with no, 4 if the topics have nothing under the key.
+    """
+    wanted = required(key)
+    options: dict[str, Any] = {
+        "reason": reason,
+        "reference": reference,
+        "force": force,
+        "timeout_ms": round(asked.timeout_s * 1000),
+        **({} if engine is None else {"engine": engine}),
+    }
+
+    with going_on(asked):
+        found = asked.admin.erase(wanted, topics, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options)
+    # Whatever comes of what follows: this is what has happened.
+    is_written = write_outputs(found, file, page)
+    is_refused = False
+    if now and found["state"] == "values-gone":
+        asked.end_progress()
+        is_refused = not _is_agreed(found, is_asked=not yes)
+        if not is_refused:
+            found = _go_on_now(asked, found["id"], is_confirmed=True)
+            is_written = write_outputs(found, file, page)
+    _end(asked, found, is_refused=is_refused, is_written=is_written)
+
+
+@click.command("erase-now")
+@click.argument("erasure_id", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask, even if groups are behind the tombstones.")
+@click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
+@click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
+@asking
+def erase_now(erasure_id: str, yes: bool, file: str | None, page: str | None, asked: Asked) -> None:
+    """Remove the tombstones of the erasure ID before their horizon, and certify that the key is gone, too.
+
+    It asks if groups are behind them, and names these. Exit codes: as of `diamant erase`.
+    """
+    found = _go_on_now(asked, erasure_id, is_confirmed=yes)
+    is_refused = found["is_now_refused"]
+    if is_refused:
+        asked.end_progress()
+        is_refused = not _is_agreed(found, is_asked=True)
+        if not is_refused:
+            found = _go_on_now(asked, erasure_id, is_confirmed=True)
+    is_written = write_outputs(found, file, page)
+    _end(asked, found, is_refused=is_refused, is_written=is_written)
+
+
+def _go_on_now(asked: Asked, erasure_id: str, *, is_confirmed: bool) -> dict[str, Any]:
+    with going_on(asked):
+        return asked.admin.erase_now(
+            erasure_id,
+            confirm_groups_behind=is_confirmed,
+            timeout_ms=round(asked.timeout_s * 1000),
+            timeout_s=asked.timeout_s,
+            on_progress=asked.on_progress,
+        )
+
+
+def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool, is_written: bool) -> NoReturn:
+    """Show what has come of it, and end with the exit code that says so."""
+    asked.show(found, lambda console: _print(console, asked, found))
+    if is_refused:
+        click.echo(_refusal(asked, found), err=True)
+    if found["state"] == "not-certified" or found["written_since"] or is_refused:
+        sys.exit(EXIT_NOT_SO)
+    if not is_written:
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_NOTHING if found["state"] == "nothing-matched" else EXIT_DONE)
+
+
+def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
+    """Tell the user which consumers miss the tombstone, and ask whether that is meant; no answer at all means no."""
+    behind, unknown = found["groups_behind"], found.get("groups_not_known", [])
+    for partition, groups in behind.items():
+        click.echo(f"have not passed the tombstone in {partition}: {', '.join(groups)}", err=True)
+    for reason in unknown:
+        click.echo(f"groups that may be behind are not known: {reason}", err=True)
+    if not behind and not unknown:
+        click.echo("no group with committed offsets is behind the tombstones; others may be", err=True)
+    if not is_asked:
+        return True
+    try:
+        return click.confirm("Remove the tombstones now, so that whoever is behind never learns of it?", err=True)
+    except click.Abort:
+        click.echo(err=True)
+        return False
+
+
+def _refusal(asked: Asked, found: Mapping[str, Any]) -> str:
+    due_ms = found["next_due_ms"]
+    until = "" if due_ms is None else f" until {time_text(due_ms)}; then the broker removes them by itself"
+    return (
+        f"diamant: not agreed, so erasure {found['id']} goes on as one without --now: the values are gone, the tombstones "
+        f"stay{until}. To have them go at once: {asked.command('erase-now', found['id'], '--yes')}; to end the erasure here: "
+        f"{asked.command('cancel', found['id'], '--reason', 'tombstones stay')}"
+    )
+
+
+def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from diamant.cleaner.evidence.certificates.page_words import seen_elsewhere
+
+    certificate = found["certificate"]
+    if found["state"] == "nothing-matched":
+        topics = escape(", ".join(certificate["request"]["topics"]))
+        console.print(
+            f"[yellow][bold]NOTHING WAS FOUND[/bold] under this key in {topics}, so nothing was erased. Is the key spelled as "
+            "the producer writes it (case, prefix, blanks; bytes that are no text: --key-hex or --key-base64), and is it in "
+            "these topics? Or it was erased before.[/yellow]"
+        )
+    console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
+    table = Table("partition", "found", "tombstone at", "certified below", "state", box=None)
+    values = {(one["topic"], one["partition"]): one["values"] for one in certificate["found"]}
+    steps = {(one["topic"], one["partition"]): one for one in certificate["done"]}
+    for claim in [*certificate["claims"], *certificate["not_certified"]]:
+        place = claim["topic"], claim["partition"]
+        if place in values or claim in certificate["not_certified"]:
+            offset = steps.get(place, {}).get("tombstone_offset", "-")
+            below = "-" if claim in certificate["not_certified"] else claim["below_offset"]
+            table.add_row(f"{place[0]}-{place[1]}", str(values.get(place, 0)), str(offset), str(below), claim["state"])
+    if table.row_count:
+        console.print(table)
+    print_reasons(console, certificate)
+    if seen := seen_elsewhere(certificate):
+        console.print(f"The same key or bytes were seen elsewhere, and left there: {seen}; see the certificate.")
+    since = found["written_since"]
+    for one in since[:MAX_SHOWN]:
+        console.print(
+            f"[red]The key was written again: {one['topic']}-{one['partition']} at offset {one['offset']}.[/red]"
+        )
+    if more := len(since) - len(since[:MAX_SHOWN]) + found.get("written_since_not_listed", 0):
+        console.print(f"[red]... and {more:,} times more.[/red]")
+    if marks := certificate.get("tombstones_since"):
+        count = len(marks) + certificate["tombstones_since_not_listed"]
+        where = ", ".join(sorted({f"{one['topic']}-{one['partition']}" for one in marks})[:MAX_SHOWN])
+        console.print(f"Somebody else has deleted the key since: tombstones behind the claims: {count:,}, in {where}.")
+    if found["next_due_ms"] is not None and found["state"] == "not-certified":
+        console.print(
+            f"It is tried again by itself from {time_text(found['next_due_ms'])} on; what came of it: "
+            f"{asked.command('certificates', found['id'])}; if that can never be: "
+            f"{asked.command('cancel', found['id'], '--reason', 'cannot be certified')}",
+            soft_wrap=True,
+        )
+    elif found["next_due_ms"] is not None:
+        console.print(
+            f"The tombstones go from {time_text(found['next_due_ms'])} on; then the next certificate follows."
+        )
+        console.print(
+            f"It is there then by {asked.command('certificates', found['id'])}; to have it now: "
+            f"{asked.command('erase-now', found['id'])}",
+            soft_wrap=True,
+        )
+    if not certificate["is_evidence"]:
+        console.print("[yellow]A manual clock is in use: this is no evidence.[/yellow]")

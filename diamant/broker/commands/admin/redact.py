@@ -1,0 +1,171 @@
+"""`diamant redact`: remove the records of a topic that match, and keep the certificate."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.client.admin import AdminError
+from diamant.broker.commands.terminal.asking import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_NOT_SO,
+    EXIT_NOTHING,
+    Asked,
+    OutputFile,
+    asking,
+    fail,
+    going_on,
+    write_outputs,
+)
+from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.not_certified import print_reasons
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--where",
+    required=True,
+    help="Which records: 'key == \"customer-42\"', 'header.user == \"42\"', 'value.customer.email == \"ada@example.com\"'; "
+    "joined with and, or, parentheses.",
+)
+@click.option("--reason", required=True, help="Why; it stands in the certificate: no key, no value.")
+@click.option("--reference", default="", help="The request's case number; it stands in the certificate.")
+@click.option("--yes-all", is_flag=True, help="Go on even if every record of the topic matches.")
+@click.option(
+    "--undecided",
+    type=click.Choice(["hold", "remove", "keep"]),
+    default="hold",
+    show_default=True,
+    help="What becomes of values that are no JSON and may be meant: nothing is certified, they go, or they stay and the "
+    "certificate says so.",
+)
+@click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
+@click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
+@asking
+def redact(
+    topic: str,
+    where: str,
+    reason: str,
+    reference: str,
+    yes_all: bool,
+    undecided: str,
+    file: str | None,
+    page: str | None,
+    asked: Asked,
+) -> None:
+    """Remove the records of TOPIC that match and certify what is gone. All other records keep their offsets.
+
+    Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, 3 if something is left, or could not be checked, or if no
+    record matches although some of the topic hold what was looked for, 4 if nothing matches.
+    """
+    try:
+        with going_on(asked):
+            found = asked.admin.redact(
+                topic,
+                where,
+                reason=reason,
+                reference=reference,
+                yes_all=yes_all,
+                undecided=undecided,
+                timeout_s=asked.timeout_s,
+                on_progress=asked.on_progress,
+                timeout_ms=round(asked.timeout_s * 1000),
+            )
+    except AdminError as error:
+        if error.code != "everything-matches":
+            raise
+        # The option has another name here than in programs.
+        fail(str(error).replace("set yes_all", "say --yes-all"))
+    is_written = write_outputs(found, file, page)
+    asked.show(found, lambda console: _print(console, found))
+    if found["state"] == "not-certified" or found["unmatched"]:
+        sys.exit(EXIT_NOT_SO)
+    if not is_written:
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_NOTHING if found["state"] == "nothing-matched" else EXIT_DONE)
+
+
+def _print(console: Console, found: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from diamant.cleaner.evidence.certificates.page_words import seen_elsewhere, written_since_count
+
+    certificate = found["certificate"]
+    if found["unmatched"]:
+        console.print(f"[bold red]NOTHING WAS REMOVED[/bold red]: {_doubt(certificate)}")
+    elif found["state"] == "nothing-matched":
+        console.print(f"[yellow][bold]NOTHING WAS FOUND[/bold]: {_nothing(certificate)}[/yellow]")
+    console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
+    located = {one["partition"]: one for one in certificate["found"]}
+    refused = {one["partition"] for one in certificate["not_certified"]}
+    table = Table("partition", "removed", "of these older values", "certified below", "state", box=None)
+    for claim in [*certificate["claims"], *certificate["not_certified"]]:
+        one = located.get(claim["partition"], {})
+        if one or claim["partition"] in refused:
+            table.add_row(
+                f"{claim['topic']}-{claim['partition']}",
+                str(one.get("records", 0)),
+                str(one.get("superseded", 0)),
+                "-" if claim in certificate["not_certified"] else str(claim["below_offset"]),
+                claim["state"],
+            )
+    if table.row_count:
+        console.print(table)
+    print_reasons(console, certificate)
+    undecided = sum(one.get("undecided", 0) for one in certificate["found"])
+    if undecided:
+        rest = "as you wanted it" if certificate["request"].get("undecided") == "keep" else (
+            "and nothing can be certified where they are: look at them, then ask again with --undecided remove or keep"
+        )  # fmt: skip
+        console.print(
+            f"[yellow]{undecided} records hold what was looked for, but are not JSON; the certificate lists them. They stay, "
+            f"{rest}.[/yellow]"
+        )
+    if seen := seen_elsewhere(certificate):
+        console.print(f"The same bytes were seen elsewhere, and left there: {seen}; see the certificate.")
+    if certificate["written_since"]:
+        count = written_since_count(certificate)
+        console.print(f"[red]Records that match and were written meanwhile: {count:,}.[/red]")
+    if found["next_due_ms"] is not None:
+        console.print(f"It goes on by itself from {time_text(found['next_due_ms'])} on.")
+    if not certificate["is_evidence"]:
+        console.print("[yellow]A manual clock is in use: this is no evidence.[/yellow]")
+
+
+def _nothing(certificate: Mapping[str, Any]) -> str:
+    """Say that nothing matches, and what to check."""
+    from rich.markup import escape
+
+    request = certificate["request"]
+    searched = (
+        "What it compares with is in no other place of the topic either"
+        if certificate["coverage"].get("texts_searched_for")
+        else "It was not searched for elsewhere: only texts of 12 bytes and more are"
+    )
+    return (
+        f"no record of {request['topics'][0]} matches {escape(request['where_shape'])}, so nothing was removed. {searched}. Are "
+        "field, path and spelling right, and is it this topic? Or it was removed before."
+    )
+
+
+def _doubt(certificate: Mapping[str, Any]) -> str:
+    """Say that the field or the path may be wrong, and where to look."""
+    from rich.markup import escape
+
+    request, unmatched = certificate["request"], certificate["unmatched"]
+    first, count = unmatched["first"][0], unmatched["records"]
+    holds = "1 record holds" if count == 1 else f"{count:,} records hold"
+    return (
+        f"no record of {request['topics'][0]} matches {escape(request['where_shape'])}, but {holds} what it compares with, in "
+        f"another place. Is the field or path right? Look at one of them, as {first['topic']}-{first['partition']} at offset "
+        f"{first['offset']} (with a consumer, or diamant log dump or diamant log find on a copy of the files), and ask again."
+    )

@@ -1,0 +1,122 @@
+"""`diamant status`: how a broker and its cleaner are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.client.duration import duration_text
+from diamant.broker.commands.admin.clock import clock_text
+from diamant.broker.commands.terminal.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.files import counted, time_text
+from diamant.broker.commands.terminal.progress_text import progress_text, round_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+MAX_ROWS = 50
+_COLUMNS = ("dirty", "lag", "overdue", "last cleaned", "rounds", "removed")
+_WIDE_ONLY = ("lag", "last cleaned", "rounds", "removed")
+_WIDE = 80
+"""Columns that a terminal must have for all of them."""
+_NAME_WIDTH = 30
+"""As much of a partition's name as fits on a line whatever stands beside it."""
+
+
+@click.command()
+@click.option("--all", "is_all", is_flag=True, help=f"Print all compacted partitions, not only the first {MAX_ROWS}.")
+@asking
+def status(is_all: bool, asked: Asked) -> None:
+    """Print what a broker is, its clock, and how far its cleaner is with each compacted partition.
+
+    Exit codes: 0 all is well; 1 failed; 2 usage; 3 the broker is stopping, or a partition is offline, or it or a damaged segment
+    of it is left alone by the cleaner.
+    """
+    found = asked.admin.status(timeout_s=asked.timeout_s)
+    jobs = [one for one in asked.admin.call("GET", "/v1/jobs")["jobs"] if one["state"] == "running"]
+    asked.show({**found, "jobs": jobs}, lambda console: _print(console, found, jobs, None if is_all else MAX_ROWS))
+    is_well = not found["offline"] and not found["cleaner"]["uncleanable_partitions"] and not found["is_stopping"]
+    sys.exit(EXIT_DONE if is_well else EXIT_NOT_SO)
+
+
+def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]], limit: int | None) -> None:
+    from rich.markup import escape
+
+    uptime = duration_text(int(found["uptime_s"]) * 1000)
+    state = "[bold red]stopping[/]" if found["is_stopping"] else "[green]running[/]"
+    console.print(
+        f"broker {found['node_id']} (Diamant {found['version']}, cluster {found['cluster_id']}), {state} for {uptime}"
+    )
+    console.print(f"listens on {', '.join(found['listeners'])}, HTTP at {found['http_address']}")
+    console.print(f"{counted(found['topics'], 'topic')}, {counted(found['partitions'], 'partition')}")
+    console.print(f"clock: {clock_text(found['clock'])}")
+    if found["offline"]:
+        console.print(f"[bold red]offline:[/] {escape(', '.join(found['offline']))}")
+    cleaner = found["cleaner"]
+    trouble = (
+        f", [bold red]{cleaner['uncleanable_partitions']} uncleanable[/]" if cleaner["uncleanable_partitions"] else ""
+    )
+    if cleaner["must_clean_partitions"]:
+        share = f"{100 * cleaner['must_clean_ratio']:.0f} % of the bytes"
+        trouble += f", {cleaner['must_clean_partitions']} past max.compaction.lag.ms ({share})"
+    on = "" if cleaner["is_enabled"] else ", [bold red]off[/]"
+    console.print(
+        f"cleaner: mode {cleaner['mode']}{on}, {counted(cleaner['compacted_partitions'], 'compacted partition')}{trouble}"
+    )
+    for one in cleaner["under_way"]:
+        console.print(f"under way: {escape(round_text(one))}")
+    for one in jobs:
+        of = f", {one['undertaking']}" if one["undertaking"] is not None else ""
+        console.print(f"job {one['id']}: {one['verb']}{of}: {escape(progress_text(one['progress']))}")
+    found_partitions = cleaner["partitions"]
+    # A broker has a hundred partitions of internal topics, most of them without a record.
+    shown = [one for one in found_partitions if limit is None or not _is_idle(one)]
+    rows = shown[:limit]
+    if rows:
+        console.print(_table(rows, console.width))
+    if len(rows) < len(shown):
+        console.print(f"... and {len(shown) - len(rows)} more (--all, --json)")
+    idle = len(found_partitions) - len(shown)
+    if idle:
+        console.print(
+            f"and {counted(idle, 'partition')} of internal topics where there was nothing to clean yet (--all)"
+        )
+    left_out = cleaner["compacted_partitions"] - len(found_partitions)
+    if left_out:
+        console.print(f"and {counted(left_out, 'partition')} that the broker does not tell one by one")
+
+
+def _is_idle(one: Mapping[str, Any]) -> bool:
+    trouble = one["uncleanable_reason"] or one["quarantined"] or one["overdue_ms"]
+    return one["topic"].startswith("__") and not trouble and not one["rounds"] and not one["dirty_ratio"]
+
+
+def _table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    longest = max(len(f"{one['topic']}-{one['partition']}") for one in rows)
+    table.add_column("partition", overflow="fold", min_width=min(longest, _NAME_WIDTH))
+    names = [name for name in _COLUMNS if width >= _WIDE or name not in _WIDE_ONLY]
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("state", overflow="fold")
+    for one in rows:
+        trouble = one["uncleanable_reason"] or "; ".join(one["quarantined"])
+        cells = {
+            "dirty": f"{100 * one['dirty_ratio']:.0f} %",
+            "lag": duration_text(one["compaction_lag_ms"]) if one["compaction_lag_ms"] else "-",
+            "overdue": duration_text(one["overdue_ms"]) if one["overdue_ms"] else "-",
+            "last cleaned": time_text(one["last_cleaned_ms"])[: len("2026-01-31T12:00:00")].replace("T", " "),
+            "rounds": f"{one['rounds']:,}",
+            "removed": f"{one['records_removed']:,}",
+        }
+        state = f"[red]{escape(trouble)}[/]" if trouble else "ok"
+        table.add_row(escape(f"{one['topic']}-{one['partition']}"), *(cells[name] for name in names), state)
+    return table

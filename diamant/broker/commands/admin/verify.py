@@ -1,0 +1,241 @@
+"""`diamant verify`: check a certificate, against files that no broker need be running for, or against a broker."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.client.admin import AdminError
+from diamant.broker.client.errors import BadArgument
+from diamant.broker.client.record_key import key_fields
+from diamant.broker.commands.terminal.asking import (
+    EXIT_DONE,
+    EXIT_NOT_SO,
+    EXIT_NOTHING,
+    EXIT_USAGE,
+    Asked,
+    asking,
+    fail,
+)
+from diamant.broker.commands.terminal.files import visible
+from diamant.broker.commands.terminal.key_options import key_options
+from diamant.broker.operations.progress import Progress
+from diamant.storage.input_file import read_input
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from diamant.cleaner.redaction.where import Where
+    from diamant.storage.env.env import Env
+
+
+@click.command()
+@click.argument("certificate", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--public-key", type=click.Path(exists=True, dir_okay=False), help="The pinned public key, PEM or hexadecimal."
+)
+@click.option(
+    "--data",
+    "data_dir",
+    type=click.Path(exists=True, file_okay=False),
+    help="Check these files, of a stopped broker or a copy; no broker is asked.",
+)
+@click.option("--offline", is_flag=True, help="Check the signature only; no broker is asked.")
+@click.option("--secret", type=click.Path(exists=True, dir_okay=False), help="With --data: the secret of the digests.")
+@key_options("Of an erasure, to look for what was erased")
+@click.option("--where", help="Of a redaction: what it was about, to look for it again.")
+@asking
+def verify(
+    certificate: str,
+    public_key: str | None,
+    data_dir: str | None,
+    offline: bool,
+    secret: str | None,
+    key: bytes | None,
+    where: str | None,
+    asked: Asked,
+) -> None:
+    """Check the signature of CERTIFICATE, a file of 16 MiB at most, and what has changed since. A broker takes 8 MiB.
+
+    Exit codes: 0 valid, 1 failed, 2 usage, 3 not valid, not trusted, no longer so, or not to be told, 4 nothing is against it,
+    but it says itself that nothing was found, and proves no removal.
+    """
+    from diamant.cleaner.evidence.certificates.certificate import (
+        MAX_BYTES,
+        CertificateError,
+        WrongKind,
+        check_kind,
+        parse,
+    )
+    from diamant.cleaner.evidence.certificates.signing_key import load_secret, read_public_key
+    from diamant.storage.errors import StorageError
+
+    is_looking = key is not None or where is not None
+    try:
+        _check_options(offline=offline, data_dir=data_dir, secret=secret, is_looking=is_looking)
+        wanted = None if key is None else key_fields(key)
+        fields = parse(read_input(certificate, MAX_BYTES))
+        check_kind(fields, key=wanted, where=where)
+        pinned = None if public_key is None else read_public_key(public_key)
+        if data_dir is None and not offline:
+            options = {"public_key": None if pinned is None else pinned.hex(), "key": wanted, "where": where}
+            found = asked.admin.verify(fields, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options)
+        else:
+            from diamant.cleaner.evidence.certificates.verification import verify_certificate
+            from diamant.storage.env.env import RealEnv
+
+            env = RealEnv()
+            progress = Progress(lambda now: asked.on_progress(now.to_fields()))
+            progress.begin("scanning everything", unit="bytes")
+            with nullcontext("") if data_dir is None else _held(env, data_dir) as not_held:
+                found = verify_certificate(
+                    fields,
+                    pinned,
+                    None if data_dir is None else env,
+                    data_dir,
+                    key=key,
+                    where=None if where is None else _parsed(where),
+                    secret=None if secret is None else load_secret(secret),
+                    advance=progress.move_to,
+                ).to_fields()
+            if not_held:
+                found["notes"].append(not_held)
+        if found["outcome"] == "not-confirmed" and not found["was_scanned"] and not is_looking:
+            found["notes"].append(_what_to_add(fields, needs_secret=data_dir is not None and secret is None))
+    except AdminError as error:
+        if error.code != "no-answer":
+            raise
+        fail(
+            f"{error}. Without a broker: --offline checks the signature; --data, with its directory, and --secret check the "
+            "files of one that is stopped, or a copy"
+        )
+    except BadArgument as error:
+        fail(str(error), EXIT_USAGE)
+    except WrongKind as error:
+        fail(f"{certificate}: {error}", EXIT_USAGE)
+    except CertificateError as error:
+        fail(f"{certificate}: {error}", EXIT_NOT_SO)
+    except StorageError as error:
+        fail(str(error))
+    asked.show(found, lambda console: _print(console, found))
+    sys.exit({"valid": EXIT_DONE, "nothing-matched": EXIT_NOTHING}.get(found["outcome"], EXIT_NOT_SO))
+
+
+def _check_options(*, offline: bool, data_dir: str | None, secret: str | None, is_looking: bool) -> None:
+    """Raise BadArgument for options that would mean nothing beside others."""
+    if offline and (data_dir is not None or is_looking):
+        raise BadArgument("--offline checks the signature only: leave it out, or --data, --key and --where")
+    if secret is not None and data_dir is None:
+        raise BadArgument("--secret goes with --data: a broker has its own")
+
+
+def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
+    """Say with which options records would have been looked at."""
+    from diamant.cleaner.evidence.certificates.certificate import REDACTION_TYPE
+
+    secret = (
+        "--secret with the file of the secret (the .secret beside the broker's private key)" if needs_secret else ""
+    )
+    if certificate["type"] == REDACTION_TYPE:
+        missing = f"--where, as it was given to diamant redact{secret and f', and {secret}'}"
+    else:
+        missing = (
+            f"{secret}; or --key with the key, which tells whether it is there, but confirms nothing without the secret"
+        )
+    return f"To have the records looked at add {missing}. --offline checks the signature only."
+
+
+@contextmanager
+def _held(env: Env, directory: str) -> Iterator[str]:
+    """Keep brokers away from the files, and give what is to be said if that cannot be done.
+
+    StorageError if a broker has them: what changes while it is read proves nothing. After an orderly stop there is no file to
+    lock, so one is made for as long as it takes.
+    """
+    from diamant.storage import names
+    from diamant.storage.errors import InUse, StorageError
+
+    lock, note = None, ""
+    try:
+        lock = env.lock_for_reading(f"{directory}/{names.LOCK}", create=True)
+    except InUse as error:
+        raise StorageError(
+            f"{error}: the files change while they are read. Ask the broker itself, without --data, since it knows where its "
+            "logs end; or stop it, or check a copy"
+        ) from None
+    except OSError as error:
+        note = (
+            f"The directory was not locked ({error.filename}: {error.strerror}): nothing but you kept a broker from changing the "
+            "files while they were read."
+        )
+    try:
+        yield note
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _parsed(text: str) -> Where:
+    from diamant.cleaner.redaction.where import WhereError, parse_where
+
+    try:
+        return parse_where(text)
+    except WhereError as error:
+        raise BadArgument(str(error)) from None
+
+
+def _print(console: Console, found: Mapping[str, Any]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    def plain(text: object, style: str = "") -> Text:
+        # A certificate may be anybody's: nothing in it is markup, or tells the terminal what to do.
+        return Text(visible(str(text)), style)
+
+    colour = {"valid": "green", "not-confirmed": "yellow", "nothing-matched": "yellow"}.get(found["outcome"], "red")
+    console.print(plain(_headline(found), colour))
+    console.print(plain(f"The certificate says {found['state']}; signed by {found['signer']}"))
+    if found["claims"]:
+        table = Table("partition", "below offset", "claim", "written since", box=None)
+        for claim in found["claims"]:
+            cells = (
+                f"{claim['topic']}-{claim['partition']}",
+                claim["below_offset"],
+                _verdict(claim),
+                claim["written_since"],
+            )
+            table.add_row(*map(plain, cells))
+        console.print(table)
+    for note in found["notes"]:
+        console.print(plain(f"- {note}"))
+
+
+def _headline(found: Mapping[str, Any]) -> str:
+    signature, verdicts = found["signature"], Counter(claim["verdict"] for claim in found["claims"])
+    of_all = f"of {sum(verdicts.values())} claims"
+    match found["outcome"]:
+        case "valid":
+            return f"valid: {signature}"
+        case "nothing-matched":
+            return f"NOTHING WAS FOUND: the signature is {signature}, and nothing was removed, as nothing was there"
+        case "broken":
+            return f"BROKEN: what was gone is there again; {of_all} {verdicts['broken']} do not hold"
+        case "not-certified":
+            return f"NOTHING TO CONFIRM: the signature is {signature}, and the certificate itself says {found['state']}"
+        case "not-confirmed":
+            return f"NOT CONFIRMED: the signature is {signature}; {of_all} {verdicts['cannot be told']} cannot be told"
+    if signature == "trusted":
+        return "NOT VALID: what the certificate says does not add up"
+    return f"NOT VALID: {signature}"
+
+
+def _verdict(claim: Mapping[str, Any]) -> str:
+    from diamant.cleaner.evidence.certificates.page_words import state_text
+
+    state = claim.get("state_now")
+    return claim["verdict"] if claim["verdict"] == "holds" or not state else f"{claim['verdict']}: {state_text(state)}"

@@ -1,0 +1,1 @@
+"""`diamant log`: commands on the files of a log directory."""

@@ -1,0 +1,182 @@
+"""`diamant log explain`: why records are still in the files of a log directory, without a broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from itertools import groupby
+from typing import Any
+
+import click
+
+from diamant.broker.client.record_key import key_fields
+from diamant.broker.commands.admin.explain import MAX_ROWS, show_explanation
+from diamant.broker.commands.log.clean import parse_settings
+from diamant.broker.commands.terminal.asking import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
+from diamant.broker.commands.terminal.failures import say
+from diamant.broker.commands.terminal.files import counted, one_line_errors, progress_bar, show_problem
+from diamant.broker.commands.terminal.key_options import key_options
+from diamant.broker.commands.terminal.topic_settings import topic_configs_of, with_topic_configs
+from diamant.broker.commands.terminal.value_hint import with_hint
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.node.topics import INTERNAL_TOPICS
+from diamant.cleaner.offline.explain import explain_partition
+from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
+from diamant.cleaner.service.partition_view import CleanerView
+from diamant.storage.env.clock import SystemClock
+from diamant.storage.env.env import RealEnv
+from diamant.storage.errors import StorageError
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@key_options("Explain every record of a key")
+@click.option(
+    "--offset",
+    "-o",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Explain the record at this offset of one partition, and its key's others.",
+)
+@click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="A configuration, as for log clean.")
+@click.option(
+    "--mode", type=click.Choice(["kafka", "prompt"]), default="prompt", show_default=True, help="Of the cleaner."
+)
+@click.option("--now", "now_ms", type=click.IntRange(min=0), metavar="MS", help="The time that counts. Default: now.")
+@click.option(
+    "--all",
+    "is_all",
+    is_flag=True,
+    help=f"Print every record, not only {MAX_ROWS} a partition, and the empty partitions of internal topics as well.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each topic and line.")
+def explain(
+    directory: str,
+    key: bytes | None,
+    offset: int | None,
+    settings: tuple[str, ...],
+    mode: str,
+    now_ms: int | None,
+    is_all: bool,
+    as_json: bool,
+) -> None:
+    """Say why records are still in DIRECTORY, a log directory or the directory of one partition, and when they would go.
+
+    It is what a broker would say that was started on these files now, with the topics' configurations of the directory's
+    metadata log (else cleanup.policy=compact and Kafka's defaults) and --set. Without a key or an offset: what keeps each
+    partition from being clean. Nothing is changed.
+
+    Exit codes: 0 done; 1 something cannot be read; 2 usage; 3 there is no record of the kind that was asked for.
+    """
+    wanted = key
+    try:
+        parse_settings(settings, mode)
+    except ConfigError as error:
+        raise click.UsageError(with_hint(error)) from None
+    if wanted is not None and offset is not None:
+        raise click.UsageError("expected a key or an offset")
+    env = RealEnv()
+    now_ms = SystemClock().now_ms() if now_ms is None else now_ms
+    problems: list[Problem] = []
+    notes: list[str] = []
+    is_found = False
+    folded = 0
+    # With a key nothing is told of an empty partition anyway.
+    is_folding = not (is_all or as_json) and wanted is None and offset is None
+    with one_line_errors(), open_log_directory(env, directory) as opened:
+        if offset is not None and len(opened.partitions) != 1:
+            raise click.UsageError("an offset is in a partition: give the partition's directory")
+        configs = topic_configs_of(env, opened)
+        problems += opened.problems
+        with (
+            progress_bar(opened_bytes := sum(one.size for one in opened.partitions), is_shown=opened_bytes > 0) as bar,
+            tempfile.TemporaryDirectory(prefix="diamant-explain-") as scratch,
+        ):
+            for topic, group in groupby(opened.partitions, key=lambda one: one.topic):
+                known = with_topic_configs(None if configs is None else configs.get(topic), settings)
+                parsed = parse_settings(known, mode)
+                told = []
+                for partition in group:
+                    if is_folding and not partition.size and topic in INTERNAL_TOPICS and len(opened.partitions) > 1:
+                        folded += 1
+                        continue
+                    place = f"{scratch}/{partition.name}"
+                    os.mkdir(place)
+                    checkpoint = opened.cleaner_checkpoint.get((topic, partition.partition))
+                    try:
+                        found, said = explain_partition(
+                            env,
+                            partition,
+                            parsed.config,
+                            CleanerView(mode=mode, checkpoint=checkpoint),
+                            now_ms,
+                            place,
+                            producer_expiration_ms=parsed.producer_expiration_ms,
+                            key=wanted,
+                            offset=offset,
+                            advance=bar.advance,
+                        )
+                    except StorageError as error:
+                        problems.append(Problem(partition.directory, None, str(error)))
+                        continue
+                    is_found |= bool(found.records)
+                    told.append({**_without_changes(found.to_fields()), "recovery": said})
+                    notes += said
+                bar.hide()
+                _show(topic, now_ms, wanted, offset, told, limit=None if is_all else MAX_ROWS, as_json=as_json)
+                bar.show()
+    if folded:
+        click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all tells of them)")
+    for note in () if as_json else notes:
+        say(f"a start would say: {note}")
+    for problem in problems:
+        show_problem(problem)
+    is_missing = not is_found and (wanted is not None or offset is not None)
+    if is_missing:
+        say("nothing was found")
+    if problems:
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_NOT_SO if is_missing else EXIT_DONE)
+
+
+def _without_changes(fields: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what would have records go now: it is for a broker that runs."""
+    for one in (fields, *fields["records"]):
+        one["change"] = None
+    return fields
+
+
+def _show(
+    topic: str,
+    now_ms: int,
+    key: bytes | None,
+    offset: int | None,
+    told: list[dict[str, Any]],
+    *,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    from rich.console import Console
+
+    fields = {
+        "topic": topic,
+        "now_ms": now_ms,
+        "key": None if key is None else key_fields(key),
+        "offset": offset,
+        "partitions": told,
+    }
+    if as_json:
+        click.echo(json.dumps(fields))
+        return
+    if not told or (
+        (key is not None or offset is not None) and not any(one["records"] or one["problems"] for one in told)
+    ):
+        return
+    is_plain = not sys.stdout.isatty()
+    console = Console(
+        width=200 if is_plain and "COLUMNS" not in os.environ else None, highlight=False, soft_wrap=is_plain
+    )
+    show_explanation(console, fields, False, limit, clock="the clock of this machine")
+    console.print()

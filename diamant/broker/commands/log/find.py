@@ -1,0 +1,80 @@
+"""`diamant log find`: where in a log directory a key is, or what a pattern matches."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import asdict
+
+import click
+
+from diamant.broker.commands.terminal.failures import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, say
+from diamant.broker.commands.terminal.files import (
+    bytes_json,
+    bytes_text,
+    one_line_errors,
+    progress_bar,
+    show_problem,
+    time_text,
+)
+from diamant.broker.commands.terminal.key_options import key_options
+from diamant.cleaner.offline.find import Match, Query, find_records
+from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
+from diamant.storage.env.env import RealEnv
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@key_options("Find the records with a key")
+@click.option("--pattern", metavar="REGEX", help="Find records with this in key, value or a header.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per match and line.")
+def find(directory: str, *, key: bytes | None, pattern: str | None, as_json: bool) -> None:
+    """Print where records are in DIRECTORY, a log directory or the directory of one partition.
+
+    Text is taken as UTF-8. A pattern is a regular expression of Python over bytes. Each match says whether it is the live
+    record of its key, a tombstone, superseded by a later record, aborted, undecided (its transaction is open), keyless, or
+    below the log start.
+
+    Exit codes: 0 something was found; 1 part of the files could not be read; 2 usage; 3 nothing was found.
+    """
+    query = _query(key, pattern)
+    env = RealEnv()
+    problems: list[Problem] = []
+    with one_line_errors(), open_log_directory(env, directory) as opened:
+        found = 0
+        with progress_bar(sum(partition.size for partition in opened.partitions)) as bar:
+            for partition in opened.partitions:
+                bar.show()
+                for match in find_records(env, partition, query, problems.append, bar.advance):
+                    bar.hide()
+                    click.echo(_json_line(match) if as_json else _text_line(match))
+                    found += 1
+        problems += opened.problems
+        for problem in problems:
+            show_problem(problem)
+        if not found:
+            say("nothing was found")
+    sys.exit(EXIT_FAILED if problems else EXIT_DONE if found else EXIT_NOT_SO)
+
+
+def _query(key: bytes | None, pattern: str | None) -> Query:
+    if (key is None) == (pattern is None):
+        raise click.UsageError("expected either a key (--key, --key-hex, --key-base64, --key-file) or --pattern")
+    if pattern is None:
+        return Query(key=key)
+    try:
+        return Query(pattern=re.compile(pattern.encode(errors="surrogateescape")))
+    except re.error as error:
+        raise click.BadParameter(f"{pattern!r} is no regular expression: {error}", param_hint="--pattern") from None
+
+
+def _text_line(match: Match) -> str:
+    return (
+        f"{match.topic}-{match.partition} offset {match.offset} {match.status}, {time_text(match.timestamp)}, "
+        f"key {bytes_text(match.key)}, found in {', '.join(match.places)}: {match.segment} at {match.position}"
+    )
+
+
+def _json_line(match: Match) -> str:
+    return json.dumps({**asdict(match), "key": bytes_json(match.key)})

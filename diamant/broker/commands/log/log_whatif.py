@@ -1,0 +1,437 @@
+"""`diamant log whatif`: what the cleaner would leave of a log directory under other settings, and when."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from diamant.broker.commands.log.clean import parse_settings
+from diamant.broker.commands.log.whatif_totals import print_totals, totals
+from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
+from diamant.broker.commands.terminal.files import (
+    Bar,
+    counted,
+    one_line_errors,
+    problem_fields,
+    progress_bar,
+    show_problem,
+    size_text,
+    time_text,
+)
+from diamant.broker.commands.terminal.topic_settings import TopicConfigs, topic_configs_of, with_topic_configs
+from diamant.broker.commands.terminal.value_hint import with_hint
+from diamant.broker.commands.terminal.wide_table import Column, print_table
+from diamant.broker.config.config_key import ConfigError
+from diamant.cleaner.forecast.forecast import (
+    CLEAN,
+    DELETE,
+    WAITS_FOR_APPEND,
+    WAITS_FOR_POLICY,
+    WAITS_FOR_RATIO,
+    WAITS_FOR_ROUND,
+    WAITS_FOR_TIME,
+    WAITS_FOR_TRANSACTION,
+    Contents,
+    Event,
+    Forecast,
+    Scenario,
+)
+from diamant.cleaner.rules.modes import MODES, PROMPT
+from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
+from diamant.storage.env.clock import SystemClock
+from diamant.storage.env.env import RealEnv
+from diamant.storage.errors import StorageError
+
+F = TypeVar("F", bound=Callable[..., object])
+
+MIB = 1024 * 1024
+MAX_COMBINATIONS = 64
+
+LAYOUT_SETTINGS = ("segment.bytes", "internal.segment.bytes", "segment.ms", "segment.index.bytes")
+"""With one of these the segments are laid out anew, as if it had been in force from the beginning."""
+
+WAITING = {
+    WAITS_FOR_POLICY: "the topic is not compacted",
+    WAITS_FOR_APPEND: "only an append closes the active segment, which is not cleaned before",
+    WAITS_FOR_TRANSACTION: "a transaction is open, and nothing behind its first record is cleaned",
+    WAITS_FOR_RATIO: "too little is dirty for min.cleanable.dirty.ratio, and no max.compaction.lag.ms demands a round",
+    WAITS_FOR_TIME: "more happens later",
+    WAITS_FOR_ROUND: "tombstones whose time is over go with the next round, and nothing makes one due",
+}
+
+_WIDTH = 1000
+_BYTES_PER_BYTE = 4
+"""How often a forecast goes over its partition, for the bar: two counts, a round's reading of all and of what is dirty."""
+
+
+def whatif_options(command: F) -> F:
+    """Add the options of every command that makes forecasts."""
+    for option in reversed(
+        (
+            click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated."),
+            click.option(
+                "--set",
+                "-s",
+                "settings",
+                multiple=True,
+                metavar="NAME=VALUE[,VALUE...]",
+                help="A setting to try, with its alternatives; see `diamant log clean`. A list as one value stands in brackets.",
+            ),
+            click.option(
+                "--mode", type=click.Choice(MODES), default=PROMPT, show_default=True, help="Whose cleaner it is."
+            ),
+            click.option(
+                "--now", "now_ms", type=int, metavar="MS", help="When it begins, in ms since 1970. Default: now."
+            ),
+            click.option(
+                "--until", "until_ms", type=int, metavar="MS", help="When it ends. Default: when nothing more happens."
+            ),
+            click.option(
+                "--all", "is_all", is_flag=True, help="Tell of the empty partitions of internal topics as well."
+            ),
+            click.option(
+                "--json", "as_json", is_flag=True, help="Print one JSON document, with everything that happens."
+            ),
+            click.option(
+                "--memory",
+                "memory_mib",
+                type=click.IntRange(min=1),
+                default=256,
+                show_default=True,
+                metavar="MIB",
+                help="Memory for counting keys; what does not fit goes to temporary files.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@whatif_options
+def whatif(
+    directory: str,
+    *,
+    topics: Sequence[str],
+    settings: Sequence[str],
+    mode: str,
+    now_ms: int | None,
+    until_ms: int | None,
+    is_all: bool,
+    as_json: bool,
+    memory_mib: int,
+) -> None:
+    """Say what settings would leave of DIRECTORY, a log directory or the directory of one partition, and when.
+
+    Tried is every combination of the values given, at most 64, over what the directory's metadata say of the topic (without
+    metadata: cleanup.policy=compact and Kafka's defaults).
+
+    It is assumed that from now on nothing is written, that no transaction ends, and that a broker with these settings runs all
+    the time, looks at every moment, and has nothing else to do. With segment.bytes, segment.ms or segment.index.bytes among the
+    settings, segments are taken as if these had been in force from the beginning; what was cleaned away stays away. All other
+    settings count from now on.
+
+    Nothing in DIRECTORY is changed. The rounds are carried out all the same, in the system's directory for temporary files
+    (TMPDIR), which must have room for what they write: once or twice the largest partition.
+
+    Exit codes: 0 done; 1 something is damaged, or cannot be read, the rest is told; 2 usage.
+    """
+    request = Request.of(settings, mode, now_ms, until_ms, memory_mib)
+    env = RealEnv()
+    with one_line_errors(), open_log_directory(env, directory) as opened:
+        opened.keep_topics(topics)
+        configs = topic_configs_of(env, opened)
+        problems = list(opened.problems)
+        found = []
+        total = sum(partition.size for partition in opened.partitions) * len(request.combinations)
+        with (
+            progress_bar(total) as bar,
+            tempfile.TemporaryDirectory(prefix="diamant-whatif-") as scratch,
+        ):
+            for index, partition in enumerate(opened.partitions):
+                scenarios = request.scenarios(partition.topic, configs)
+                try:
+                    os.mkdir(f"{scratch}/{index}")
+                    forecasts = _forecasts(
+                        env, opened, partition, scenarios, request, f"{scratch}/{index}", bar, problems
+                    )
+                    found.append((partition, forecasts))
+                except (StorageError, OSError) as error:
+                    problems.append(Problem.of(partition.directory, error))
+        tell(opened, request, found, problems, is_all=is_all, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for."""
+
+    combinations: list[dict[str, str]]
+    mode: str
+    now_ms: int
+    until_ms: int | None
+    key_bytes: int
+
+    @classmethod
+    def of(
+        cls, settings: Sequence[str], mode: str, now_ms: int | None, until_ms: int | None, memory_mib: int
+    ) -> Request:
+        """Return what the options of `whatif_options` ask for. A wrong setting ends the command."""
+        try:
+            combinations = combine(settings)
+            parse_settings([f"{name}={value}" for name, value in combinations[0].items()], mode)
+        except ConfigError as error:
+            fail(with_hint(error), EXIT_USAGE)
+        return cls(combinations, mode, SystemClock().now_ms() if now_ms is None else now_ms, until_ms, memory_mib * MIB)
+
+    def scenarios(self, topic: str, configs: TopicConfigs | None) -> list[Scenario]:
+        """Return the scenarios for a topic; `configs` are None if nobody knows them. A wrong one ends the command."""
+        topic_config = None if configs is None else configs.get(topic)
+        try:
+            return [self._scenario(topic_config, combination) for combination in self.combinations]
+        except ConfigError as error:
+            fail(with_hint(error), EXIT_USAGE)
+
+    def _scenario(self, topic_config: Mapping[str, str] | None, combination: Mapping[str, str]) -> Scenario:
+        settings = [f"{name}={value}" for name, value in combination.items()]
+        parsed = parse_settings(with_topic_configs(topic_config, settings), self.mode)
+        return Scenario(
+            settings=combination,
+            config=replace(parsed.config, segment_jitter_ms=0),
+            cleaner=parsed.cleaner,
+            producer_expiration_ms=parsed.producer_expiration_ms,
+            is_laid_out_anew=any(name in combination for name in LAYOUT_SETTINGS),
+        )
+
+
+def combine(settings: Sequence[str]) -> list[dict[str, str]]:
+    """Return every combination of the alternatives in texts like `name=value,value`; ConfigError if there are too many."""
+    alternatives: dict[str, list[str]] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise ConfigError(f"--set {setting!r}: expected NAME=VALUE or NAME=VALUE,VALUE...")
+        values = alternatives.setdefault(name, [])
+        values += [value for value in _split(name, text) if value not in values]
+    count = 1
+    for values in alternatives.values():
+        count *= len(values)
+    if count > MAX_COMBINATIONS:
+        sizes = " x ".join(str(len(values)) for values in alternatives.values())
+        raise ConfigError(f"{sizes} values make {count} combinations, expected at most {MAX_COMBINATIONS}")
+    return [dict(zip(alternatives, values, strict=True)) for values in itertools.product(*alternatives.values())]
+
+
+def _split(name: str, text: str) -> Iterator[str]:
+    """Yield the alternatives in a text: cut at commas that are not in brackets, which are taken off."""
+    depth = 0
+    value = ""
+    for letter in f"{text},":
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            value = value.strip()
+            yield value[1:-1] if value.startswith("[") and value.endswith("]") else value
+            value = ""
+        else:
+            value += letter
+    if value:
+        raise ConfigError(f"--set {name}={text}: a bracket is not closed")
+
+
+def _forecasts(
+    env: RealEnv,
+    opened: OpenLogDirectory,
+    partition: PartitionFiles,
+    scenarios: list[Scenario],
+    request: Request,
+    scratch: str,
+    bar: Bar,
+    problems: list[Problem],
+) -> list[Forecast]:
+    from diamant.cleaner.forecast.overlay_states import TrialStates
+    from diamant.cleaner.forecast.whatif import forecast
+
+    share = _Share(bar)
+    states = TrialStates(
+        env,
+        partition,
+        opened.cleaner_checkpoint.get((partition.topic, partition.partition)),
+        request.now_ms,
+        RealEnv(),
+        scratch,
+        max_key_bytes=request.key_bytes,
+        advance=share.advance,
+        report=problems.append,
+    )
+    found = []
+    for scenario in scenarios:
+        share.begin(partition.size)
+        found.append(forecast(states, scenario, request.until_ms))
+        share.end()
+    return found
+
+
+class _Share:
+    """A forecast's share of the bar: nobody knows before how much there will be to read."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar = bar
+        self._left = 0
+
+    def begin(self, size: int) -> None:
+        self._left = size
+
+    def advance(self, count: int) -> None:
+        part = min(count // _BYTES_PER_BYTE, self._left)
+        self._left -= part
+        self._bar.advance(part)
+
+    def end(self) -> None:
+        self._bar.advance(self._left)
+        self._left = 0
+
+
+def tell(
+    opened: OpenLogDirectory,
+    request: Request,
+    found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]],
+    problems: Sequence[Problem],
+    *,
+    is_all: bool,
+    as_json: bool,
+) -> NoReturn:
+    """Print what was found and end the command: with 1 if there are problems or a forecast failed."""
+    if as_json:
+        click.echo(json.dumps(_document(opened, request, found, problems)))
+    else:
+        _print_tables(found, request, is_all=is_all)
+        for problem in problems:
+            show_problem(problem)
+    sys.exit(1 if problems or any(one.failure for _, forecasts in found for one in forecasts) else 0)
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def _document(
+    opened: OpenLogDirectory,
+    request: Request,
+    found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]],
+    problems: Sequence[Problem],
+) -> dict[str, Any]:
+    return {
+        "log_directory": opened.path,
+        "now_ms": request.now_ms,
+        "until_ms": request.until_ms,
+        "mode": request.mode,
+        "partitions": [
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "forecasts": [one.to_fields() for one in forecasts],
+            }
+            for partition, forecasts in found
+        ],
+        "totals": [asdict(one) for one in totals([forecasts for _, forecasts in found])],
+        "problems": [problem_fields(problem) for problem in problems],
+    }
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _print_tables(
+    found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]], request: Request, *, is_all: bool
+) -> None:
+    from diamant.broker.node.topics import INTERNAL_TOPICS
+
+    shown = list(found)
+    if not is_all and len(found) > 1:
+        shown = [(one, forecasts) for one, forecasts in found if one.size or one.topic not in INTERNAL_TOPICS]
+    for partition, forecasts in shown:
+        _print_partition(partition, forecasts, request)
+    if folded := len(found) - len(shown):
+        click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all tells of them)")
+    if len(found) > 1:
+        print_totals(totals([forecasts for _, forecasts in found]), _WIDTH)
+
+
+def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], request: Request) -> None:
+    before = forecasts[0].before
+    click.echo(f"{partition.name} at {time_text(request.now_ms)}: {_contents_text(before)}")
+    names = list(forecasts[0].settings)
+    heads = (*names, "closes", "overdue", "cleaned", "rounds", "last change")
+    left = ("segments", "size", "records", "superseded", "tombstones", "these expire")
+    rows = [
+        [
+            *one.settings.values(),
+            after_text(one.rolls_ms, request.now_ms),
+            after_text(one.overdue_ms, request.now_ms),
+            after_text(one.cleaned_ms, request.now_ms),
+            f"{sum(event.kind == CLEAN for event in one.events):,}",
+            after_text(one.events[-1].at_ms if one.events else None, request.now_ms),
+            f"{one.after.segments:,}",
+            size_text(one.after.bytes),
+            f"{one.after.records:,}",
+            f"{one.after.superseded:,}",
+            f"{one.after.tombstones:,}",
+            after_text(one.tombstones_expire_ms, request.now_ms),
+            "FAILED" if one.failure else ", ".join(one.waits_for) or "-",
+        ]
+        for one in forecasts
+    ]
+    print_table([*map(Column, (*heads, *left)), Column("waits for", is_text=True)], rows, repeated=len(names))
+    if len(forecasts) == 1:
+        for event in forecasts[0].events:
+            click.echo(f"  {after_text(event.at_ms, request.now_ms)}: {_event_text(event)}")
+    for reason in sorted({reason for one in forecasts for reason in one.waits_for}):
+        click.echo(f"  waits for {reason}: {WAITING[reason]}")
+    for failure in sorted({one.failure for one in forecasts if one.failure}):
+        click.echo(f"  FAILED: {failure}")
+
+
+def _contents_text(contents: Contents) -> str:
+    return (
+        f"{counted(contents.segments, 'segment')}, {size_text(contents.bytes)}, {counted(contents.records, 'record')}, of them "
+        f"{contents.live:,} live, {contents.superseded:,} superseded, {counted(contents.tombstones, 'tombstone')}"
+    )
+
+
+def _event_text(event: Event) -> str:
+    left = f"{size_text(event.bytes)} in {counted(event.segments, 'segment')} left"
+    if event.kind == CLEAN:
+        removed = ", ".join(f"{count:,} {reason}" for reason, count in event.removed.items()) or "nothing"
+        return f"cleaned up to offset {event.offset:,}, due by {event.because}; records removed: {removed}; {left}"
+    if event.kind == DELETE:
+        return f"segments below offset {event.offset:,} removed by retention; {left}"
+    return f"the active segment closed by {event.because}; the next one begins at offset {event.offset:,}"
+
+
+def after_text(time_ms: int | None, now_ms: int) -> str:
+    """Return how long after `now_ms` a time is: `now`, `+90 ms`, `+2 h 05 min`, `-3 d 04 h`; `-` for never."""
+    if time_ms is None:
+        return "-"
+    if time_ms == now_ms:
+        return "now"
+    sign = "+" if time_ms > now_ms else "-"
+    duration_ms = abs(time_ms - now_ms)
+    if duration_ms < 1000:
+        return f"{sign}{duration_ms} ms"
+    seconds = duration_ms // 1000
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    if not minutes:
+        return f"{sign}{seconds} s"
+    if not hours:
+        return f"{sign}{minutes} min {seconds % 60:02d} s"
+    if not days:
+        return f"{sign}{hours} h {minutes % 60:02d} min"
+    return f"{sign}{days:,} d {hours % 24:02d} h"

@@ -1,0 +1,190 @@
+"""`diamant log stats`: what the partitions of a log directory hold, as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from diamant.broker.commands.terminal.files import (
+    bytes_json,
+    bytes_text,
+    counted,
+    one_line_errors,
+    problem_fields,
+    progress_bar,
+    show_problem,
+    size_text,
+    time_text,
+)
+from diamant.broker.commands.terminal.wide_table import Column, print_table
+from diamant.cleaner.offline.stats import PartitionStats, TopicStats, read_stats
+from diamant.cleaner.queries.top_keys import TopKey
+from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, Problem, open_log_directory
+from diamant.storage.env.env import RealEnv
+
+MIB = 1024 * 1024
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option(
+    "--memory",
+    "memory_mib",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    metavar="MIB",
+    help="Memory for keys; what does not fit goes to temporary files.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(0, 1000),
+    default=0,
+    metavar="N",
+    help="List the N keys of each topic with the most bytes.",
+)
+@click.option("--all", "is_all", is_flag=True, help="List the empty partitions of internal topics as well.")
+def stats(directory: str, *, as_json: bool, memory_mib: int, top: int, is_all: bool) -> None:
+    """Count what is in DIRECTORY, a log directory or the directory of one partition.
+
+    Live records are the latest of their key. Dirty is the share of the bytes that the cleaner could clean and has not looked
+    at yet.
+
+    Exit codes: 0 done; 1 something is damaged, or cannot be read; 2 usage.
+    """
+    env = RealEnv()
+    with one_line_errors(), open_log_directory(env, directory) as opened:
+        with progress_bar(sum(partition.size for partition in opened.partitions)) as bar:
+            topics = list(read_stats(env, opened, max_bytes=memory_mib * MIB, advance=bar.advance, top=top))
+        problems = list(opened.problems)
+        problems += [problem for topic in topics for one in topic.partitions for problem in one.problems]
+        if as_json:
+            click.echo(json.dumps(_document(opened, topics)))
+        else:
+            _print_tables(opened, topics, problems, is_all=is_all)
+    sys.exit(1 if problems else 0)
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def _document(opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> dict[str, Any]:
+    return {
+        "log_directory": opened.path,
+        "topics": [
+            {
+                "topic": topic.topic,
+                "cleanup_policy": topic.cleanup_policy,
+                "distinct_keys": topic.distinct_keys,
+                "shared_keys": topic.shared_keys,
+                "top_keys": [_key_fields(one) for one in topic.top_keys],
+                "top_keys_missed_bytes": topic.top_keys_missed_bytes,
+                "partitions": [_partition_fields(partition) for partition in topic.partitions],
+            }
+            for topic in topics
+        ],
+        "set_aside": list(opened.set_aside),
+        "problems": [problem_fields(problem) for problem in opened.problems],
+    }
+
+
+def _key_fields(one: TopKey) -> dict[str, Any]:
+    return {"key": bytes_json(one.key), "is_cut": one.is_cut, "records": one.records, "bytes": one.bytes}
+
+
+def _partition_fields(partition: PartitionStats) -> dict[str, Any]:
+    fields = asdict(partition)
+    del fields["topic"]
+    return {
+        **fields,
+        "distinct_keys": partition.distinct_keys,
+        "problems": [problem_fields(problem) for problem in partition.problems],
+    }
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+_COUNTS = {
+    "records": "records",
+    "keys": "distinct_keys",
+    "live": "live",
+    "superseded": "superseded",
+    "tombstones": "tombstones",
+}
+"""Headings and what is below them."""
+_RARE_COUNTS = {
+    "aborted": "aborted",
+    "undecided": "undecided",
+    "keyless": "keyless",
+    "below start": "below_log_start",
+    "markers": "control_records",
+}
+"""Columns that are left out if all of it is 0."""
+
+
+def _print_tables(
+    opened: OpenLogDirectory, topics: Sequence[TopicStats], problems: Sequence[Problem], *, is_all: bool
+) -> None:
+    from diamant.broker.node.topics import INTERNAL_TOPICS
+
+    partitions = [partition for topic in topics for partition in topic.partitions]
+    missing_indexes = sum(one.missing_indexes for one in partitions)
+    folded = 0
+    if not is_all and len(partitions) > 1:
+        shown = [one for one in partitions if one.bytes or one.topic not in INTERNAL_TOPICS]
+        partitions, folded = shown, len(partitions) - len(shown)
+    rare = {head: name for head, name in _RARE_COUNTS.items() if any(getattr(one, name) for one in partitions)}
+    counts = {**_COUNTS, **rare}
+    heads = ("segments", "size", *counts, "dirty", "clean to", "last cleaned")
+    rows = [
+        [
+            f"{one.topic}-{one.partition}",
+            f"{one.segments:,}",
+            size_text(one.bytes),
+            *(f"{getattr(one, name):,}" for name in counts.values()),
+            "-" if one.dirty_ratio is None else f"{one.dirty_ratio:.2f}",
+            "-" if one.first_dirty_offset is None else f"{one.first_dirty_offset:,}",
+            time_text(one.last_cleaned_ms)[: len("2026-01-31T12:00:00")],
+        ]
+        for one in partitions
+    ]
+    print_table([Column("partition", is_text=True), *map(Column, heads)], rows)
+    if folded:
+        click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all lists them)")
+    if missing_indexes:
+        are_missing = "1 index is missing, the next start makes it anew"
+        if missing_indexes > 1:
+            are_missing = f"{missing_indexes:,} indexes are missing, the next start makes them anew"
+        click.echo(f"the broker did not stop in order; {are_missing}")
+    for topic in topics:
+        if topic.shared_keys:
+            click.echo(
+                f"{topic.topic}: {topic.shared_keys:,} of {topic.distinct_keys:,} keys are live on several partitions; "
+                "compaction works within a partition and keeps them all"
+            )
+    for topic in topics:
+        if topic.top_keys:
+            _print_top_keys(topic)
+    if opened.set_aside:
+        click.echo(f"not counted, since set aside: {', '.join(opened.set_aside)}")
+    for problem in problems:
+        show_problem(problem)
+
+
+def _print_top_keys(topic: TopicStats) -> None:
+    click.echo(f"\n{topic.topic}: keys with the most bytes, in all their records, before compression")
+    rows = [(f"{one.records:,}", size_text(one.bytes)) for one in topic.top_keys]
+    widths = [max(map(len, cells)) for cells in zip(("records", "size"), *rows, strict=True)]
+    # A long key is wrapped by the terminal, and widens no other line: it is to be copied as it is.
+    click.echo(f"{'records':>{widths[0]}}  {'size':>{widths[1]}}  key")
+    for (records, size), one in zip(rows, topic.top_keys, strict=True):
+        rest = "..." if one.is_cut else ""
+        click.echo(f"{records:>{widths[0]}}  {size:>{widths[1]}}  {bytes_text(one.key)}{rest}")
+    if topic.top_keys_missed_bytes:
+        click.echo(f"there are very many keys: each may have up to {size_text(topic.top_keys_missed_bytes)} more")

@@ -1,0 +1,1 @@
+"""`diamant spark`: commands on log directories of any size."""

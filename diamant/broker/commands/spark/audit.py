@@ -1,0 +1,113 @@
+"""`diamant spark audit`: which topics keep values that should be gone."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from diamant.broker.commands.spark.running import give, running, spark_options
+from diamant.broker.commands.terminal.asking import EXIT_NOT_SO
+from diamant.broker.commands.terminal.failures import say
+from diamant.broker.commands.terminal.files import time_text
+
+_WIDTH = 1000
+_DAY_MS = 86_400_000
+
+
+@click.command()
+@spark_options
+@click.option(
+    "--deadline-days",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="DAYS",
+    help="How long a superseded value may stay. Default: max.compaction.lag.ms of the topic.",
+)
+@click.option("--now", "now_ms", type=int, metavar="MS", help="The time that counts, ms since 1970. Default: now.")
+@click.option("--all", "is_all", is_flag=True, help="Look at topics that are not compacted as well.")
+def audit(
+    paths: Sequence[str],
+    *,
+    topics: Sequence[str],
+    master: str,
+    spark_settings: Sequence[str],
+    as_json: bool,
+    parquet: str | None,
+    deadline_days: float | None,
+    now_ms: int | None,
+    is_all: bool,
+) -> None:
+    """Say which compacted topics below PATH... keep superseded values for too long, or keys on partitions they have left.
+
+    Times are those of the records' timestamps. Policies and lags are read from the metadata log of the directories; where there
+    is none, every topic is looked at.
+
+    Exit codes: 0 all is well; 1 it could not be found out; 2 usage; 3 a topic is late or has stranded keys.
+    """
+    with running("audit", master, spark_settings, paths, topics, parquet) as session:
+        from diamant.cleaner.spark.analyses.audit import read_audit
+
+        result = read_audit(
+            session,
+            paths,
+            topics,
+            now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
+            deadline_ms=None if deadline_days is None else int(deadline_days * _DAY_MS),
+            is_all=is_all,
+        )
+        # A row for each topic; what it took to count them is not done again for the exit code.
+        result = result.cache()
+        give(result, as_json=as_json, parquet=parquet, show=lambda rows: _show(list(rows)))
+        found = [row["is_broken"] for row in result.select("is_broken").collect()]
+    if not found:
+        say("none of these topics is compacted; --all looks at them all the same")
+    if any(found):
+        sys.exit(EXIT_NOT_SO)
+
+
+def _show(rows: Sequence[Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("topic", no_wrap=True)
+    for head in (
+        "records",
+        "superseded",
+        "oldest",
+        "deadline",
+        "overdue",
+        "by at most",
+        "erased, overdue",
+        "stranded keys",
+    ):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in rows:
+        cells = [
+            row["topic"],
+            f"{row['records']:,}",
+            f"{row['superseded']:,}",
+            time_text(row["oldest_superseded_ms"])[: len("2026-01-31T12:00:00")],
+            duration_text(row["deadline_ms"]),
+            f"{row['overdue']:,}",
+            duration_text(row["overdue_ms"]),
+            f"{row['erased_overdue']:,}",
+            f"{row['stranded']:,}",
+        ]
+        table.add_row(*map(Text, cells))
+    Console(width=_WIDTH).print(table)
+
+
+def duration_text(duration_ms: int | None) -> str:
+    """Return a duration as people read it: 1.5 d, 3.0 h, 12 s; `-` for none."""
+    if duration_ms is None:
+        return "-"
+    for unit, unit_ms in (("d", _DAY_MS), ("h", 3_600_000), ("min", 60_000)):
+        if duration_ms >= unit_ms:
+            return f"{duration_ms / unit_ms:.1f} {unit}"
+    return f"{duration_ms / 1000:.0f} s"

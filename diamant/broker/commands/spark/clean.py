@@ -1,0 +1,171 @@
+"""`diamant spark clean`: compact every partition of a copied log directory, in one application of Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.log.clean import describe, parse_settings
+from diamant.broker.commands.spark.running import running
+from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, say
+from diamant.broker.commands.terminal.files import counted, one_line_errors
+from diamant.broker.commands.terminal.spark_options import conf_option, master_option, staging_option
+from diamant.broker.commands.terminal.topic_settings import (
+    CLEANUP_POLICY,
+    names_set,
+    read_topic_configs,
+    with_topic_configs,
+)
+from diamant.broker.commands.terminal.value_hint import with_hint
+from diamant.broker.config.config_key import ConfigError
+from diamant.cleaner.offline.spark_clean import PartitionSettings, total_removed
+from diamant.cleaner.rules.modes import MODES, PROMPT
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import read_clean_shutdown
+from diamant.storage.env.clock import SettableClock, SystemClock
+from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.cleaner.offline.spark_clean import PartitionOutcome
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@master_option
+@conf_option
+@staging_option
+@click.option("--now", "now_ms", type=int, metavar="MS", help="The time that counts, in ms since 1970. Default: now.")
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default=PROMPT,
+    show_default=True,
+    help="kafka: byte for byte as Kafka; prompt: removes sooner what may go.",
+)
+@click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option(
+    "--set",
+    "-s",
+    "overrides",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="As for `diamant log clean`, for all topics that are cleaned.",
+)
+@click.option("--force", is_flag=True, help="Clean partitions that are not due, too, as long as anything is cleanable.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per partition and line.")
+def clean(
+    directory: str,
+    *,
+    master: str,
+    spark_settings: Sequence[str],
+    staging: str,
+    now_ms: int | None,
+    mode: str,
+    topics: Sequence[str],
+    overrides: Sequence[str],
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Compact all partitions in the log directory DIRECTORY, which no broker may be using: work on a copy.
+
+    The largest first, in one application, byte for byte as the local engines do; partitions of a few MB are cleaned without
+    Spark. The topics' configurations are those of the metadata log in the directory, and topics that are not compacted are
+    left alone; without a metadata log --set cleanup.policy=compact (or a --topic) says that they are. The result is a directory
+    that Kafka or Diamant opens. The exit code is 1 if a partition could not be cleaned, the others are.
+    """
+    directory = os.path.abspath(directory)
+    env = RealEnv(SystemClock() if now_ms is None else SettableClock(now_ms))
+    try:
+        parse_settings(overrides, mode)
+    except ConfigError as error:
+        raise click.UsageError(with_hint(error)) from None
+    outcomes: list[PartitionOutcome] = []
+    with _told_if_interrupted(outcomes), one_line_errors(), _locked(env, directory):
+        known = _Settings(env, directory, topics, overrides, mode)
+        with running("clean", master, spark_settings) as session:
+            from diamant.cleaner.offline.spark_clean import clean_directory, partitions_by_size
+            from diamant.cleaner.spark.clean.in_session import session_engine
+
+            for outcome in clean_directory(
+                env,
+                [path for path, _ in partitions_by_size(env, directory)],
+                known.of,
+                session_engine(session.sparkContext, staging),
+                is_forced=force,
+                is_clean=read_clean_shutdown(env, directory) is not None,
+            ):
+                outcomes.append(outcome)
+                _print(outcome, as_json=as_json)
+    failed = sum(one.error is not None for one in outcomes)
+    if not as_json:
+        removed = total_removed(outcomes)
+        went = ", ".join(f"{count:,} {reason}" for reason, count in sorted(removed.items())) or "nothing"
+        click.echo(f"{counted(len(outcomes), 'partition')}, {failed} failed; records removed: {went}")
+    if failed:
+        sys.exit(1)
+
+
+@contextmanager
+def _told_if_interrupted(outcomes: Sequence[PartitionOutcome]) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        done = counted(sum(one.error is None for one in outcomes), "partition")
+        left = "others are as they were, or cleaned in part: no record is lost, and the same command goes on from there"
+        fail(f"interrupted: {done} dealt with; {left}", EXIT_INTERRUPTED)
+
+
+@contextmanager
+def _locked(env: Env, directory: str) -> Iterator[None]:
+    lock = env.lock(f"{directory}/{names.LOCK}")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class _Settings:
+    """What holds for each topic; None for one that is not to be cleaned."""
+
+    def __init__(self, env: Env, directory: str, topics: Sequence[str], overrides: Sequence[str], mode: str) -> None:
+        self._topics = topics
+        self._overrides = overrides
+        self._mode = mode
+        self._is_told = CLEANUP_POLICY in names_set(overrides) or bool(topics)
+        try:
+            self._configs = read_topic_configs(env, directory)
+        except (StorageError, OSError) as error:
+            if not self._is_told:
+                raise StorageError(f"{error}; --set cleanup.policy=compact cleans all topics all the same") from error
+            self._configs = None
+        if self._configs is None and not self._is_told:
+            raise StorageError(
+                f"{directory}: there is no metadata log in it that says which topics are compacted; name them by --topic, or "
+                "clean all of them by --set cleanup.policy=compact"
+            )
+
+    def of(self, topic: str) -> PartitionSettings | None:
+        if self._topics and topic not in self._topics:
+            return None
+        configs = None if self._configs is None else self._configs.get(topic)
+        parsed = parse_settings(with_topic_configs(configs, self._overrides), self._mode)
+        if not parsed.config.is_compacted:
+            return None
+        return PartitionSettings(parsed.config, parsed.cleaner, parsed.producer_expiration_ms)
+
+
+def _print(outcome: PartitionOutcome, *, as_json: bool) -> None:
+    if as_json:
+        fields: dict[str, Any] = {"partition": outcome.partition, "error": outcome.error}
+        click.echo(json.dumps(fields if outcome.report is None else outcome.report.to_fields()))
+    elif outcome.report is not None:
+        click.echo(describe(outcome.report, is_dry_run=False))
+    else:
+        say(f"{outcome.partition}: {outcome.error}")

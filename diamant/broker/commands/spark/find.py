@@ -1,0 +1,64 @@
+"""`diamant spark find`: where in log directories a key is, or what a pattern matches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from diamant.broker.commands.spark.running import cell_json, give, running, spark_options
+from diamant.broker.commands.terminal.failures import EXIT_NOT_SO, say
+from diamant.broker.commands.terminal.files import bytes_text, counted
+from diamant.broker.commands.terminal.key_options import key_options
+
+_WIDTH = 1000
+
+
+@click.command()
+@spark_options
+@key_options("Find the records with a key")
+@click.option("--pattern", metavar="REGEX", help="Find records with this in key, value or a header.")
+def find(
+    paths: Sequence[str],
+    *,
+    topics: Sequence[str],
+    master: str,
+    spark_settings: Sequence[str],
+    as_json: bool,
+    parquet: str | None,
+    key: bytes | None,
+    pattern: str | None,
+) -> None:
+    """Print where records are below PATH..., as `diamant log find` does.
+
+    A pattern is a regular expression of Java over bytes; text in it is taken as UTF-8.
+
+    Exit codes: 0 something was found; 1 it could not be found out; 2 usage; 3 nothing was found.
+    """
+    if (key is None) == (pattern is None):
+        raise click.UsageError("expected either a key (--key, --key-hex, --key-base64, --key-file) or --pattern")
+    with running("find", master, spark_settings, paths, topics, parquet) as session:
+        from diamant.cleaner.spark.analyses import find as find_job
+
+        result = find_job.find(session, paths, key=key, pattern=pattern, topics=topics)
+        is_found = give(result, as_json=as_json, parquet=parquet, show=_show)
+    if not is_found:
+        say("nothing was found")
+        sys.exit(EXIT_NOT_SO)
+
+
+def _show(rows: Iterator[Any]) -> None:
+    count = 0
+    logs = set()
+    for row in rows:
+        count += 1
+        logs.add((row["topic"], row["partition"]))
+        click.echo(
+            f"{row['topic']}-{row['partition']} offset {row['offset']} {row['status']}, {cell_json(row['timestamp']) or '-'}, "
+            f"key {bytes_text(None if row['key'] is None else bytes(row['key']))}, found in {', '.join(row['places'])}: "
+            f"{row['segment']} at {row['position']}"
+        )
+    if count:
+        say(f"{counted(count, 'record')} in {counted(len(logs), 'partition')} found")

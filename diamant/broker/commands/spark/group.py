@@ -1,0 +1,26 @@
+"""`diamant spark`: commands on log directories of any size, carried out by Apache Spark."""
+
+from __future__ import annotations
+
+import click
+
+from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
+
+_HERE = "diamant.broker.commands.spark"
+
+COMMANDS = {
+    "audit": LazyCommand(f"{_HERE}.audit:audit", "Say which topics keep values that should be gone."),
+    "clean": LazyCommand(f"{_HERE}.clean:clean", "Compact every partition of a copied log directory."),
+    "find": LazyCommand(f"{_HERE}.find:find", "Find every record of a key, or what a pattern matches."),
+    "stats": LazyCommand(f"{_HERE}.stats:stats", "Say what logs consist of and how much of them is superseded."),
+    "whatif": LazyCommand(f"{_HERE}.whatif:whatif", "Say what the cleaner would leave under other settings."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def spark() -> None:
+    """Read and clean log directories on Apache Spark, without a broker.
+
+    A PATH is a log directory, the directory of a partition, a glob of either in quotes, or a file: or s3: URI. Needs
+    `pip install '.[spark]'` in a clone of Diamant, and Java 17 or newer.
+    """

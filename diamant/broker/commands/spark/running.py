@@ -1,0 +1,171 @@
+"""What the commands of `diamant spark` share: options, a session with progress and one-line errors, results in three forms."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from diamant.broker.commands.terminal.files import bytes_json, one_line_errors
+from diamant.broker.commands.terminal.spark_options import conf_option, master_option, parse_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from rich.progress import Progress
+
+F = TypeVar("F", bound=Callable[..., object])
+_LOOK_EVERY_S = 0.25
+
+
+def spark_options(command: F) -> F:
+    """Add the options of every command that only reads."""
+    for option in reversed(
+        (
+            click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
+            click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated."),
+            master_option,
+            conf_option,
+            click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row and line."),
+            click.option(
+                "--parquet", metavar="DIRECTORY", help="Write the rows as Parquet files into a new directory instead."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def running(
+    name: str,
+    master: str,
+    settings: Sequence[str],
+    paths: Sequence[str] = (),
+    topics: Sequence[str] = (),
+    parquet: str | None = None,
+) -> Iterator[SparkSession]:
+    """Run a session, with progress on a terminal. What goes wrong in Spark becomes one line and exit code 1.
+
+    What is wrong with paths and topics on this machine is told before a session is started, which takes ten seconds.
+    """
+    conf = parse_conf(settings)
+    with one_line_errors(), _no_traces():
+        from diamant.cleaner.spark.environment.errors import SparkError
+        from diamant.cleaner.spark.session.session import reason_of, spark_session
+
+        _check_paths(paths, topics, parquet)
+        with spark_session(master, f"diamant spark {name}", conf) as session:
+            from py4j.protocol import Py4JError
+            from pyspark.errors import PySparkException
+
+            try:
+                with _progress(session):
+                    yield session
+            except (Py4JError, PySparkException) as error:
+                raise SparkError(reason_of(session.sparkContext, error)) from error
+
+
+@contextmanager
+def _no_traces() -> Iterator[None]:
+    """Leave out what Py4J logs of errors that it raises as well: Ctrl-C would show four traces."""
+
+    def is_told(_: logging.LogRecord) -> bool:
+        return False
+
+    # It logs on the root logger itself; records of other loggers do not pass this filter.
+    root = logging.getLogger()
+    root.addFilter(is_told)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_told)
+
+
+def _check_paths(paths: Sequence[str], topics: Sequence[str], parquet: str | None) -> None:
+    from diamant.cleaner.spark.environment.errors import SparkError
+    from diamant.cleaner.spark.environment.locations import Location
+    from diamant.cleaner.spark.source.partition_logs import find_partitions
+
+    if paths and all(Location.parse(path).is_local for path in paths):
+        find_partitions(paths, topics)
+    # Another scheme than ours may be one of Spark's.
+    if parquet is not None and (parquet.startswith("file:") or ":/" not in parquet):
+        found = Location.parse(parquet).find()
+        if found is not None:
+            raise SparkError(f"{parquet} already exists: expected a directory that is to be made")
+
+
+def give(result: DataFrame, *, as_json: bool, parquet: str | None, show: Callable[[Iterator[Any]], object]) -> bool:
+    """Write rows as Parquet files, or print them as JSON lines, or let `show` have them. Rows come as Spark gives them.
+
+    Returns whether there were any.
+    """
+    if parquet is not None:
+        result.write.parquet(parquet)
+        click.echo(f"written to {parquet}", err=True)
+        return not result.sparkSession.read.schema(result.schema).parquet(parquet).isEmpty()
+    rows = result.toLocalIterator()
+    first = list(itertools.islice(rows, 1))
+    rows = itertools.chain(first, rows)
+    if as_json:
+        _print_json(rows)
+    else:
+        show(rows)
+    return bool(first)
+
+
+def _print_json(rows: Iterator[Any]) -> None:
+    for row in rows:
+        click.echo(json.dumps({name: cell_json(value) for name, value in row.asDict(recursive=True).items()}))
+
+
+def cell_json(value: Any) -> Any:
+    """Return a value of a row as what JSON can hold."""
+    if isinstance(value, bytes | bytearray):
+        return bytes_json(bytes(value))
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+    return value
+
+
+@contextmanager
+def _progress(session: SparkSession) -> Iterator[None]:
+    """Show how many tasks of the running stages are done, if standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    is_done = threading.Event()
+    with Progress(
+        BarColumn(), MofNCompleteColumn(), "tasks", TimeElapsedColumn(), console=Console(stderr=True), transient=True
+    ) as progress:
+        thread = threading.Thread(target=_follow, args=(session, progress, is_done), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_done.set()
+            thread.join()
+
+
+def _follow(session: SparkSession, progress: Progress, is_done: threading.Event) -> None:
+    bar = progress.add_task("", total=None)
+    tracker = session.sparkContext.statusTracker()
+    while not is_done.wait(_LOOK_EVERY_S):
+        stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
+        if stages:
+            progress.update(
+                bar,
+                total=sum(stage.numTasks for stage in stages),
+                completed=sum(stage.numCompletedTasks for stage in stages),
+            )

@@ -1,0 +1,75 @@
+"""`diamant spark stats`: what the partitions of log directories hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from diamant.broker.commands.spark.running import give, running, spark_options
+from diamant.broker.commands.terminal.files import size_text
+
+_COUNTS = {
+    "records": "records",
+    "distinct_keys": "keys",
+    "live": "live",
+    "superseded": "superseded",
+    "tombstones": "tombstones",
+    "aborted": "aborted",
+    "undecided": "undecided",
+    "keyless": "keyless",
+    "below_log_start": "below start",
+    "control_records": "markers",
+}
+"""Columns and headings; the latter five are left out if all of it is 0."""
+_RARE = ("aborted", "undecided", "keyless", "below_log_start", "control_records")
+_WIDTH = 1000
+
+
+@click.command()
+@spark_options
+def stats(
+    paths: Sequence[str],
+    *,
+    topics: Sequence[str],
+    master: str,
+    spark_settings: Sequence[str],
+    as_json: bool,
+    parquet: str | None,
+) -> None:
+    """Count what is in the partitions below PATH..., as `diamant log stats` does."""
+    with running("stats", master, spark_settings, paths, topics, parquet) as session:
+        from diamant.cleaner.spark.analyses.stats import read_stats
+
+        give(read_stats(session, paths, topics), as_json=as_json, parquet=parquet, show=_show)
+
+
+def _show(rows: Iterator[Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    found = list(rows)
+    counts = [name for name in _COUNTS if name not in _RARE or any(row[name] for row in found)]
+    has_replicas = len({(row["topic"], row["partition"]) for row in found}) < len(found)
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("partition", no_wrap=True)
+    heads = ["segments", "size", *(_COUNTS[name] for name in counts), "dirty", "cleaned up to"]
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    if has_replicas:
+        table.add_column("directory", no_wrap=True)
+    for row in found:
+        cells = [
+            f"{row['topic']}-{row['partition']}",
+            f"{row['segments']:,}",
+            size_text(row["bytes"]),
+            *(f"{row[name]:,}" for name in counts),
+            "-" if row["dirty_ratio"] is None else f"{row['dirty_ratio']:.2f}",
+            "-" if row["first_dirty_offset"] is None else f"{row['first_dirty_offset']:,}",
+            *([row["directory"]] if has_replicas else []),
+        ]
+        table.add_row(*map(Text, cells))
+    Console(width=_WIDTH).print(table)

@@ -1,0 +1,83 @@
+"""`diamant spark whatif`: what `diamant log whatif` says, of partitions by the thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from diamant.broker.commands.log.log_whatif import Request, tell, whatif_options
+from diamant.broker.commands.spark.running import running
+from diamant.broker.commands.terminal.files import one_line_errors
+from diamant.broker.commands.terminal.spark_options import conf_option, master_option
+from diamant.broker.commands.terminal.topic_settings import topic_configs_of
+from diamant.cleaner.segments.tolerant_reader import open_log_directory
+from diamant.storage.env.env import RealEnv
+
+
+def _local_directory(context: click.Context, parameter: click.Parameter, text: str) -> str:
+    from diamant.cleaner.spark.environment.errors import SparkError
+    from diamant.cleaner.spark.environment.locations import Location
+
+    try:
+        location = Location.parse(text)
+    except SparkError as error:
+        raise click.BadParameter(str(error)) from None
+    if not location.is_local:
+        raise click.BadParameter(
+            f"{location}: segments are opened in place, by the cleaner's own code: expected a directory that the driver and "
+            "all executors have at the same path; mount it there, or copy it"
+        )
+    return str(click.Path(exists=True, file_okay=False).convert(location.path, parameter, context))
+
+
+@click.command()
+@click.argument("directory", callback=_local_directory)
+@master_option
+@conf_option
+@whatif_options
+def whatif(
+    directory: str,
+    *,
+    master: str,
+    spark_settings: Sequence[str],
+    topics: Sequence[str],
+    settings: Sequence[str],
+    mode: str,
+    now_ms: int | None,
+    until_ms: int | None,
+    is_all: bool,
+    as_json: bool,
+    memory_mib: int,
+) -> None:
+    """Say what settings would leave of DIRECTORY, and when, as `diamant log whatif` does: a task for each partition.
+
+    What is tried, what is assumed and what is printed are the same. DIRECTORY is a log directory, or that of one partition,
+    which no broker may be using. The driver and all executors have it at the same path: a local or a mounted one, no s3: URI.
+
+    Nothing in DIRECTORY is changed. Each task takes --memory, and room for once or twice its partition in spark.local.dir.
+
+    Exit codes: 0 done; 1 something is damaged, or cannot be read, the rest is told; 2 usage.
+    """
+    request = Request.of(settings, mode, now_ms, until_ms, memory_mib)
+    env = RealEnv()
+    with one_line_errors(), open_log_directory(env, directory) as opened:
+        from diamant.cleaner.forecast.spark_whatif import Trial, run_trials
+
+        opened.keep_topics(topics)
+        configs = topic_configs_of(env, opened)
+        trials = [
+            Trial(
+                partition,
+                opened.cleaner_checkpoint.get((partition.topic, partition.partition)),
+                tuple(request.scenarios(partition.topic, configs)),
+            )
+            for partition in opened.partitions
+        ]
+        with running("whatif", master, spark_settings) as session:
+            outcomes = run_trials(
+                session, trials, now_ms=request.now_ms, until_ms=request.until_ms, key_bytes=request.key_bytes
+            )
+        found = [(one.partition, one.forecasts) for one in outcomes if one.forecasts]
+        problems = [*opened.problems, *(problem for one in outcomes for problem in one.problems)]
+        tell(opened, request, found, problems, is_all=is_all, as_json=as_json)

@@ -1,0 +1,255 @@
+"""What the commands that ask a running broker share: their options, errors as one line, progress, exit codes.
+
+    @click.command()
+    @click.argument("topic")
+    @asking
+    def compact(topic: str, asked: Asked) -> None:
+        report = asked.admin.compact(topic, timeout_s=asked.timeout_s, on_progress=asked.on_progress)
+        asked.show(report, lambda: print_tables(report))
+        sys.exit(EXIT_DONE if ... else EXIT_NOT_SO)
+
+Exit codes: 0 done; 1 failed (no broker, an error there, not in time); 2 usage, also what the broker says of an argument; 3 not
+(yet) so, for commands that answer a question; 4 nothing was found, for those that were to remove something; 130 Ctrl-C, which
+ends no job in the broker, so it is told what goes on there.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from diamant.broker.client.admin import DEFAULT_BOOTSTRAP, Admin, AdminError
+from diamant.broker.client.duration import parse_duration_ms
+from diamant.broker.commands.terminal.failures import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_NOT_SO,
+    EXIT_NOTHING,
+    EXIT_USAGE,
+    fail,
+    say,
+)
+from diamant.broker.commands.terminal.interrupted import fail_in_time, fail_interrupted
+from diamant.broker.commands.terminal.progress_text import progress_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+__all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_NOTHING", "EXIT_NOT_SO", "EXIT_USAGE", "Asked", "asking", "fail"]
+
+TOKEN_VARIABLE = "DIAMANT_TOKEN_FILE"
+DEFAULT_TIMEOUT = "10m"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def duration(text: str | int) -> int:
+    """A duration as a text like `8d`, in milliseconds; the `type` of an option."""
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+class Asked:
+    """One call of such a command."""
+
+    def __init__(self, bootstrap: str, token_file: str | None, timeout_ms: int, *, as_json: bool) -> None:
+        self.bootstrap = bootstrap
+        self.timeout_s = timeout_ms / 1000
+        self.as_json = as_json
+        self.admin = Admin(bootstrap, token_file=token_file, timeout_s=self.timeout_s)
+        self.job: str | None = None
+        """The job that is waited for, once the broker has named it."""
+        self.has_begun = False
+        """Whether the broker was asked for a job."""
+        self._token_file = token_file
+        self._status: Status | None = None
+
+    def command(self, *words: str) -> str:
+        """Return another command for the same broker, to be pasted into a shell."""
+        options = [] if self.bootstrap == DEFAULT_BOOTSTRAP else ["-b", self.bootstrap]
+        if self._token_file not in (None, os.environ.get(TOKEN_VARIABLE)):
+            options += ["--token-file", str(self._token_file)]
+        return shlex.join(["diamant", *words, *options])
+
+    def show(self, fields: Mapping[str, Any], show: Callable[[Console], object]) -> None:
+        """Print an answer: as JSON if that was asked for, else what `show` prints to the console it gets."""
+        self.end_progress()
+        if self.as_json:
+            click.echo(json.dumps(fields))
+        else:
+            show(self.console())
+
+    def console(self, *, stderr: bool = False) -> Console:
+        """A console of rich; where there is no terminal lines are as long as they need to be, and tables as wide as $COLUMNS."""
+        from rich.console import Console
+
+        file = sys.stderr if stderr else sys.stdout
+        width = None if file.isatty() or "COLUMNS" in os.environ else 200
+        return Console(stderr=stderr, width=width, highlight=False, soft_wrap=not file.isatty())
+
+    def on_progress(self, progress: Mapping[str, Any]) -> None:
+        """Show how far a job is, on standard error if that is a terminal."""
+        if "job" in progress:  # What the command does by itself is no job of the broker.
+            self.job, self.has_begun = progress["job"], True
+        if self.as_json or not sys.stderr.isatty():
+            return
+        if self._status is None:
+            self._status = self.console(stderr=True).status("")
+            self._status.start()
+        self._status.update(progress_text(progress))
+
+    def end_progress(self) -> None:
+        """Take away what shows it: something else is to be read. What comes later shows it again."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+def asking(command: F) -> F:
+    """Give a command the options `--bootstrap-server`, `--token-file`, `--timeout` and `--json`, and an `asked`."""
+
+    @functools.wraps(command)
+    def run(*args: Any, bootstrap: str, token_file: str | None, timeout_ms: int, as_json: bool, **options: Any) -> None:
+        with one_line_errors():
+            asked = Asked(bootstrap, token_file, timeout_ms, as_json=as_json)
+            try:
+                command(*args, asked=asked, **options)
+            except KeyboardInterrupt:
+                asked.end_progress()
+                fail_interrupted(asked)
+            except AdminError as error:
+                asked.end_progress()
+                if error.code != "timed-out":
+                    raise
+                fail_in_time(asked, error, EXIT_FAILED)
+            finally:
+                asked.end_progress()
+
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return run  # type: ignore[return-value]
+
+
+_OPTIONS = (
+    click.option(
+        "--bootstrap-server",
+        "-b",
+        "bootstrap",
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        metavar="HOST:PORT",
+        help="The broker's Kafka address; that of HTTP is found out.",
+    ),
+    click.option(
+        "--token-file",
+        type=click.Path(dir_okay=False),
+        default=lambda: os.environ.get(TOKEN_VARIABLE),
+        help=f"File with the broker's token, if it wants one. Default: ${TOKEN_VARIABLE}.",
+    ),
+    click.option(
+        "--timeout",
+        "timeout_ms",
+        type=duration,
+        default=DEFAULT_TIMEOUT,
+        show_default=True,
+        help="How long to wait; what was begun goes on in the broker.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the answer as one JSON object."),
+)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn what a user can do something about into one line on standard error and an exit code."""
+    try:
+        yield
+    except AdminError as error:
+        message = str(error)
+        if error.code == "unauthorized":
+            # The header has another name here than in programs.
+            message = message.partition(": Authorization")[0]
+            message += f": give the file that holds it, by --token-file or ${TOKEN_VARIABLE}"
+        is_usage = error.code in ("bad-argument", "not-found")
+        fail(message, EXIT_USAGE if is_usage else EXIT_FAILED, code=error.code)
+    except BrokenPipeError:
+        raise  # click knows what to do when a pager is closed
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), EXIT_FAILED)
+
+
+@contextmanager
+def going_on(asked: Asked) -> Iterator[None]:
+    """For what a broker has on its disk and goes on with: the error says so if it goes away, and how to list what there is."""
+    try:
+        yield
+    except AdminError as error:
+        asked.end_progress()
+        listing = asked.command("certificates")
+        if error.code == "not-found":
+            # The list has another name here than in programs.
+            fail(str(error).replace("GET /v1/certificates lists", f"{listing} lists"), EXIT_USAGE, code=error.code)
+        if error.code != "went-away":
+            raise
+        fail(
+            f"{error}. What it had begun goes on by itself at its next start: then {listing} lists it, and gives its "
+            "certificate; if it is not listed, nothing was begun"
+        )
+
+
+class OutputFile(click.Path):
+    """The `type` of an option: a file to be written at the end. One that clearly cannot be is refused before anything is done."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; BadParameter."""
+        path = super().convert(value, param, ctx)
+        directory = os.path.dirname(path) or "."
+        if not os.path.isdir(directory):
+            self.fail(f"Directory {directory!r} does not exist.", param, ctx)
+        if not os.path.exists(path) and not os.access(directory, os.W_OK):
+            self.fail(f"Directory {directory!r} is not writable.", param, ctx)
+        known = {} if ctx is None else ctx.params
+        if any(
+            one and os.path.realpath(one) == os.path.realpath(path) for one in (known.get("file"), known.get("page"))
+        ):
+            self.fail(f"{path!r} is to be the certificate and the page: these are two files.", param, ctx)
+        return path
+
+
+def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, problem: str = "") -> bool:
+    """Write the certificate of an answer to the files that were asked for, as JSON and as a page.
+
+    `problem`: why it is not what the broker has signed; the page says so.
+
+    False if that failed, which is told on standard error: what was done is done, so nothing else may be missed for that.
+    """
+    certificate, texts = found["certificate"], {}
+    if file is not None:
+        texts[file] = json.dumps(certificate, indent=1, sort_keys=True)
+    if page is not None:
+        from diamant.cleaner.evidence.certificates.page import certificate_page
+
+        texts[page] = certificate_page(certificate, problem)
+    is_written = True
+    for path, text in texts.items():
+        try:
+            Path(path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            is_written = False
+            reason = error.strerror or error
+            say(f"{path}: {reason}; the broker keeps the certificate: {found['certificate_path']}")
+    return is_written

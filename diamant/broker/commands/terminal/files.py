@@ -1,0 +1,142 @@
+"""What the commands that read log files share: errors as one line, bytes and times as text, a bar on a terminal."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.commands.terminal.failures import fail, say
+from diamant.cleaner.segments.tolerant_reader import Problem
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+_WHITESPACE = "\n\r\t"
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn what a user can do something about into one line on standard error and exit code 1."""
+    try:
+        yield
+    except StorageError as error:
+        fail(str(error))
+    except BrokenPipeError:
+        raise  # click knows what to do when a pager is closed
+    except OSError as error:
+        reason = error.strerror or str(error)
+        fail(f"{error.filename}: {reason}" if error.filename else reason)
+
+
+def show_problem(problem: Problem) -> None:
+    """Print a problem to standard error."""
+    say(str(problem), **problem_fields(problem))
+
+
+def problem_fields(problem: Problem) -> dict[str, Any]:
+    """Return a problem as what JSON can hold."""
+    return {"file": problem.path, "position": problem.position, "reason": problem.reason}
+
+
+# -- numbers, bytes and times ---------------------------------------------------------------------------------------------------
+
+
+def counted(count: int, what: str, plural: str | None = None) -> str:
+    """Return a number and what is counted: `1 segment`, `2 segments`; `plural` where it is not the word with an s."""
+    return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes as people read it: 512 B, 1.5 KiB, 20.0 MiB."""
+    if size < 1024:
+        return f"{size} B"
+    power = min(4, (size.bit_length() - 1) // 10)
+    return f"{size / 1024**power:.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"
+
+
+def visible(text: str) -> str:
+    """Return somebody else's text for a terminal that shows it and does nothing else: with escapes for all that is no letter."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def bytes_text(data: bytes | None) -> str:
+    """Return bytes for people: `null`, text in quotes if all of it can be printed, else hexadecimal."""
+    if data is None:
+        return "null"
+    text = _printable(data)
+    return f"0x{data.hex()}" if text is None else json.dumps(text, ensure_ascii=False)
+
+
+def bytes_json(data: bytes | None) -> str | dict[str, str] | None:
+    """Return bytes for JSON: null, a string if all of it can be printed, else `{"base64": ...}`."""
+    if data is None:
+        return None
+    text = _printable(data)
+    return {"base64": base64.b64encode(data).decode("ascii")} if text is None else text
+
+
+def _printable(data: bytes) -> str | None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(letter.isprintable() or letter in _WHITESPACE for letter in text) else None
+
+
+def time_text(time_ms: int | None) -> str:
+    """Return a time in ms since 1970 as text, in UTC; `-` for none."""
+    if time_ms is None or time_ms == -1:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return str(time_ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+class Bar:
+    """How many bytes have been read, on standard error; nothing at all when there is no terminal."""
+
+    def __init__(self, progress: Progress | None, task: TaskID | None) -> None:
+        self._progress = progress
+        self._task = task
+
+    def advance(self, count: int) -> None:
+        """Count `count` more bytes."""
+        if self._progress is not None and self._task is not None:
+            self._progress.advance(self._task, count)
+
+    def hide(self) -> None:
+        """Make room for lines on the same terminal."""
+        if self._progress is not None:
+            self._progress.stop()
+
+    def show(self) -> None:
+        """Go on after `hide`."""
+        if self._progress is not None:
+            self._progress.start()
+
+
+@contextmanager
+def progress_bar(total_bytes: int, *, is_shown: bool = True) -> Iterator[Bar]:
+    """Show a bar while reading, if standard error is a terminal."""
+    if not is_shown or not sys.stderr.isatty():
+        yield Bar(None, None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as progress:
+        yield Bar(progress, progress.add_task("", total=total_bytes))

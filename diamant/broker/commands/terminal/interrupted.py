@@ -1,0 +1,73 @@
+"""What a command says as it stops waiting (Ctrl-C, --timeout): what goes on in the broker, how to watch it and how to end it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from diamant.broker.client.admin import AdminError, path_step
+from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, wants_json
+from diamant.broker.commands.terminal.progress_text import progress_text
+
+if TYPE_CHECKING:
+    from diamant.broker.commands.terminal.asking import Asked
+
+LOOK_TIMEOUT_S = 3.0
+"""How long whoever has pressed Ctrl-C waits to be told what goes on."""
+
+
+def fail_interrupted(asked: Asked) -> NoReturn:
+    """End after Ctrl-C."""
+    if not asked.has_begun:
+        fail("interrupted", EXIT_INTERRUPTED)
+    if asked.job is None:
+        hints = {"what goes on there": asked.command("status"), "what is not over": asked.command("cancel")}
+        _end("interrupted before the broker has answered: if it has begun, it goes on there", EXIT_INTERRUPTED, hints)
+    try:
+        job = asked.admin.call("GET", f"/v1/jobs/{path_step(asked.job)}", timeout_s=LOOK_TIMEOUT_S)
+    except AdminError as error:
+        hints = {"what goes on there": asked.command("status")}
+        _end(f"interrupted; job {asked.job} goes on if the broker does: {error}", EXIT_INTERRUPTED, hints)
+    message, hints = what_goes_on(asked, job)
+    _end(f"interrupted; {message}", EXIT_INTERRUPTED, hints, job=job["id"], undertaking=job["undertaking"])
+
+
+def fail_in_time(asked: Asked, error: AdminError, exit_code: int) -> NoReturn:
+    """End as --timeout is over: the error says what was not done, and what goes on is told below it."""
+    hints: dict[str, str] = {}
+    if asked.job is not None:
+        try:
+            job = asked.admin.call("GET", f"/v1/jobs/{path_step(asked.job)}", timeout_s=LOOK_TIMEOUT_S)
+            _, hints = what_goes_on(asked, job)
+        except AdminError:
+            pass  # The error at hand says what there is to say.
+    _end(str(error), exit_code, hints, code=error.code)
+
+
+def what_goes_on(asked: Asked, job: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """Return a sentence about a job, and commands by what they are good for."""
+    undertaking, verb = job["undertaking"], job["verb"].partition("/v1/")[2]
+    hints = {}
+    if undertaking is not None:
+        noun = "redaction" if verb == "redact" else "erasure"
+        hints["its certificate, once it is there"] = asked.command("certificates", undertaking)
+        if job["state"] == "done":
+            return f"{noun} {undertaking} was certified by then", hints
+        hints["how far it is"] = asked.command("status")
+        hints["to end it"] = asked.command("cancel", undertaking, "--reason", "interrupted")
+        if job["state"] == "failed":
+            return f"{noun} {undertaking}: {job['error']['error']}", hints
+        return f"{noun} {undertaking} goes on in the broker ({progress_text(job['progress'])})", hints
+    if job["state"] != "running":
+        told = "was done by then" if job["state"] == "done" else f"had failed by then: {job['error']['error']}"
+        return f"{verb} {told}", hints
+    hints["how far it is"] = asked.command("status")
+    if job["can_be_ended"]:
+        hints["to end it"] = asked.command("cancel", job["id"])
+    return f"{verb} goes on in the broker as job {job['id']} ({progress_text(job['progress'])})", hints
+
+
+def _end(message: str, exit_code: int, hints: Mapping[str, str], **fields: Any) -> NoReturn:
+    if not wants_json():
+        message += "".join(f"\n  {what}: {command}" for what, command in hints.items())
+    fail(message, exit_code, hints=hints, **fields)

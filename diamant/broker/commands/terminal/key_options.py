@@ -1,0 +1,88 @@
+"""The options by which commands take a key: as text, in hexadecimal, in base64, or as the bytes of a file."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
+from diamant.storage.input_file import read_input
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_KEY_BYTES = 6 * 1024 * 1024
+"""What a request to a broker takes in base64 (`http_json.MAX_KEYED_BODY_BYTES`); topics have max.message.bytes."""
+
+
+def key_options(what: str) -> Callable[[F], F]:
+    """Give a command the options, and the key as `key`: bytes, or None if none of them is there. `what`: what it is good for."""
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def run(
+            *args: Any,
+            key: str | None,
+            key_hex: str | None,
+            key_base64: str | None,
+            key_file: str | None,
+            **options: Any,
+        ) -> Any:
+            return command(*args, key=_key(key, key_hex, key_base64, key_file), **options)
+
+        for option in reversed(
+            (
+                click.option("--key", "-k", help=f"{what}: the key, as text."),
+                click.option("--key-hex", metavar="HEX", help="The key, in hexadecimal."),
+                click.option("--key-base64", metavar="BASE64", help="The key, in base64."),
+                click.option(
+                    "--key-file",
+                    type=click.Path(exists=True, dir_okay=False),
+                    help="The key: all bytes of this file, a line end at its end among them.",
+                ),
+            )
+        ):
+            run = option(run)
+        return run  # type: ignore[return-value]
+
+    return decorate
+
+
+def required(key: bytes | None) -> bytes:
+    """Return the key of a command that needs one; without it the command ends."""
+    if key is None:
+        fail("expected one of --key, --key-hex, --key-base64 and --key-file", EXIT_USAGE)
+    return key
+
+
+def _key(text: str | None, in_hex: str | None, in_base64: str | None, file: str | None) -> bytes | None:
+    """Return the key. An empty text is refused: it is what a shell hands over for a variable that is not set."""
+    given = [one for one in (text, in_hex, in_base64, file) if one is not None]
+    if len(given) > 1:
+        fail("expected only one of --key, --key-hex, --key-base64 and --key-file", EXIT_USAGE)
+    if text is not None:
+        if not text:
+            fail(
+                '--key is empty: is a variable not set? If the key is meant that has no bytes: --key-hex ""', EXIT_USAGE
+            )
+        # What a shell hands over need not be UTF-8.
+        return text.encode(errors="surrogateescape")
+    try:
+        if in_hex is not None:
+            return bytes.fromhex(in_hex.removeprefix("0x").removeprefix("0X"))
+        if in_base64 is not None:
+            return base64.b64decode(in_base64, validate=True)
+    except (ValueError, binascii.Error):
+        # Without the key: errors end up in logs.
+        form = "--key-hex: this is not hexadecimal" if in_hex is not None else "--key-base64: this is not base64"
+        fail(form, EXIT_USAGE)
+    if file is None:
+        return None
+    try:
+        return read_input(file, MAX_KEY_BYTES)
+    except OSError as error:
+        fail(f"--key-file {file}: {error.strerror}", EXIT_USAGE)

@@ -1,0 +1,70 @@
+"""What the metadata log of a log directory says of its topics, as settings for the commands that clean or forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.topic_table import TOPIC_CONFIGS
+from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, Problem
+from diamant.protocol.kraft.records import TOPIC_RESOURCE
+from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+from diamant.storage.kraft.format import metadata_directory
+from diamant.storage.kraft.replay import load_metadata
+
+CLEANUP_POLICY = "cleanup.policy"
+SEGMENT_BYTES = ("segment.bytes", "internal.segment.bytes")
+"""Two names of one setting: the second has no minimum."""
+
+TopicConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
+"""By topic; a topic that sets nothing is there as well."""
+
+
+def read_topic_configs(env: Env, log_directory: str) -> TopicConfigs | None:
+    """Return what the metadata log in `log_directory` has, None if there is none. StorageError, OSError if it cannot be read."""
+    path = metadata_directory(log_directory)
+    if not env.exists(path):
+        return None
+    image = load_metadata(env, path).image
+    return {name: image.configs.get((TOPIC_RESOURCE, name), {}) for name in image.topics}
+
+
+def topic_configs_of(env: Env, opened: OpenLogDirectory) -> TopicConfigs | None:
+    """Return the same for a directory whose problems are told in the end; None, and one more, if it cannot be read."""
+    try:
+        return read_topic_configs(env, opened.path)
+    except (StorageError, OSError) as error:
+        opened.problems.append(Problem(metadata_directory(opened.path), None, str(error)))
+        return None
+
+
+def with_topic_configs(configs: Mapping[str, str] | None, settings: Sequence[str]) -> list[str]:
+    """Return `settings`, texts like NAME=VALUE, behind those of the topic, so that they win.
+
+    None stands for a topic of which nothing is known. What no broker of this kind would heed is left out: others know other
+    settings.
+    """
+    if configs is None:
+        return list(settings)
+    replaced = names_set(settings)
+    if replaced & {*SEGMENT_BYTES}:
+        replaced |= {*SEGMENT_BYTES}
+    known = {CLEANUP_POLICY: "delete", **configs}
+    return [
+        *(f"{name}={value}" for name, value in known.items() if name not in replaced and _is_valid(name, value)),
+        *settings,
+    ]
+
+
+def names_set(settings: Sequence[str]) -> set[str]:
+    """Return the names in texts like NAME=VALUE."""
+    return {setting.partition("=")[0].strip() for setting in settings}
+
+
+def _is_valid(name: str, value: str) -> bool:
+    try:
+        return name in TOPIC_CONFIGS and TOPIC_CONFIGS[name].parse(value) is not None
+    except ConfigError:
+        return False

@@ -1,0 +1,493 @@
+"""The configurations of a broker as typed attributes: `BrokerConfig`, the view of the table `broker_configs`.
+
+A value comes from the first of these that has one: what was set for this broker over the wire, what was set for all
+brokers over the wire, the properties it was started with, the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from diamant.broker.config.broker_configs import BROKER_CONFIGS, SPARK_CONF_PREFIX
+from diamant.broker.config.config_key import (
+    HIDDEN,
+    LONG_MAX,
+    ConfigError,
+    ConfigSource,
+    ConfigSynonym,
+    DescribedConfig,
+    Value,
+    format_value,
+)
+from diamant.broker.config.listeners import (
+    META_ADDRESSES,
+    PLAINTEXT,
+    Listener,
+    listener_text,
+    parse_address,
+    parse_listeners,
+    parse_protocol_map,
+)
+from diamant.broker.config.security_table import check_no_security
+from diamant.broker.config.topic_table import TOPIC_CONFIGS
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.input_file import read_input
+from diamant.storage.properties import parse_properties
+
+logger = logging.getLogger("diamant.config")
+
+MAX_PROPERTIES_BYTES = 1024 * 1024
+"""Of a server.properties file."""
+
+
+class BrokerConfig:
+    """What a broker runs with. Immutable; raises ConfigError for what cannot be.
+
+    ``listen``: ``host:port`` or ``NAME://host:port``, one or several; port 0 takes a free port. ``data_dir``: the data
+    directory. ``properties``: texts by Kafka's names. Further keywords are Kafka's names with underscores and may be
+    Python values. Of two ways to say the same the more specific wins: ``listen`` and ``data_dir``, then keywords, then
+    properties.
+
+        BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=4, properties={"log.segment.bytes":
+        "1048576"})
+
+    Every row of `BROKER_CONFIGS` can be read as `config["log.segment.bytes"]`; what the broker itself uses has an
+    attribute.
+    """
+
+    node_id: int
+    broker_rack: str | None
+    socket_request_max_bytes: int
+    queued_max_request_bytes: int
+    max_connections: int
+    connections_max_idle_ms: int
+    socket_listen_backlog_size: int
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
+    fetch_max_bytes: int
+    max_request_partition_size_limit: int
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    num_partitions: int
+    default_replication_factor: int
+    message_max_bytes: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_retention_check_interval_ms: int
+    log_initial_task_delay_ms: int
+    num_recovery_threads_per_data_dir: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_max_bytes_per_second: float
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
+    diamant_produce_validation: str
+    diamant_cleaner_mode: str
+    diamant_cleaner_spark_executor_timeout_ms: int
+    diamant_cleaner_spark_master: str
+    diamant_cleaner_spark_min_bytes: int
+    diamant_cleaner_spark_staging: str
+    diamant_erasure_deadline_ms: int
+    diamant_http_token_file: str | None
+    diamant_certificate_key_file: str | None
+    diamant_compact_wait_max_ms: int
+    diamant_describe: bool
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    group_coordinator_rebalance_protocols: list[str]
+    group_consumer_session_timeout_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_assignment_interval_ms: int
+    group_consumer_min_assignment_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_assignors: list[str]
+    group_consumer_migration_policy: str
+    group_consumer_regex_refresh_interval_ms: int
+    offset_metadata_max_bytes: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    offsets_topic_num_partitions: int
+    offsets_topic_segment_bytes: int
+    offsets_topic_compression_codec: int
+    offsets_load_buffer_size: int
+    transactional_id_expiration_ms: int
+    transaction_max_timeout_ms: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_segment_bytes: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_partition_verification_enable: bool
+    max_incremental_fetch_session_cache_slots: int
+
+    # Not rows but what rows amount to.
+    data_dir: str
+    listeners: list[Listener]
+    advertised_listeners: list[Listener]
+    """In the order of `listeners`. A port of 0 stands for the port that its listener gets."""
+    http_listener: Listener | None
+    """Where HTTP is answered; None if it is off."""
+    warnings: tuple[str, ...]
+    """What was accepted but is not as it seems, one line each; logged once when the configuration is made."""
+    clock: str
+    """Whose time counts: "system" or "manual" (`diamant.clock`)."""
+    spark_conf: Mapping[str, str]
+    """What is passed on to Spark: `diamant.cleaner.spark.conf.*` without the prefix. May hold secrets."""
+
+    def __init__(
+        self,
+        listen: str | Sequence[str] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        **kafka_names: Any,
+    ) -> None:
+        static = dict(properties or {})
+        for keyword, value in kafka_names.items():
+            static[_name_of(keyword)] = _text(keyword, value)
+        if listen is not None:
+            addresses = [listen] if isinstance(listen, str) else list(listen)
+            static["listeners"] = ",".join(map(listener_text, addresses))
+        if data_dir is not None:
+            static["log.dirs"] = os.fspath(data_dir)
+        self._resolve(static, {}, {})
+        check_no_security(static, self.listeners)
+        _check_compaction_lags(self._topic_defaults)
+        check_cleaner_memory(self._values)
+        for warning in self.warnings:
+            logger.warning(warning)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
+        """A configuration from texts by Kafka's names."""
+        return cls(properties=properties)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> BrokerConfig:
+        """A configuration from a server.properties file. Raises OSError if it cannot be read."""
+        return cls(properties=read_properties(path))
+
+    def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+        """This configuration with what was set over the wire for all brokers (``defaults``) and for this one (``own``).
+
+        Both replace what an earlier call set. What does not parse, or is not dynamic, has no effect.
+        """
+        changed = BrokerConfig.__new__(BrokerConfig)
+        passed_on = {SPARK_CONF_PREFIX + name: text for name, text in self.spark_conf.items()}
+        changed._resolve(self._layers[ConfigSource.STATIC_BROKER_CONFIG] | passed_on, defaults, own)
+        return changed
+
+    def __getitem__(self, name: str) -> Value:
+        """The value of a row of `BROKER_CONFIGS`; KeyError for other names."""
+        return self._values[name]
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"BrokerConfig is immutable: {name}")
+
+    def __repr__(self) -> str:
+        static = self._layers[ConfigSource.STATIC_BROKER_CONFIG]
+        shown = (
+            f"{name}={HIDDEN if BROKER_CONFIGS[name].is_sensitive else value}" for name, value in sorted(static.items())
+        )
+        return f"BrokerConfig({', '.join(shown)})"
+
+    @property
+    def num_recovery_threads(self) -> int:
+        """Short for `num_recovery_threads_per_data_dir`."""
+        return self.num_recovery_threads_per_data_dir
+
+    def topic_default(self, name: str) -> Value:
+        """The value of a topic configuration for topics that do not set it. KeyError for other names."""
+        return self._topic_defaults[name]
+
+    def sources(self, name: str) -> list[ConfigSynonym]:
+        """Where a broker configuration could get its value from, the winner first. KeyError for other names."""
+        key = BROKER_CONFIGS[name]
+        found = []
+        for source, layer in self._layers.items():
+            if name in layer:
+                found.append(ConfigSynonym(name, key.shown(key.parse(layer[name])), source))
+        if key.default is not None:
+            found.append(ConfigSynonym(name, key.shown(key.default), ConfigSource.DEFAULT_CONFIG))
+        return found
+
+    def describe(self) -> list[DescribedConfig]:
+        """Every row of the table with its value and where that comes from, by name, as DescribeConfigs wants it.
+
+        Kafka's order is that of a hash map; kafkajs counts on `default.replication.factor` before `num.partitions`.
+        """
+        described = []
+        for key in sorted(BROKER_CONFIGS.values(), key=lambda key: key.name):
+            synonyms = tuple(self.sources(key.name))
+            source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+            if key.is_internal and source is ConfigSource.DEFAULT_CONFIG:
+                continue
+            described.append(
+                DescribedConfig(
+                    name=key.name,
+                    value=key.shown(self._values[key.name]),
+                    source=source,
+                    type=key.type,
+                    is_read_only=not key.is_dynamic,
+                    is_sensitive=key.is_sensitive,
+                    synonyms=synonyms,
+                    documentation=key.documentation,
+                )
+            )
+        return described
+
+    def _resolve(
+        self, static: Mapping[str, str], dynamic_defaults: Mapping[str, str], dynamic: Mapping[str, str]
+    ) -> None:
+        """Fill in everything from the three layers of texts."""
+        warnings: list[str] = []
+        known = {name: text for name, text in static.items() if name in BROKER_CONFIGS}
+        for name in static:
+            if name not in BROKER_CONFIGS and not name.startswith(SPARK_CONF_PREFIX):
+                warnings.append(_unknown(name))
+        for name, text in known.items():
+            BROKER_CONFIGS[name].parse(text)
+        layers = {
+            ConfigSource.DYNAMIC_BROKER_CONFIG: _usable(dynamic),
+            ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: _usable(dynamic_defaults),
+            ConfigSource.STATIC_BROKER_CONFIG: known,
+        }
+        values = {name: key.default for name, key in BROKER_CONFIGS.items()}
+        for layer in reversed(layers.values()):
+            values.update((name, BROKER_CONFIGS[name].parse(text)) for name, text in layer.items())
+        values["node.id"] = values["broker.id"] = _node_id(known, values)
+        _check_request_memory(values)
+        listeners, advertised = _listeners(values, is_map_set="listener.security.protocol.map" in known)
+        resolved: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
+        resolved = {name: resolved[name] for name in self.__annotations__ if name in resolved}
+        resolved.update(
+            data_dir=_data_dir(values),
+            listeners=listeners,
+            advertised_listeners=advertised,
+            http_listener=_http_listener(values),
+            warnings=tuple(warnings),
+            clock=values["diamant.clock"],
+            spark_conf={
+                name.removeprefix(SPARK_CONF_PREFIX): text
+                for name, text in static.items()
+                if name.startswith(SPARK_CONF_PREFIX)
+            },
+            _layers=layers,
+            _values=values,
+            _topic_defaults=_resolve_topic_defaults(values),
+        )
+        self.__dict__.update(resolved)
+
+    _layers: dict[ConfigSource, dict[str, str]]
+    _values: dict[str, Value]
+    _topic_defaults: dict[str, Value]
+
+
+def validate_dynamic_config(name: str, value: str | None) -> None:
+    """Check a configuration that is to be set over the wire; raises KafkaError.
+
+    Everything is INVALID_REQUEST here, not INVALID_CONFIG as for topics, as in Kafka
+    (``DynamicBrokerConfig.validate``). Names that no table has are kept, since Kafka keeps them for its plug-ins.
+    """
+    key = BROKER_CONFIGS.get(name)
+    if key is None or value is None:
+        return
+    if not key.is_dynamic:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{name}]")
+    try:
+        key.parse(value)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _usable(texts: Mapping[str, str]) -> dict[str, str]:
+    """The dynamic texts that have an effect: they were checked when set, perhaps by another broker."""
+    usable = {}
+    for name, text in texts.items():
+        try:
+            validate_dynamic_config(name, text)
+        except KafkaError:
+            continue
+        if name in BROKER_CONFIGS:
+            usable[name] = text
+    return usable
+
+
+def _text(name: str, value: object) -> str:
+    """A Python value as the text that the table parses."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        return format_value(value) or ""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, os.PathLike):
+        return str(os.fspath(value))
+    raise ConfigError(f"{name}: {type(value).__name__} is not a bool, number, text, list or path")
+
+
+def _name_of(keyword: str) -> str:
+    """The configuration that a keyword stands for; TypeError for none, since only files may have names that others use."""
+    name = keyword.replace("_", ".")
+    if name in BROKER_CONFIGS or name.startswith(SPARK_CONF_PREFIX):
+        return name
+    keywords = ["listen", "data_dir", "properties", *(known.replace(".", "_") for known in BROKER_CONFIGS)]
+    similar = difflib.get_close_matches(keyword, keywords, n=1, cutoff=0.6)
+    hint = f", did you mean {similar[0]}?" if similar else ""
+    raise TypeError(f"{keyword}: there is no such configuration{hint} (properties= takes names that others use)")
+
+
+def _unknown(name: str) -> str:
+    similar = difflib.get_close_matches(name, BROKER_CONFIGS, n=1, cutoff=0.85)
+    hint = f" Did you mean {similar[0]}?" if similar else ""
+    return f"{name} has no effect: it is not a configuration that Diamant uses.{hint}"
+
+
+def _node_id(known: Mapping[str, str], values: Mapping[str, Value]) -> Value:
+    if "broker.id" not in known:
+        return values["node.id"]
+    if "node.id" in known and values["node.id"] != values["broker.id"]:
+        raise ConfigError(f"node.id is {values['node.id']} and broker.id is {values['broker.id']}: they must agree")
+    return values["broker.id"]
+
+
+def _check_request_memory(values: Mapping[str, Value]) -> None:
+    queued, largest = values["queued.max.request.bytes"], values["socket.request.max.bytes"]
+    assert isinstance(queued, int)
+    assert isinstance(largest, int)
+    if 0 < queued < largest:
+        raise ConfigError(
+            f"queued.max.request.bytes is {queued}, less than one request may have (socket.request.max.bytes, "
+            f"{largest})"
+        )
+
+
+def _strings(value: Value) -> list[str]:
+    return value if isinstance(value, list) else []
+
+
+def _data_dir(values: Mapping[str, Value]) -> str:
+    name = "log.dirs" if values["log.dirs"] is not None else "log.dir"
+    directories = _strings(values[name])
+    if len(directories) != 1:
+        raise ConfigError(f"{name}: expected one directory, got {len(directories)}: {','.join(directories)}")
+    if values["metadata.log.dir"] not in (None, directories[0]):
+        raise ConfigError(
+            f"metadata.log.dir is {values['metadata.log.dir']}, but may only be {directories[0]} ({name})"
+        )
+    return directories[0]
+
+
+def _listeners(values: Mapping[str, Value], *, is_map_set: bool) -> tuple[list[Listener], list[Listener]]:
+    """What to bind and what to tell clients, in the same order."""
+    if "broker" not in _strings(values["process.roles"]):
+        raise ConfigError("process.roles: broker must be among them")
+    controllers = {name.upper() for name in _strings(values["controller.listener.names"])}
+    protocols = parse_protocol_map(str(values["listener.security.protocol.map"]))
+    if not is_map_set:
+        for name in controllers:  # KafkaConfig.effectiveListenerSecurityProtocolMap
+            protocols.setdefault(name, PLAINTEXT)
+    bound = parse_listeners("listeners", _strings(values["listeners"]), protocols)
+    bound = [listener for listener in bound if listener.name not in controllers]
+    if not bound:
+        raise ConfigError("listeners: there is none for clients")
+    if values["advertised.listeners"] is None:
+        return bound, [_advertised_by_default(listener) for listener in bound]
+    advertised = parse_listeners(
+        "advertised.listeners", _strings(values["advertised.listeners"]), protocols, names_may_share_ports=True
+    )
+    by_name = {listener.name: listener for listener in advertised if listener.name not in controllers}
+    if by_name.keys() != {listener.name for listener in bound}:
+        raise ConfigError(
+            f"advertised.listeners: expected the names of listeners ({_names(bound)}), got {_names(by_name.values())}"
+        )
+    for listener in by_name.values():
+        if listener.host in META_ADDRESSES:
+            raise ConfigError(f"advertised.listeners: {listener} has no host that a client could connect to")
+    return bound, [by_name[listener.name] for listener in bound]
+
+
+def _http_listener(values: Mapping[str, Value]) -> Listener | None:
+    text = values["diamant.http.listen"]
+    return parse_address("diamant.http.listen", str(text), "HTTP") if text else None
+
+
+def _names(listeners: Iterable[Listener]) -> str:
+    return ", ".join(listener.name for listener in listeners) or "none"
+
+
+def _advertised_by_default(listener: Listener) -> Listener:
+    """A host that means every interface becomes this machine's name, for whoever has no connection to look at."""
+    return listener._replace(host=socket.gethostname()) if listener.host in META_ADDRESSES else listener
+
+
+def check_cleaner_memory(values: Mapping[str, Value]) -> None:
+    """Whether each of the cleaner's threads has enough memory for keys (``KafkaConfig.validateValues``)."""
+    size, threads = values["log.cleaner.dedupe.buffer.size"], values["log.cleaner.threads"]
+    assert isinstance(size, int)
+    assert isinstance(threads, int)
+    if size // threads <= 1 << 20:
+        raise ConfigError(
+            f"log.cleaner.dedupe.buffer.size is {size} for {threads} log.cleaner.threads: it must be more than 1048576 for each"
+        )
+
+
+def _resolve_topic_defaults(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Topic configuration → broker's value, with Kafka's precedence among ms, minutes and hours
+    (``AbstractKafkaConfig``).
+    """
+    defaults = {key.name: values[key.synonyms[0]] if key.synonyms else key.default for key in TOPIC_CONFIGS.values()}
+    defaults["retention.ms"] = _retention_ms(values)
+    defaults["segment.ms"] = _first_ms(values, ("log.roll.ms", 1), ("log.roll.hours", 3_600_000))
+    defaults["segment.jitter.ms"] = _first_ms(values, ("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", 3_600_000))
+    defaults["flush.ms"] = _first_ms(values, ("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1))
+    return defaults
+
+
+def _check_compaction_lags(defaults: Mapping[str, Value]) -> None:
+    shortest, longest = defaults["min.compaction.lag.ms"], defaults["max.compaction.lag.ms"]
+    if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:
+        raise ConfigError(
+            f"log.cleaner.min.compaction.lag.ms ({shortest}) is more than log.cleaner.max.compaction.lag.ms ({longest})"
+        )
+
+
+def _retention_ms(values: Mapping[str, Value]) -> int:
+    retention_ms = _first_ms(
+        values, ("log.retention.ms", 1), ("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)
+    )
+    return max(retention_ms, -1)
+
+
+def _first_ms(values: Mapping[str, Value], *candidates: tuple[str, int]) -> int:
+    """The first of (name, milliseconds per unit) that is set, in milliseconds, no more than a long holds."""
+    for name, unit_ms in candidates:
+        value = values[name]
+        if isinstance(value, int):
+            return min(value * unit_ms, LONG_MAX)
+    raise AssertionError(f"the last of {candidates} has a default")
+
+
+def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return what a server.properties file says. OSError if it cannot be read, or is none; ConfigError if it is no text."""
+    try:
+        return parse_properties(read_input(path, MAX_PROPERTIES_BYTES).decode())
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{os.fspath(path)}: expected text in UTF-8, byte {error.start} is none") from None

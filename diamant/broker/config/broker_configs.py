@@ -1,0 +1,468 @@
+"""The table of the broker's configurations: name, type, default, limits and documentation of each.
+
+Names and meaning are Kafka's; where the default is not, the documentation says so. `config.BrokerConfig` is its typed view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from diamant.broker.config.config_key import (
+    DOUBLE_MAX,
+    INT_MAX,
+    LONG_MAX,
+    ConfigKey,
+    ConfigType,
+    InvalidValue,
+    Validator,
+    Value,
+    any_of,
+    at_least,
+    list_of,
+)
+from diamant.broker.config.coordinator_table import COORDINATOR_CONFIGS
+from diamant.broker.config.topic_table import TOPIC_CONFIGS
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+
+_BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+_DOUBLE, _LIST = ConfigType.DOUBLE, ConfigType.LIST
+
+
+SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
+"""What `diamant.clock` may be."""
+
+SPARK_CONF_PREFIX = "diamant.cleaner.spark.conf."
+"""Begins the names of what is passed on to Spark."""
+
+DEFAULT_HTTP_LISTEN = "127.0.0.1:9644"
+"""What `diamant start` takes for `diamant.http.listen`."""
+
+NO_EFFECT_YET = " No effect yet."
+"""Ends the documentation of what is read, checked and shown, but not followed."""
+
+
+def _check_retention(name: str, value: Value) -> None:
+    if value == 0:
+        raise InvalidValue(name, 0, "must be unlimited (-1) or, greater than or equal to 1")
+
+
+_RETENTION = Validator("at least 1; -1: no limit", _check_retention)
+
+_KEYS = (
+    # Who and where
+    ConfigKey("node.id", _INT, 1, "Number of this broker. Kafka has no default.", at_least(0)),
+    ConfigKey("broker.id", _INT, None, "Older name of `node.id`; if both are set they must agree.", at_least(0)),
+    ConfigKey("broker.rack", _STRING, None, "Rack that clients are told."),
+    ConfigKey(
+        "process.roles",
+        _LIST,
+        ["broker", "controller"],
+        "Roles of this process: broker, controller or both. A Diamant node is both; `broker` must be among them.",
+        list_of("broker", "controller"),
+    ),
+    ConfigKey(
+        "listeners",
+        _LIST,
+        ["PLAINTEXT://127.0.0.1:9092"],
+        "Where to listen, as `NAME://host:port`; an empty host is every interface, port 0 a free port. Kafka's "
+        "default is every interface; Diamant has no security yet and stays on this machine unless told otherwise. "
+        "Listeners named in `controller.listener.names` are not opened.",
+    ),
+    ConfigKey(
+        "advertised.listeners",
+        _LIST,
+        None,
+        "What clients are told to connect to, per listener name. Without it, `listeners`; for one on every interface, "
+        "the address at which the client arrived. Needed behind NAT or in a container.",
+    ),
+    ConfigKey(
+        "listener.security.protocol.map",
+        _STRING,
+        "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        "Security protocol of each listener name. Only PLAINTEXT listeners can be opened so far; entries that no listener uses "
+        "do no harm.",
+    ),
+    ConfigKey(
+        "controller.listener.names",
+        _LIST,
+        [],
+        "Listeners of a Kafka controller: one node has no use for them, so they are not opened.",
+    ),
+    ConfigKey(
+        "log.dir",
+        _LIST,
+        ["data"],
+        "Data directory, if `log.dirs` is not set. Kafka's default lies in the temporary directory, which is no place "
+        "for data.",
+    ),
+    ConfigKey("log.dirs", _LIST, None, "Data directory, one. Several are refused rather than left out."),
+    # Requests and connections
+    ConfigKey(
+        "socket.request.max.bytes",
+        _INT,
+        104_857_600,
+        "Largest request; a connection that announces a larger one is closed.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "queued.max.request.bytes",
+        _LONG,
+        -1,
+        "Memory for the requests of all connections together, and one request more; beyond it connections are not read. "
+        "-1: no limit, so each connection may have one of `socket.request.max.bytes`.",
+    ),
+    ConfigKey(
+        "max.connections", _INT, INT_MAX, "Connections at once; further ones are closed.", at_least(0), is_dynamic=True
+    ),
+    ConfigKey("connections.max.idle.ms", _LONG, 600_000, "A connection silent for so long is closed; -1: never."),
+    ConfigKey(
+        "socket.send.buffer.bytes",
+        _INT,
+        102_400,
+        "Send buffer of each connection (SO_SNDBUF); -1: as the system has it.",
+        at_least(-1),
+    ),
+    ConfigKey(
+        "socket.receive.buffer.bytes",
+        _INT,
+        102_400,
+        "Receive buffer of each connection (SO_RCVBUF); -1: as the system has it.",
+        at_least(-1),
+    ),
+    ConfigKey(
+        "socket.listen.backlog.size",
+        _INT,
+        50,
+        "Connections that may wait to be accepted; at least 1024 whatever is set, or a crowd would wait for seconds.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "fetch.max.bytes",
+        _INT,
+        57_671_680,
+        "Largest answer to one fetch, whatever the client asks for.",
+        at_least(1024),
+    ),
+    ConfigKey(
+        "max.request.partition.size.limit",
+        _INT,
+        2000,
+        "Most partitions in one answer to DescribeTopicPartitions.",
+        at_least(1),
+    ),
+    # Topics
+    ConfigKey(
+        "auto.create.topics.enable",
+        _BOOLEAN,
+        True,
+        "Create a topic when a client that allows it asks for its metadata.",
+    ),
+    ConfigKey("delete.topic.enable", _BOOLEAN, True, "Whether topics may be deleted."),
+    ConfigKey("num.partitions", _INT, 1, "Partitions of a topic that is created without a number.", at_least(1)),
+    ConfigKey(
+        "default.replication.factor",
+        _INT,
+        1,
+        "Replicas of a topic that is created without a number. One node can hold one.",
+    ),
+    # Logs
+    ConfigKey(
+        "log.retention.minutes",
+        _INT,
+        None,
+        "Age in minutes at which the `delete` policy removes a segment, if `log.retention.ms` is not set.",
+        _RETENTION,
+    ),
+    ConfigKey(
+        "log.retention.hours",
+        _INT,
+        168,
+        "Age in hours at which the `delete` policy removes a segment, if neither `log.retention.ms` nor "
+        "`log.retention.minutes` is set.",
+        _RETENTION,
+    ),
+    ConfigKey(
+        "log.roll.hours",
+        _INT,
+        168,
+        "Age in hours at which a segment is closed even if it is not full, if `log.roll.ms` is not set.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "log.roll.jitter.hours",
+        _INT,
+        0,
+        "A random part of so many hours is taken off the age at which a segment is closed, if `log.roll.jitter.ms` is not set.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "log.flush.scheduler.interval.ms",
+        _LONG,
+        LONG_MAX,
+        "How often logs are looked at for `flush.ms`, and its default if `log.flush.interval.ms` is not set.",
+    ),
+    ConfigKey(
+        "log.flush.offset.checkpoint.interval.ms",
+        _INT,
+        60_000,
+        "How often the recovery points are written, from which a crashed broker reads its logs." + NO_EFFECT_YET,
+        at_least(0),
+    ),
+    ConfigKey(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        _INT,
+        60_000,
+        "How often the log start offsets are written." + NO_EFFECT_YET,
+        at_least(0),
+    ),
+    ConfigKey(
+        "log.retention.check.interval.ms", _LONG, 300_000, "How often logs are looked at for retention.", at_least(1)
+    ),
+    ConfigKey(
+        "log.initial.task.delay.ms",
+        _LONG,
+        30_000,
+        "Time from the start to the first periodic work on logs.",
+        at_least(0),
+        is_internal=True,
+    ),
+    ConfigKey(
+        "num.recovery.threads.per.data.dir",
+        _INT,
+        2,
+        "Threads that open logs at the start.",
+        at_least(1),
+        is_dynamic=True,
+    ),
+    # Producers
+    ConfigKey(
+        "producer.id.expiration.ms",
+        _INT,
+        86_400_000,
+        "A producer that wrote nothing for so long is forgotten; a retry after that is no longer recognised.",
+        at_least(1),
+        is_dynamic=True,
+    ),
+    ConfigKey(
+        "producer.id.expiration.check.interval.ms",
+        _INT,
+        600_000,
+        "How often expired producers are looked for.",
+        at_least(1),
+        is_internal=True,
+    ),
+    # Cleaner
+    ConfigKey(
+        "log.cleaner.enable",
+        _BOOLEAN,
+        True,
+        "Whether compacted topics are cleaned when they are due. If not, they are only on request; with "
+        "`diamant.cleaner.mode=kafka` retention does not delete from them either.",
+    ),
+    ConfigKey(
+        "log.cleaner.threads",
+        _INT,
+        1,
+        "Partitions that are cleaned at once. May be changed to half or twice as many at a time.",
+        at_least(1),
+        is_dynamic=True,
+    ),
+    ConfigKey(
+        "log.cleaner.backoff.ms",
+        _LONG,
+        15_000,
+        "Pause of the cleaner when nothing is due.",
+        at_least(0),
+        is_dynamic=True,
+    ),
+    ConfigKey(
+        "log.cleaner.dedupe.buffer.size",
+        _LONG,
+        134_217_728,
+        "Memory for the keys of all cleanings at once; more than 1 MiB for each. If it is full the cleaner works on disk, or "
+        "with `diamant.cleaner.mode=kafka` cleans the rest later.",
+        is_dynamic=True,
+    ),
+    ConfigKey(
+        "log.cleaner.io.buffer.size",
+        _INT,
+        524_288,
+        "Memory for reading and writing, for all cleanings at once. A batch that is larger is read nevertheless.",
+        at_least(0),
+        is_dynamic=True,
+    ),
+    ConfigKey(
+        "log.cleaner.io.buffer.load.factor",
+        _DOUBLE,
+        0.9,
+        "How full the memory for keys may become with `diamant.cleaner.mode=kafka`.",
+        is_dynamic=True,
+    ),
+    ConfigKey(
+        "log.cleaner.io.max.bytes.per.second",
+        _DOUBLE,
+        DOUBLE_MAX,
+        "Most that the cleaner reads and writes in a second, in equal shares for `log.cleaner.threads`.",
+        is_dynamic=True,
+    ),
+    # Of Diamant
+    ConfigKey(
+        "diamant.cleaner.mode",
+        _STRING,
+        PROMPT,
+        "`kafka`: cleans and deletes when, and as, Kafka does. `prompt`: keeps Kafka's promises and removes sooner what may go: "
+        "`max.compaction.lag.ms` holds without traffic, too, and what failed is tried again.",
+        any_of(PROMPT, KAFKA),
+    ),
+    ConfigKey(
+        "diamant.cleaner.spark.executor.timeout.ms",
+        _LONG,
+        120_000,
+        "How long a job on Spark waits for executors, at its begin and whenever it has lost all of them, before it is ended and "
+        "a local runner takes over.",
+        at_least(1000),
+    ),
+    ConfigKey(
+        "diamant.cleaner.spark.master",
+        _STRING,
+        "local[*]",
+        "Where partitions are cleaned that are too large for this machine: a master of Apache Spark, as `spark.master`. Each "
+        "`diamant.cleaner.spark.conf.NAME` is passed on to Spark as NAME. docs/spark-clean.md tells more.",
+    ),
+    ConfigKey(
+        "diamant.cleaner.spark.min.bytes",
+        _LONG,
+        68_719_476_736,
+        "From this size on a partition is cleaned on Spark if PySpark is installed and an estimate says that it will be quicker; "
+        "-1: only if somebody asks for it.",
+        at_least(-1),
+    ),
+    ConfigKey(
+        "diamant.cleaner.spark.staging",
+        ConfigType.PASSWORD,
+        "",
+        "Where executors leave what they have cleaned, until it is verified and swapped in: a directory that they share with "
+        "the broker (`file:`), or an object store (`s3:`), to which segments are then copied as well. Empty: beside the "
+        "segments. A URI may hold credentials, so it is not shown.",
+    ),
+    ConfigKey(
+        "diamant.erasure.deadline.ms",
+        _LONG,
+        2_592_000_000,
+        "How long a superseded value or a tombstone may be there: `/healthz?erasure` fails and "
+        "`diamant_erasure_deadline_days_left` is negative once a topic of users exceeds it. Nothing is removed sooner for it.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "diamant.produce.validation",
+        _STRING,
+        "full",
+        "`full` checks each produced record as Kafka does; `header` checks CRC and header only, on topics that are neither "
+        "compacted nor LogAppendTime: faster, and malformed records reach consumers.",
+        any_of("full", "header"),
+    ),
+    ConfigKey(
+        "diamant.http.listen",
+        _STRING,
+        None,
+        "Where `/metrics` and `/health` are answered over HTTP, as `host:port`; an empty host is every interface, port 0 a "
+        f"free port, an empty text is off. `diamant start` sets `{DEFAULT_HTTP_LISTEN}` unless told otherwise; in "
+        "a program or a test it is off. If the address is in use the broker runs without.",
+    ),
+    ConfigKey(
+        "diamant.http.token.file",
+        _STRING,
+        None,
+        "File with the bearer token that verbs which change data need over HTTP. Without it they need none on loopback, and "
+        "are refused where HTTP is answered elsewhere. Should have mode 0600; read at the start.",
+    ),
+    ConfigKey(
+        "diamant.certificate.key.ephemeral",
+        _BOOLEAN,
+        False,
+        "Whether the key of certificates may be made where it vanishes and the data stays: in a container's own layer "
+        "(outside of its volumes), or in memory. Without its secret nobody can compare digests, or go on "
+        "with an unfinished erasure.",
+    ),
+    ConfigKey(
+        "diamant.certificate.key.file",
+        _STRING,
+        None,
+        "File with the Ed25519 key that certificates of erasures are signed with, in PEM; beside it lies the secret of their "
+        "digests, with `.secret` appended to the name. Both are made with the first erasure, with mode 0600; inside of the data "
+        "directory they are refused. Default: `~/.config/diamant/certificate.key`.",
+    ),
+    ConfigKey(
+        "diamant.clock",
+        _STRING,
+        SYSTEM_CLOCK,
+        "Whose time counts for everything that is stored. `manual`: a clock that follows the system's until somebody moves or "
+        "freezes it (`diamant clock`), for tests and demonstrations. Where it is, is kept in the data directory.",
+        any_of(SYSTEM_CLOCK, MANUAL_CLOCK),
+    ),
+    ConfigKey(
+        "diamant.compact.wait.max.ms",
+        _INT,
+        20_000,
+        "How long IncrementalAlterConfigs with `diamant.compact=now` waits for the end of the compaction before it answers "
+        "REQUEST_TIMED_OUT; it goes on, and the same request joins it. Less than the time after which clients give up.",
+        at_least(0),
+        is_dynamic=True,
+    ),
+    ConfigKey(
+        "diamant.describe",
+        _BOOLEAN,
+        True,
+        "Whether DescribeConfigs shows what the cleaner knows of compacted topics as read-only configurations `diamant.*`.",
+        is_dynamic=True,
+    ),
+    # Metadata
+    ConfigKey("metadata.log.dir", _STRING, None, "Directory of the metadata log; may only be the data directory."),
+    ConfigKey(
+        "metadata.log.max.record.bytes.between.snapshots",
+        _LONG,
+        20_971_520,
+        "Bytes of metadata records after which a snapshot is written.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "metadata.log.max.snapshot.interval.ms",
+        _LONG,
+        3_600_000,
+        "Time after which a snapshot is written if there are new metadata records; 0: never for that reason.",
+        at_least(0),
+    ),
+)
+
+
+# Their default is not the topic's: it comes from hours or from a scheduler's interval when these are not set.
+_WITHOUT_DEFAULT = ("log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms")
+
+
+def _first_sentence(text: str) -> str:
+    return f"{text.partition('. ')[0].removesuffix('.')}."
+
+
+def _topic_defaults(explained: Iterable[str]) -> list[ConfigKey]:
+    """The rows that the table of topics implies: each synonym has its topic config's type, limits and default."""
+    keys = []
+    for topic_key in TOPIC_CONFIGS.values():
+        for synonym in topic_key.synonyms:
+            if synonym not in explained:
+                keys.append(
+                    ConfigKey(
+                        synonym,
+                        topic_key.type,
+                        None if synonym in _WITHOUT_DEFAULT else topic_key.default,
+                        f"{_first_sentence(topic_key.documentation)} The default of topics without `{topic_key.name}`.",
+                        _RETENTION if synonym == "log.retention.ms" else topic_key.validator,
+                        is_dynamic=True,
+                    )
+                )
+    return keys
+
+
+BROKER_CONFIGS: Mapping[str, ConfigKey] = {
+    key.name: key for key in (*_KEYS, *COORDINATOR_CONFIGS, *_topic_defaults([key.name for key in _KEYS]))
+}
+"""The table, by name: first what is the broker's own, then the defaults of topics."""

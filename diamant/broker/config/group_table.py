@@ -1,0 +1,117 @@
+"""Configurations of groups (resource type 32, KIP-848): the table, its rules, and how they are described.
+
+A group's own value stands over the broker's, within the limits that the broker sets. Groups need not exist: what is set
+waits for them. Kafka has rows for share and streams groups beside these.
+
+Source: GroupConfig, GroupConfigManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from diamant.broker.config.config_key import (
+    ConfigError,
+    ConfigKey,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    DescribedConfig,
+    at_least,
+)
+from diamant.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from diamant.broker.config.broker_config import BrokerConfig
+
+ASSIGNMENT_INTERVAL_MS = "consumer.assignment.interval.ms"
+SESSION_TIMEOUT_MS = "consumer.session.timeout.ms"
+HEARTBEAT_INTERVAL_MS = "consumer.heartbeat.interval.ms"
+
+GROUP_CONFIGS: Mapping[str, ConfigKey] = {
+    key.name: key
+    for key in (
+        ConfigKey(
+            ASSIGNMENT_INTERVAL_MS,
+            ConfigType.INT,
+            1_000,
+            "Shortest time between two target assignments of this consumer group.",
+            at_least(0),
+            ("group.consumer.assignment.interval.ms",),
+        ),
+        ConfigKey(
+            HEARTBEAT_INTERVAL_MS,
+            ConfigType.INT,
+            5_000,
+            "How often members of this consumer group are told to send a heartbeat.",
+            at_least(1),
+            ("group.consumer.heartbeat.interval.ms",),
+        ),
+        ConfigKey(
+            SESSION_TIMEOUT_MS,
+            ConfigType.INT,
+            45_000,
+            "How long a member of this consumer group may be silent.",
+            at_least(1),
+            ("group.consumer.session.timeout.ms",),
+        ),
+    )
+}
+"""The table, by name."""
+
+_LIMITS = (
+    (ASSIGNMENT_INTERVAL_MS, "group.consumer.min.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
+    (HEARTBEAT_INTERVAL_MS, "group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    (SESSION_TIMEOUT_MS, "group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+)
+
+
+def validate_group_configs(outcome: Mapping[str, str], config: BrokerConfig) -> None:
+    """Check what a group would have after a change; raises KafkaError(INVALID_CONFIG) (`GroupConfig.validate`)."""
+    for name in outcome:
+        if name not in GROUP_CONFIGS:
+            raise _refusal(f"Unknown group config name: {name}")
+    try:
+        values = {name: GROUP_CONFIGS[name].parse(text) for name, text in outcome.items()}
+    except ConfigError as error:
+        raise _refusal(str(error)) from None
+    for name, lowest, highest in _LIMITS:
+        value = values.setdefault(name, config[GROUP_CONFIGS[name].synonyms[0]])
+        if _number(value) < _number(config[lowest]):
+            raise _refusal(f"{name} must be greater than or equal to {lowest}")
+        if _number(value) > _number(config[highest]):
+            raise _refusal(f"{name} must be less than or equal to {highest}")
+    if _number(values[SESSION_TIMEOUT_MS]) <= _number(values[HEARTBEAT_INTERVAL_MS]):
+        raise _refusal(f"{SESSION_TIMEOUT_MS} must be greater than {HEARTBEAT_INTERVAL_MS}")
+
+
+def describe_group_configs(overrides: Mapping[str, str], config: BrokerConfig) -> list[DescribedConfig]:
+    """Every configuration of a group with its value and where that comes from."""
+    described = []
+    for key in GROUP_CONFIGS.values():
+        synonyms = list(config.sources(key.synonyms[0]))
+        if key.name in overrides:
+            synonyms.insert(0, ConfigSynonym(key.name, overrides[key.name], ConfigSource.GROUP_CONFIG))
+        described.append(
+            DescribedConfig(
+                name=key.name,
+                value=synonyms[0].value,
+                source=synonyms[0].source,
+                type=key.type,
+                is_read_only=False,
+                is_sensitive=False,
+                synonyms=tuple(synonyms),
+                documentation=key.documentation,
+            )
+        )
+    return described
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _refusal(detail: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, detail)

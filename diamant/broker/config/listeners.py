@@ -1,0 +1,100 @@
+"""Where the broker listens and what it tells clients: the text of `listeners` and `advertised.listeners`.
+
+A listener is ``NAME://host:port``. An empty host binds every interface, port 0 takes a free one, ``[::1]`` is IPv6.
+Names are in capitals; `listener.security.protocol.map` gives each its security protocol. Kafka: ``ListenersValidator``,
+``EndPoint``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from diamant.broker.config.config_key import ConfigError
+
+PLAINTEXT = "PLAINTEXT"
+SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+META_ADDRESSES = ("0.0.0.0", "::", "")
+"""Hosts that mean "every interface": fine to bind, useless to a client."""
+
+
+class Listener(NamedTuple):
+    """One address. ``host`` is empty for every interface; IPv6 hosts come without brackets."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str = PLAINTEXT
+
+    @property
+    def address(self) -> str:
+        """``host:port`` as clients write it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.name}://{self.address}"
+
+
+_LISTENER = re.compile(r"([^:/\s]+)://(?:\[([0-9A-Za-z:.%_-]*)\]|([0-9A-Za-z.%_-]*)):([0-9]{1,5})", re.ASCII)
+_ADDRESS = re.compile(r"(?:\[[0-9A-Za-z:.%_-]*\]|[0-9A-Za-z.%_-]*):[0-9]{1,5}", re.ASCII)
+
+
+def listener_text(address: str) -> str:
+    """``host:port``, as people type it, as a listener named PLAINTEXT; a listener's text stays as it is."""
+    return f"{PLAINTEXT}://{address}" if _ADDRESS.fullmatch(address) else address
+
+
+def parse_address(config_name: str, text: str, listener_name: str) -> Listener:
+    """``host:port`` as a listener of that name, for what speaks no Kafka; raises ConfigError, naming the configuration."""
+    if _ADDRESS.fullmatch(text) is None or int(text.rpartition(":")[2]) > 0xFFFF:
+        raise ConfigError(f"{config_name}: {text!r} is not host:port with a port from 0 to 65535")
+    return _parse_listener(config_name, f"{listener_name}://{text}", {listener_name: PLAINTEXT})
+
+
+def parse_listeners(
+    config_name: str, texts: Sequence[str], protocols: Mapping[str, str], *, names_may_share_ports: bool = False
+) -> list[Listener]:
+    """The listeners of one configuration; raises ConfigError, naming it.
+
+    ``protocols``: listener name → security protocol. Two listeners may not share a name, nor a port unless that is 0 or
+    ``names_may_share_ports`` (advertised listeners may stand behind one proxy).
+    """
+    listeners: list[Listener] = []
+    for text in texts:
+        listener = _parse_listener(config_name, text, protocols)
+        for other in listeners:
+            if other.name == listener.name:
+                raise ConfigError(f"{config_name}: the name {listener.name} stands twice: {other}, {listener}")
+            if other.port == listener.port != 0 and other.host == listener.host and not names_may_share_ports:
+                raise ConfigError(f"{config_name}: {other} and {listener} would use the same port")
+        listeners.append(listener)
+    return listeners
+
+
+def _parse_listener(config_name: str, text: str, protocols: Mapping[str, str]) -> Listener:
+    match = _LISTENER.fullmatch(text)
+    if match is None or int(match[4]) > 0xFFFF:
+        raise ConfigError(f"{config_name}: {text!r} is not NAME://host:port with a port from 0 to 65535")
+    name = match[1].upper()
+    protocol = protocols.get(name)
+    if protocol is None:
+        raise ConfigError(
+            f"{config_name}: listener {name} of {text!r} has no security protocol: add {name}:PLAINTEXT to "
+            "listener.security.protocol.map"
+        )
+    return Listener(name, match[2] or match[3] or "", int(match[4]), protocol)
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """`listener.security.protocol.map`: ``NAME:PROTOCOL,...`` to a dictionary in capitals; raises ConfigError."""
+    protocols: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = (part.strip().upper() for part in entry.rpartition(":"))
+        if not (name and colon) or protocol not in SECURITY_PROTOCOLS:
+            allowed = ", ".join(SECURITY_PROTOCOLS)
+            raise ConfigError(f"listener.security.protocol.map: {entry!r} is not NAME:PROTOCOL with one of {allowed}")
+        if name in protocols:
+            raise ConfigError(f"listener.security.protocol.map: the name {name} stands twice")
+        protocols[name] = protocol
+    return protocols

@@ -1,0 +1,71 @@
+"""The broker's loggers and their levels, readable and alterable over the wire (resource type 8, KIP-412).
+
+Levels have log4j's names; changes last until the broker stops. Only loggers that exist can be changed, so nothing grows.
+
+Source: LoggingController, Log4jController.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+
+from diamant.broker.config.config_key import ConfigSource, ConfigType, DescribedConfig
+from diamant.protocol.errors import ErrorCode, KafkaError
+
+ROOT = "root"
+PACKAGE = "diamant"
+
+_LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+"""log4j's names with Python's numbers; what is between two counts as the lower one."""
+
+
+def describe_loggers() -> list[DescribedConfig]:
+    """All loggers with the levels in effect, root first."""
+    return [
+        DescribedConfig(
+            name=name,
+            value=_level_name(logger.getEffectiveLevel()),
+            source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+            type=ConfigType.UNKNOWN,
+            is_read_only=False,
+            is_sensitive=False,
+            synonyms=(),
+            documentation="",
+        )
+        for name, logger in _loggers()
+    ]
+
+
+def check_logger_changes(changes: Mapping[str, str | None]) -> None:
+    """Whether levels can be changed so; None takes a logger's own level away. Raises KafkaError."""
+    existing = {name for name, _ in _loggers()}
+    for name, level in changes.items():
+        if level is not None and level not in _LEVELS:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Cannot set the log level of {name} to {level} as it is not a supported log level. "
+                f"Valid log levels are {', '.join(sorted(_LEVELS))}",
+            )
+        if name not in existing:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+        if level is None and name == ROOT:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+
+
+def change_loggers(changes: Mapping[str, str | None]) -> None:
+    """Set levels that `check_logger_changes` has passed."""
+    for name, level in changes.items():
+        logging.getLogger(None if name == ROOT else name).setLevel(logging.NOTSET if level is None else _LEVELS[level])
+
+
+def _loggers() -> Iterator[tuple[str, logging.Logger]]:
+    yield ROOT, logging.getLogger()
+    for name, logger in sorted(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and (name == PACKAGE or name.startswith(f"{PACKAGE}.")):
+            yield name, logger
+
+
+def _level_name(level: int) -> str:
+    names = [name for name, number in _LEVELS.items() if number <= level]
+    return names[-1] if names else "TRACE"

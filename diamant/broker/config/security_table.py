@@ -1,0 +1,123 @@
+"""Settings that ask for security, of which there is none yet: a broker that is told to keep somebody out must not start.
+
+What stands at Kafka's default, or is empty, asks for nothing, and neither does what concerns a listener that is not opened.
+
+Source: what Kafka 4.3.1 answers to DescribeConfigs; StandardAuthorizer for its own two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.listeners import PLAINTEXT, Listener
+from diamant.protocol.kraft.records import BROKER_RESOURCE
+from diamant.storage.kraft.image import MetadataImage
+
+_KAFKA_DEFAULTS = """
+allow.everyone.if.no.acl.found=true
+connections.max.reauth.ms=0
+principal.builder.class=org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
+sasl.enabled.mechanisms=GSSAPI
+sasl.kerberos.kinit.cmd=/usr/bin/kinit
+sasl.kerberos.min.time.before.relogin=60000
+sasl.kerberos.principal.to.local.rules=DEFAULT
+sasl.kerberos.ticket.renew.jitter=0.05
+sasl.kerberos.ticket.renew.window.factor=0.8
+sasl.login.refresh.buffer.seconds=300
+sasl.login.refresh.min.period.seconds=60
+sasl.login.refresh.window.factor=0.8
+sasl.login.refresh.window.jitter=0.05
+sasl.login.retry.backoff.max.ms=10000
+sasl.login.retry.backoff.ms=100
+sasl.mechanism.controller.protocol=GSSAPI
+sasl.mechanism.inter.broker.protocol=GSSAPI
+sasl.oauthbearer.assertion.algorithm=RS256
+sasl.oauthbearer.assertion.claim.exp.seconds=300
+sasl.oauthbearer.assertion.claim.jti.include=false
+sasl.oauthbearer.assertion.claim.nbf.seconds=60
+sasl.oauthbearer.clock.skew.seconds=30
+sasl.oauthbearer.jwks.endpoint.refresh.ms=3600000
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms=10000
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms=100
+sasl.oauthbearer.jwt.retriever.class=org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
+sasl.oauthbearer.jwt.validator.class=org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
+sasl.oauthbearer.scope.claim.name=scope
+sasl.oauthbearer.sub.claim.name=sub
+sasl.server.max.receive.size=524288
+security.inter.broker.protocol=PLAINTEXT
+ssl.allow.dn.changes=false
+ssl.allow.san.changes=false
+ssl.client.auth=none
+ssl.enabled.protocols=TLSv1.2,TLSv1.3
+ssl.endpoint.identification.algorithm=https
+ssl.keymanager.algorithm=SunX509
+ssl.keystore.type=JKS
+ssl.principal.mapping.rules=DEFAULT
+ssl.protocol=TLSv1.3
+ssl.trustmanager.algorithm=PKIX
+ssl.truststore.type=JKS
+"""
+_DEFAULTS = dict(line.lower().partition("=")[::2] for line in _KAFKA_DEFAULTS.split())
+_WITHOUT_DEFAULT = frozenset(["authorizer.class.name", "delegation.token.secret.key", "super.users"])
+_PREFIXES = ("sasl.", "ssl.")
+_OF_A_LISTENER = re.compile(r"listener\.name\.([^.]+)\.(.+)")
+
+
+def check_no_security(properties: Mapping[str, str], listeners: Sequence[Listener]) -> None:
+    """Raise ConfigError if a broker that opens `listeners` is asked for security: one line, names of settings, no values."""
+    asked = [
+        f"listeners ({listener} is {listener.security_protocol})"
+        for listener in listeners
+        if listener.security_protocol != PLAINTEXT
+    ]
+    asked += security_settings(properties, [listener.name for listener in listeners])
+    if asked:
+        verb, them = ("asks", "it") if len(asked) == 1 else ("ask", "them")
+        raise ConfigError(
+            f"{', '.join(asked)} {verb} for security, which Diamant does not have yet: everybody who reaches the port would come "
+            f"in. Remove {them}; listeners can be PLAINTEXT only"
+        )
+
+
+def security_settings(properties: Mapping[str, str], listeners: Collection[str]) -> list[str]:
+    """Return the names in `properties` that ask for security on listeners of these names (in capitals)."""
+    return [name for name, value in properties.items() if any(_asks(one, value) for one in _meant(name, listeners))]
+
+
+def kept_for_kafka(image: MetadataImage, node_id: int, listeners: Sequence[Listener]) -> list[str]:
+    """Return a line for the log on what a metadata log has for a Kafka with security; none if it has nothing of the kind."""
+    names = [listener.name for listener in listeners]
+    kept = []
+    for resource in ("", str(node_id)):
+        kept += security_settings(image.configs.get((BROKER_RESOURCE, resource), {}), names)
+    if image.acls:
+        kept.append(f"{len(image.acls)} ACLs")
+    return [without_effect(kept)] if kept else []
+
+
+def without_effect(names: Iterable[str]) -> str:
+    """Return what the log says of settings that came over the wire: as in Kafka they open and close no PLAINTEXT listener."""
+    return (
+        f"{', '.join(names)}: kept for a Kafka that opens the directory, without effect here: there is no security, everybody "
+        "who reaches the port comes in"
+    )
+
+
+def _meant(name: str, listeners: Collection[str]) -> Iterable[str]:
+    """The settings that a name may stand for: one of a listener may have a mechanism, too (`plain.sasl.jaas.config`)."""
+    of_listener = _OF_A_LISTENER.fullmatch(name)
+    if of_listener is None:
+        return (name,)
+    listener, setting = of_listener.groups()
+    return (setting, setting.partition(".")[2]) if listener.upper() in listeners else ()
+
+
+def _asks(name: str, value: str) -> bool:
+    text = "".join(value.split()).lower()
+    if not text:
+        return False
+    if name in _DEFAULTS:
+        return text != _DEFAULTS[name]
+    return name in _WITHOUT_DEFAULT or name.startswith(_PREFIXES)

@@ -1,0 +1,470 @@
+"""The configurations of a topic: every one that Kafka 4.3 has, with its default, its limits and what it does here.
+
+Three sources, the first that is set wins: the topic's own (ConfigRecord in the metadata log), the broker's synonym
+(``log.segment.bytes`` for ``segment.bytes``), the default. Kafka: ``org.apache.kafka.storage.internals.log.LogConfig``
+and ``ServerTopicConfigSynonyms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.config.config_key import (
+    LONG_MAX,
+    THROTTLED_REPLICAS,
+    ConfigError,
+    ConfigKey,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    DescribedConfig,
+    Value,
+    any_of,
+    at_least,
+    between,
+    between_or,
+    format_value,
+    list_of,
+)
+from diamant.cleaner.rules.modes import KAFKA
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.segments.log_config import LogConfig
+
+if TYPE_CHECKING:
+    from diamant.broker.config.broker_config import BrokerConfig
+
+_KEYS = (
+    ConfigKey(
+        "cleanup.policy",
+        ConfigType.LIST,
+        ["delete"],
+        "What happens to old records. `delete` removes whole segments by age and size, `compact` keeps the last value "
+        "of every key, `compact,delete` does both; an empty list keeps everything.",
+        list_of("compact", "delete"),
+        ("log.cleanup.policy",),
+    ),
+    ConfigKey(
+        "compression.gzip.level",
+        ConfigType.INT,
+        -1,
+        "Level for batches that the broker compresses with gzip; -1 is the library's own choice.",
+        between_or(1, 9, -1),
+        ("compression.gzip.level",),
+    ),
+    ConfigKey(
+        "compression.lz4.level",
+        ConfigType.INT,
+        9,
+        "Level for batches that the broker compresses with lz4.",
+        between(1, 17),
+        ("compression.lz4.level",),
+    ),
+    ConfigKey(
+        "compression.type",
+        ConfigType.STRING,
+        "producer",
+        "Codec of the stored batches. `producer` stores what the producer sent; with any other value the broker "
+        "recompresses batches that arrive in another codec.",
+        any_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        ("compression.type",),
+    ),
+    ConfigKey(
+        "compression.zstd.level",
+        ConfigType.INT,
+        3,
+        "Level for batches that the broker compresses with zstd; negative levels are faster and larger.",
+        between(-131072, 22),
+        ("compression.zstd.level",),
+    ),
+    ConfigKey(
+        "delete.retention.ms",
+        ConfigType.LONG,
+        86_400_000,
+        "How long a compacted topic keeps a tombstone after the pass that first cleaned past it. A consumer that "
+        "reads from the beginning within this time sees every deletion.",
+        at_least(0),
+        ("log.cleaner.delete.retention.ms",),
+    ),
+    ConfigKey(
+        "file.delete.delay.ms",
+        ConfigType.LONG,
+        60_000,
+        "How long the files of a removed segment stay, renamed to `.deleted`, before they are unlinked.",
+        at_least(0),
+        ("log.segment.delete.delay.ms",),
+    ),
+    ConfigKey(
+        "flush.messages",
+        ConfigType.LONG,
+        LONG_MAX,
+        "Force the log to disk after so many records. The default leaves it to the operating system, as Kafka does.",
+        at_least(1),
+        ("log.flush.interval.messages",),
+    ),
+    ConfigKey(
+        "flush.ms",
+        ConfigType.LONG,
+        LONG_MAX,
+        "Force the log to disk when its last flush is so long ago. The default leaves it to the operating system.",
+        at_least(0),
+        ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    ),
+    ConfigKey(
+        "follower.replication.throttled.replicas",
+        ConfigType.LIST,
+        [],
+        "Followers whose replication is throttled. Kept and shown; a single node replicates nothing.",
+        THROTTLED_REPLICAS,
+    ),
+    ConfigKey(
+        "index.interval.bytes",
+        ConfigType.INT,
+        4096,
+        "Distance in the log between two entries of the offset index. Smaller finds records with less reading and "
+        "costs memory.",
+        at_least(0),
+        ("log.index.interval.bytes",),
+    ),
+    ConfigKey(
+        "internal.segment.bytes",
+        ConfigType.INT,
+        None,
+        "Segment size without the lower limit of `segment.bytes`, over which it wins: for tests that want many "
+        "segments.",
+        at_least(1),
+        is_internal=True,
+    ),
+    ConfigKey(
+        "leader.replication.throttled.replicas",
+        ConfigType.LIST,
+        [],
+        "Leaders whose replication is throttled. Kept and shown; a single node replicates nothing.",
+        THROTTLED_REPLICAS,
+    ),
+    ConfigKey(
+        "local.retention.bytes",
+        ConfigType.LONG,
+        -2,
+        "Local size limit of a tiered topic; -2 means `retention.bytes`. Kept and shown; there is no tiered storage "
+        "here.",
+        at_least(-2),
+        ("log.local.retention.bytes",),
+    ),
+    ConfigKey(
+        "local.retention.ms",
+        ConfigType.LONG,
+        -2,
+        "Local time limit of a tiered topic; -2 means `retention.ms`. Kept and shown; there is no tiered storage here.",
+        at_least(-2),
+        ("log.local.retention.ms",),
+    ),
+    ConfigKey(
+        "max.compaction.lag.ms",
+        ConfigType.LONG,
+        LONG_MAX,
+        "The longest that a record of a compacted topic may wait for the cleaner to look at it, however clean the log "
+        "is otherwise.",
+        at_least(1),
+        ("log.cleaner.max.compaction.lag.ms",),
+    ),
+    ConfigKey(
+        "max.message.bytes",
+        ConfigType.INT,
+        1_048_588,
+        "Largest record batch, as stored and compressed, that the topic takes.",
+        at_least(0),
+        ("message.max.bytes",),
+    ),
+    ConfigKey(
+        "message.timestamp.after.max.ms",
+        ConfigType.LONG,
+        3_600_000,
+        "How far a record's timestamp may lie ahead of the broker's clock. Not applied with `LogAppendTime`.",
+        at_least(0),
+        ("log.message.timestamp.after.max.ms",),
+    ),
+    ConfigKey(
+        "message.timestamp.before.max.ms",
+        ConfigType.LONG,
+        LONG_MAX,
+        "How far a record's timestamp may lie behind the broker's clock. Not applied with `LogAppendTime`.",
+        at_least(0),
+        ("log.message.timestamp.before.max.ms",),
+    ),
+    ConfigKey(
+        "message.timestamp.type",
+        ConfigType.STRING,
+        "CreateTime",
+        "Whose clock stamps records: the producer's (`CreateTime`) or the broker's (`LogAppendTime`).",
+        any_of("CreateTime", "LogAppendTime"),
+        ("log.message.timestamp.type",),
+    ),
+    ConfigKey(
+        "min.cleanable.dirty.ratio",
+        ConfigType.DOUBLE,
+        0.5,
+        "Share of a log that must be uncleaned before the cleaner takes it. Lower cleans more often and wastes less "
+        "space.",
+        between(0, 1),
+        ("log.cleaner.min.cleanable.ratio",),
+    ),
+    ConfigKey(
+        "min.compaction.lag.ms",
+        ConfigType.LONG,
+        0,
+        "The shortest time that a record stays uncompacted after it was written.",
+        at_least(0),
+        ("log.cleaner.min.compaction.lag.ms",),
+    ),
+    ConfigKey(
+        "min.insync.replicas",
+        ConfigType.INT,
+        1,
+        "How many replicas must hold a record before acks=all is answered. A single node has one: with more, such a "
+        "produce is refused with NOT_ENOUGH_REPLICAS.",
+        at_least(1),
+        ("min.insync.replicas",),
+    ),
+    ConfigKey(
+        "preallocate",
+        ConfigType.BOOLEAN,
+        False,
+        "Reserve a segment's whole size on disk when it is created.",
+        synonyms=("log.preallocate",),
+    ),
+    ConfigKey(
+        "remote.log.copy.disable",
+        ConfigType.BOOLEAN,
+        False,
+        "Stops the upload of a tiered topic. Kept and shown; there is no tiered storage here.",
+    ),
+    ConfigKey(
+        "remote.log.delete.on.disable",
+        ConfigType.BOOLEAN,
+        False,
+        "Deletes the remote part of a topic whose tiering is switched off. Kept and shown; there is no tiered storage "
+        "here.",
+    ),
+    ConfigKey(
+        "remote.storage.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Tiered storage. `true` is refused, as by a Kafka broker whose tiered storage is off.",
+    ),
+    ConfigKey(
+        "retention.bytes",
+        ConfigType.LONG,
+        -1,
+        "Size to which the `delete` policy cuts each partition, oldest segments first; -1: no limit.",
+        synonyms=("log.retention.bytes",),
+    ),
+    ConfigKey(
+        "retention.ms",
+        ConfigType.LONG,
+        604_800_000,
+        "Age at which the `delete` policy removes a segment, by its newest timestamp; -1: no limit.",
+        at_least(-1),
+        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ),
+    ConfigKey(
+        "segment.bytes",
+        ConfigType.INT,
+        1 << 30,
+        "Size at which a segment is closed and the next one begun. Retention and cleaning work on closed segments "
+        "only.",
+        at_least(1 << 20),
+        ("log.segment.bytes",),
+    ),
+    ConfigKey(
+        "segment.index.bytes",
+        ConfigType.INT,
+        10 << 20,
+        "Largest size of a segment's offset index and time index; a full index closes the segment.",
+        at_least(4),
+        ("log.index.size.max.bytes",),
+    ),
+    ConfigKey(
+        "segment.jitter.ms",
+        ConfigType.LONG,
+        0,
+        "A random part of so many milliseconds is taken off `segment.ms`, so that not all segments close at once.",
+        at_least(0),
+        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ),
+    ConfigKey(
+        "segment.ms",
+        ConfigType.LONG,
+        604_800_000,
+        "Age at which a segment is closed even if it is not full.",
+        at_least(1),
+        ("log.roll.ms", "log.roll.hours"),
+    ),
+    ConfigKey(
+        "unclean.leader.election.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether a replica that is behind may lead. Kept and shown; a single node elects no one.",
+        synonyms=("unclean.leader.election.enable",),
+    ),
+)
+
+TOPIC_CONFIGS: Mapping[str, ConfigKey] = {key.name: key for key in _KEYS}
+"""The table, by name, in alphabetical order."""
+
+# Fields of LogConfig that are not simply the name with underscores.
+_FIELD_NAMES = {
+    "message.timestamp.type": "timestamp_type",
+    "message.timestamp.before.max.ms": "timestamp_before_max_ms",
+    "message.timestamp.after.max.ms": "timestamp_after_max_ms",
+}
+# What the log does not need to know: it belongs to replicas, tiers and elections, or is merged into segment_bytes.
+_NOT_FOR_THE_LOG = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "internal.segment.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "unclean.leader.election.enable",
+    }
+)
+
+
+def validate_topic_config(name: str, value: str | None) -> None:
+    """Check one configuration by itself; raises KafkaError(INVALID_CONFIG) with Kafka's wording."""
+    _parse(name, value)
+
+
+def validate_topic_configs(overrides: Mapping[str, str | None], broker: BrokerConfig) -> None:
+    """Check all configurations of a topic, one by one and against each other and the broker's defaults.
+
+    Raises KafkaError(INVALID_CONFIG). Call it with what a topic would have *after* a change. Kafka:
+    ``LogConfig.validate``.
+    """
+    for name in overrides:
+        _key(name)
+    if nulls := sorted(name for name, value in overrides.items() if value is None):
+        raise _refusal(f"Null value not supported for topic configs: {','.join(nulls)}")
+    values = {name: _parse(name, value) for name, value in overrides.items()}
+    if values.get("remote.storage.enable"):
+        raise _refusal(
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log "
+            "storage."
+        )
+    shortest, longest = (
+        values.get(name, broker.topic_default(name)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    )
+    if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:
+        raise _refusal(
+            f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
+        )
+
+
+def append_to_list(name: str, current: str | None, addition: str) -> str:
+    """The value after IncrementalAlterConfigs APPEND. ``current`` None: the topic has no own value, so the default
+    counts.
+    """
+    entries = _list_entries("APPEND", name, current)
+    return ",".join(entries + [entry for entry in _split(addition) if entry not in entries])
+
+
+def subtract_from_list(name: str, current: str | None, removal: str) -> str:
+    """The value after IncrementalAlterConfigs SUBTRACT; entries that are not there are not missed."""
+    entries = _list_entries("SUBTRACT", name, current)
+    for entry in _split(removal):
+        if entry in entries:
+            entries.remove(entry)
+    return ",".join(entries)
+
+
+def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
+    """What a topic's logs run with: its own configurations over the broker's defaults.
+
+    An override that does not parse is left out: it was valid when it was written, and a log directory made elsewhere
+    must open.
+    """
+    fields: dict[str, Any] = {}
+    for key in _KEYS:
+        if key.name not in _NOT_FOR_THE_LOG:
+            fields[_FIELD_NAMES.get(key.name, key.name.replace(".", "_"))] = _effective(key, overrides, broker)
+    fields["cleanup_policy"] = frozenset(fields["cleanup_policy"])
+    internal_bytes = _effective(TOPIC_CONFIGS["internal.segment.bytes"], overrides, broker)
+    if internal_bytes is not None:
+        fields["segment_bytes"] = internal_bytes
+    config = LogConfig(**fields)
+    return config if broker.diamant_cleaner_mode == KAFKA else config.with_clamped_jitter()
+
+
+def describe_topic_configs(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedConfig]:
+    """Every configuration of a topic with its value and where that comes from (Kafka: ``ConfigHelper``, LogConfig
+    half).
+
+    As in Kafka only the first broker synonym counts as a source: ``retention.ms`` that comes from
+    ``log.retention.hours`` shows the right value with the source DEFAULT_CONFIG.
+    """
+    return [_describe(key, overrides, broker) for key in _KEYS if not key.is_internal or key.name in overrides]
+
+
+def _describe(key: ConfigKey, overrides: Mapping[str, str], broker: BrokerConfig) -> DescribedConfig:
+    value = format_value(_effective(key, overrides, broker))
+    synonyms: list[ConfigSynonym] = []
+    if key.name in overrides:
+        synonyms.append(ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
+    if key.synonyms:
+        synonyms += broker.sources(key.synonyms[0])
+    return DescribedConfig(
+        name=key.name,
+        value=value,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        type=key.type,
+        is_read_only=False,
+        is_sensitive=False,
+        synonyms=tuple(synonyms),
+        documentation=key.documentation,
+    )
+
+
+def _effective(key: ConfigKey, overrides: Mapping[str, str], broker: BrokerConfig) -> Value:
+    own = overrides.get(key.name)
+    if own is not None:
+        try:
+            return key.parse(own)
+        except ConfigError:
+            pass  # see log_config
+    return broker.topic_default(key.name)
+
+
+def _parse(name: str, value: str | None) -> Value:
+    key = _key(name)
+    if value is None:
+        raise _refusal(f"Null value not supported for topic configs: {name}")
+    try:
+        return key.parse(value)
+    except ConfigError as error:
+        raise _refusal(str(error)) from None
+
+
+def _key(name: str) -> ConfigKey:
+    key = TOPIC_CONFIGS.get(name)
+    if key is None:
+        raise _refusal(f"Unknown topic config name: {name}")
+    return key
+
+
+def _list_entries(operation: str, name: str, current: str | None) -> list[str]:
+    key = _key(name)
+    if key.type is not ConfigType.LIST:
+        raise _refusal(f"Can't {operation} to key {name} because its type is not LIST.")
+    return _split(format_value(key.default) or "" if current is None else current)
+
+
+def _split(text: str) -> list[str]:
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
+
+
+def _refusal(detail: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, detail)

@@ -1,0 +1,1 @@
+"""From a request to its handler: the table of APIs and the dispatcher."""

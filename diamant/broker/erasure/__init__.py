@@ -1,0 +1,1 @@
+"""Erasures and redactions: the queue of jobs, their steps, their certificates."""

@@ -1,0 +1,444 @@
+"""Erase a key and certify that it is gone: `broker.erase(key, topics, reason=...)`.
+
+    erasure = await broker.erase(b"customer-42", ["users"], reason="GDPR Art. 17")
+    erasure.state, erasure.next_due_ms, erasure.certificate
+
+What happens, and what a broker that is stopped in between goes on with at its next start (`intent`):
+
+    writing     the key is located in every partition; tombstones are written where a value has none yet
+    removing    the partitions are compacted, what waits to be deleted is deleted at once, everything is scanned:
+                the certificate for `values-gone`; if the topics had nothing of the key, for `nothing-matched`, and it is over
+    waiting     for the tombstones' horizon, or until somebody asks not to wait for it (`erase_now`); then another round
+    closing     the intent loses the key, everything is scanned again: the certificate for `key-gone`, and the intent goes
+
+The intent is on disk before anything else happens, and each phase is written down when what it stands for is done, so a phase
+may be gone through twice and none is left out. A claim ends behind the tombstone, or where the log ended when the key was located
+and no tombstone was needed. What was written behind it is named, and not erased. A partition in which something cannot be read,
+or in which a value is left, gets no claim. What cannot be finished, or cannot be certified, is tried again less and less often.
+
+A topic is the one that had the name when the erasure was asked for (`scope`). Of one that is deleted meanwhile nothing is
+claimed, and the certificate says so; with the last of them the erasure ends.
+
+One at a time; what is shared with redactions is in `undertakings`.
+No text of an error and no line of the log holds a key or a value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.erasure.erase_certificates import Seen
+from diamant.broker.erasure.erase_tombstones import ErasureTombstones
+from diamant.broker.erasure.erasure import NOT_CERTIFIED, EraseFailed, Erasure, claim_of
+from diamant.broker.erasure.job_queue import ID_BYTES, MAX_FAILURE_DOUBLINGS, RETRY_MS
+from diamant.broker.erasure.scope import ended_topics, scope_of
+from diamant.broker.operations.compact import check_engine
+from diamant.broker.operations.cross_loop import on_loop
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.erasure.intent import (
+    CLOSING,
+    REMOVING,
+    WAITING,
+    WRITING,
+    Intent,
+    intent_ids,
+    read_intent,
+    remove_intent,
+    waiting_for,
+    write_intent,
+)
+from diamant.cleaner.erasure.pending_erasures import WaitingErasures
+from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED
+from diamant.cleaner.evidence.certificates.files import LAST_STATES, CertificateList, certificate_path, tidy
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.scan.report import KEY_GONE, VALUES_GONE
+from diamant.cleaner.evidence.scan.scan import ScanReport
+from diamant.cleaner.evidence.search.needles import Needle, Needles, keyed_digest
+from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.storage.env.clock import SystemClock
+from diamant.storage.uuid_text import uuid_to_text
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["NOT_CERTIFIED", "EraseFailed", "Erasure", "Erasures"]
+
+MAX_TOPICS = 1_000
+TOPICS_DELETED = "topics-deleted"
+"""In a certificate, `ended.what` of an erasure of which every topic was deleted."""
+
+
+class Erasures(ErasureTombstones):
+    """All erasures of one broker; made with the first one, or at a start that finds one unfinished."""
+
+    failure = EraseFailed
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(broker, loop)
+        self._list = CertificateList()
+        self._key_digests: dict[str, bytes] = {}
+        """By id: the keyed digest of the key of each that is under way and has its key; 200 bytes each."""
+
+    # -- any loop --------------------------------------------------------------------------------------------------------
+
+    async def erase(
+        self,
+        key: bytes,
+        topics: Sequence[str],
+        *,
+        reason: str,
+        reference: str = "",
+        timeout_ms: int | None = None,
+        is_now: bool = False,
+        is_confirmed: bool = False,
+        is_forced: bool = False,
+        engine: str | None = None,
+        progress: Progress | None = None,
+    ) -> Erasure:
+        """Erase a key; see `Broker.erase`."""
+        intent = Intent(
+            id=os.urandom(ID_BYTES).hex(),
+            phase=WRITING,
+            key=bytes(key),
+            topics=sorted(set(topics)),
+            reason=reason,
+            reference=reference,
+            requested_ms=0,
+            key_bytes=len(key),
+            is_now=is_now,
+            is_confirmed=is_confirmed,
+            is_forced=is_forced,
+            engine=engine,
+        )
+        return await on_loop(self._loop, lambda: self._erase(intent, timeout_ms, progress or Progress()))
+
+    async def erase_now(
+        self,
+        erasure_id: str,
+        *,
+        is_confirmed: bool = False,
+        timeout_ms: int | None = None,
+        progress: Progress | None = None,
+    ) -> Erasure:
+        """Go on with one at once instead of at its horizon; see `Broker.erase_now`."""
+        return await on_loop(
+            self._loop, lambda: self._erase_now(erasure_id, is_confirmed, timeout_ms, progress or Progress())
+        )
+
+    # -- the loop thread -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take note of what a broker before has left unfinished, and go on with it as soon as it is due."""
+        for path in await asyncio.to_thread(tidy, self._env, self._directory):
+            logger.warning("the broker was stopped while an erasure ended, its certificate is %s", path)
+        await super().start()
+
+    def _unfinished_ids(self) -> list[str]:
+        return intent_ids(self._env, self._directory)
+
+    def _read_unfinished(self, intent_id: str, key: SigningKey) -> Intent:
+        intent = read_intent(self._env, self._directory, intent_id, key)
+        if intent.refused:
+            # A start may be what was to be done about it.
+            intent.due_ms = None
+        return intent
+
+    def _sought(self, intent: Intent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
+        return [intent.key], self._subject(intent, key).needles
+
+    def _note(self, intent: Intent, key: SigningKey) -> None:
+        if intent.phase == CLOSING:
+            self._key_digests.pop(intent.id, None)
+        else:
+            self._key_digests[intent.id] = keyed_digest(key.secret, intent.key)
+
+    def _finished(self, intent_id: str) -> None:
+        super()._finished(intent_id)
+        self._key_digests.pop(intent_id, None)
+
+    def waiting(self, topic: str) -> WaitingErasures | None:
+        """Return which erasures are under way now, for who asks about tombstones of a topic; None if there are none."""
+        image = self._topics.get(topic)
+        if not self._key_digests or self._signing_key is None or image is None:
+            return None
+        ids: dict[bytes, list[str]] = {}
+        for one, digest in self._key_digests.items():
+            ids.setdefault(digest, []).append(one)
+        key, topic_id = self._signing_key, uuid_to_text(image.topic_id)
+        return WaitingErasures(self._env, self._directory, key, ids, topic, topic_id)
+
+    # -- a call ----------------------------------------------------------------------------------------------------------
+
+    async def _erase(self, intent: Intent, timeout_ms: int | None, progress: Progress) -> Erasure:
+        self._check_texts(intent.key, intent.reason, intent.reference)
+        check_engine(intent.engine)
+        self._check_topics(intent.topics)
+        self._check_size(intent.key, intent.topics)
+        self._check_room()
+        intent.scope = scope_of(self._topics, intent.topics)
+        self._calls += 1
+        try:
+            signing_key = await self._usable_key()
+            intent.requested_ms = self._env.clock.now_ms()
+            return await self._called(intent.id, timeout_ms, lambda: self._run(intent, signing_key, progress))
+        finally:
+            self._calls -= 1
+
+    async def _erase_now(
+        self, erasure_id: str, is_confirmed: bool, timeout_ms: int | None, progress: Progress
+    ) -> Erasure:
+        self._check_room(is_new=False)
+        progress.undertaking = erasure_id
+        self._calls += 1
+        try:
+            if erasure_id not in await asyncio.to_thread(self._unfinished_ids):
+                return await self._over_already(erasure_id)
+            key = await self._usable_key()
+            if erasure_id not in self._due or erasure_id in self._ending:
+                raise NotPossible(
+                    f"erasure {erasure_id} cannot go on: its intent cannot be read, it is being cancelled, or it ends just now"
+                )
+            return await self._called(
+                erasure_id, timeout_ms, lambda: self._hasten(erasure_id, is_confirmed, key, progress)
+            )
+        finally:
+            self._calls -= 1
+
+    def _check_texts(self, key: bytes, reason: str, reference: str) -> None:
+        self._check_reason(reason, reference)
+        self._check_unsaid("reason and reference", [reason, reference], [key])
+
+    def _check_size(self, key: bytes, topics: Sequence[str]) -> None:
+        """Refuse a key that no record can have: its tombstone would be refused as well."""
+        logs = [log for name in topics for log in self._user_topic(name).logs.values()]
+        most = max((log.config.max_message_bytes for log in logs), default=len(key))
+        if len(key) > most:
+            raise BadArgument(f"the key has {len(key)} bytes, and max.message.bytes of the topics is {most} at most")
+
+    def _check_topics(self, topics: Sequence[str]) -> None:
+        if not topics:
+            raise BadArgument("topics is empty: name those in which the key is to be erased")
+        if len(topics) > MAX_TOPICS:
+            raise BadArgument(f"{len(topics)} topics are named, at most {MAX_TOPICS} are possible")
+        for name in topics:
+            topic = self._user_topic(name)
+            for log in topic.logs.values():
+                if not log.config.is_compacted:
+                    raise NotPossible(
+                        f"{name} is not compacted, so a tombstone removes nothing from it: set cleanup.policy=compact, or "
+                        "compact,delete, or wait for its retention, or have the records redacted"
+                    )
+                break
+
+    async def _run(self, intent: Intent, key: SigningKey, progress: Progress) -> Erasure:
+        if intent.is_now:
+            await self._check_groups_known(progress)
+        async with self._turn(intent.id):
+            # What follows may be interrupted at any point: this is what goes on then.
+            progress.undertaking = intent.id
+            await self._save(intent, key)
+            return await self._carry_out(intent, key, progress, is_patient=True, is_new=True)
+
+    async def _hasten(self, erasure_id: str, is_confirmed: bool, key: SigningKey, progress: Progress) -> Erasure:
+        await self._check_groups_known(progress)
+        async with self._turn(erasure_id):
+            try:
+                intent = await asyncio.to_thread(read_intent, self._env, self._directory, erasure_id, key)
+            except FileNotFoundError:
+                return await self._over_already(erasure_id)
+            intent.is_confirmed = is_confirmed or (intent.is_now and intent.is_confirmed)
+            intent.is_now = True
+            if intent.phase == WAITING:
+                behind = {} if intent.is_confirmed else await self._groups_behind(intent)
+                if behind:
+                    return await self._now_refused(intent, behind)
+                intent.due_ms = self._env.clock.now_ms()
+            # Whatever stops this, it goes on as what it is now.
+            await self._save(intent, key)
+            return await self._carry_out(intent, key, progress, is_patient=True)
+
+    async def _now_refused(self, intent: Intent, behind: dict[str, list[str]]) -> Erasure:
+        """Return what is known of one that goes on waiting, as groups would miss its tombstones."""
+        known = await self._as_certified(intent.id)
+        return replace(known, next_due_ms=intent.due_ms, groups_behind=behind, is_now_refused=True)
+
+    async def _over_already(self, erasure_id: str) -> Erasure:
+        """Return an erasure whose horizon has come meanwhile. NotFound if it ended otherwise, or if there was none."""
+        try:
+            found = await self._as_certified(erasure_id)
+            if found.state in LAST_STATES:
+                return found
+        except NotFound:
+            pass  # What is not there, or has ended without a certificate, is told in the same words.
+        raise NotFound(
+            f"there is no erasure {erasure_id[:64]!r} under way: it is over, or has another id. GET /v1/certificates lists those "
+            "that are unfinished"
+        )
+
+    async def _as_certified(self, erasure_id: str) -> Erasure:
+        found = await self.certificate(erasure_id)
+        path = certificate_path(self._directory, erasure_id, found["state"])
+        return Erasure(erasure_id, found["state"], found, path, (await self._usable_key()).public_pem, None, {})
+
+    async def _resume(self, intent_id: str) -> Erasure | None:
+        async with self._turn(intent_id):
+            key = await self._key()
+            try:
+                intent = await asyncio.to_thread(read_intent, self._env, self._directory, intent_id, key)
+            except FileNotFoundError:
+                await self._ended_already(intent_id)
+                return None
+            return await self._carry_out(intent, key, Progress(), is_patient=False)
+
+    # -- the phases ------------------------------------------------------------------------------------------------------
+
+    async def _carry_out(
+        self, intent: Intent, key: SigningKey, progress: Progress, *, is_patient: bool, is_new: bool = False
+    ) -> Erasure:
+        intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
+        subject = self._subject(intent, key)
+        ended = ended_topics(self._topics, intent.topics, intent.scope)
+        for one in ended:
+            logger.warning("erasure %s: %s was deleted meanwhile, it ends there", intent.id, one["topic"])
+        if len(ended) == len(intent.topics):
+            return await self._end(intent, subject, key, progress)
+        if intent.phase == REMOVING and any(self._log(one) is not None for one in self._unclaimed(intent)):
+            # A partition that could not be opened is there again.
+            intent.phase = WRITING
+        if intent.phase == WRITING:
+            located, ends = await self._locate(intent, subject, key, progress)
+            if is_new:
+                await self._check_values_unsaid(intent, key)
+            await self._write_tombstones(intent, key, located, ends)
+        if intent.phase == REMOVING:
+            await self._remove_values(intent, subject, progress, is_patient=is_patient)
+            erasure = await self._certify_values(intent, subject, key, progress)
+            if not intent.is_now or erasure.state != VALUES_GONE:
+                return erasure
+        if intent.phase == WAITING:
+            try:
+                await self._remove_key(intent, subject, key, progress)
+            except EraseFailed:
+                await self._save(intent, key)
+                raise
+            # From here on the disk has nothing of the key, not even encrypted.
+            await self._save(intent.closed(subject.key_digest), key)
+        return await self._certify_key(intent, subject, key, progress)
+
+    def _subject(self, intent: Intent, key: SigningKey) -> Subject:
+        needles = Needles(key.secret)
+        for fields in intent.needles:
+            needles.add_needle(Needle.from_fields(fields))
+        gone = {one["topic"] for one in ended_topics(self._topics, intent.topics, intent.scope)}
+        topics = frozenset(intent.topics) - gone
+        if intent.phase == CLOSING:
+            return Subject(None, topics, needles, bytes.fromhex(intent.key_digest))
+        return Subject(intent.key, topics, needles)
+
+    async def _save(self, intent: Intent, key: SigningKey) -> None:
+        """Put the intent on disk; it is looked at again when it is due, or after a pause. Once begun this comes to its end."""
+
+        async def save() -> None:
+            await asyncio.to_thread(write_intent, self._env, self._directory, intent, key)
+            self._note(intent, key)
+            later_ms = self._env.clock.now_ms() + self._pause_ms(intent.id)
+            self._schedule(intent.id, later_ms if intent.due_ms is None else intent.due_ms)
+
+        await self._to_its_end(save())
+
+    async def _check_values_unsaid(self, intent: Intent, key: SigningKey) -> None:
+        """Refuse an erasure whose texts hold a value, now that values are known, and leave nothing of it. BadArgument."""
+        try:
+            sought, needles = self._sought(intent, key)
+            self._check_unsaid("reason and reference", [intent.reason, intent.reference], sought, needles)
+        except BadArgument:
+            await self._to_its_end(asyncio.to_thread(remove_intent, self._env, self._directory, intent.id))
+            self._finished(intent.id)
+            self.failed += 1
+            raise
+
+    async def _certify_values(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
+        seen = await self._look_at(intent, await self._scan(subject, progress))
+        report, state = seen.report, self._state(intent, seen.report, subject)
+        if state == KEY_GONE:
+            state = state if intent.found else NOTHING_MATCHED
+            return await self._issue(intent, subject, key, seen, state, None)
+        if state != VALUES_GONE:
+            return await self._not_certified(intent, subject, key, seen)
+        horizons = [one.horizon_ms for claim in self._claims(intent) for one in report.tombstones(*claim_of(claim))]
+        known = [one for one in horizons if one is not None]
+        now_ms = self._env.clock.now_ms()
+        # A tombstone that no round has stamped yet gets its horizon from the next one.
+        intent.due_ms = max([*known, *([now_ms + RETRY_MS] if None in horizons else [])], default=now_ms)
+        erasure = await self._issue(intent, subject, key, seen, state, intent.due_ms)
+        is_agreed = not erasure.groups_not_known and (intent.is_confirmed or not erasure.groups_behind)
+        if intent.is_now and not is_agreed:
+            intent.is_now = False
+            erasure = replace(erasure, is_now_refused=True)
+        elif intent.is_now:
+            intent.due_ms = now_ms
+        # Not before its certificate is there: stopped in between, a broker issues it once more.
+        intent.phase = WAITING
+        await self._save(intent, key)
+        return erasure
+
+    async def _not_certified(self, intent: Intent, subject: Subject, key: SigningKey, seen: Seen) -> Erasure:
+        """Say why there is no claim, and when it is tried again: each try scans everything, so less and less often."""
+        # What takes no tombstone is for somebody to mend, who waits for it then.
+        most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
+        intent.due_ms = self._retry_later_ms(min(intent.retries, most))
+        intent.retries += 1
+        if subject.key is not None:
+            # It may be that they lack a tombstone: a filter has hidden them, or it is gone.
+            claims = [claim_of(claim) for claim in self._claims(intent)]
+            left = [one for one, end in claims if seen.report.has_telling(one, end)]
+            intent.missed = [list(one) for one in left]
+            intent.phase = WRITING if left else intent.phase
+        erasure = await self._issue(intent, subject, key, seen, NOT_CERTIFIED, intent.due_ms)
+        await self._save(intent, key)
+        return erasure
+
+    async def _certify_key(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
+        seen = await self._look_at(intent, await self._scan(subject, progress))
+        state = self._state(intent, seen.report, subject)
+        if state == KEY_GONE:
+            erasure = await self._issue(intent, subject, key, seen, state, None)
+            if intent.is_now:
+                await self._wake_others(intent, subject, key)
+            return erasure
+        if subject.key is not None:
+            # Something has come back, or cannot be read: with the key it may be got rid of, so the intent has it again.
+            intent.phase = REMOVING
+        return await self._not_certified(intent, subject, key, seen)
+
+    async def _wake_others(self, intent: Intent, subject: Subject, key: SigningKey) -> None:
+        """Have other erasures of the key go on: their intents hold it until the horizon of tombstones that are gone now."""
+        others, env, digest = [*self._due], self._env, subject.key_digest
+        for one in await asyncio.to_thread(waiting_for, env, self._directory, others, key, intent, digest):
+            if one in self._due:
+                self._schedule(one, env.clock.now_ms())
+
+    # -- without having been carried out ---------------------------------------------------------------------------------
+
+    async def _end(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
+        """End it, as none of its topics is there any more; the scan tells where else the key was seen."""
+        await self._to_its_end(asyncio.to_thread(self._remove_doomed, intent.topics, []))
+        seen = await self._look_at(intent, await self._scan(subject, progress))
+        ended = {"what": TOPICS_DELETED, "reason": "", "at_ms": self._env.clock.now_ms()}
+        return await self._issue(intent, subject, key, seen, NOT_CERTIFIED, None, ended)
+
+    async def _give_up(self, intent_id: str, ended: dict[str, Any]) -> Erasure:
+        key = await self._key()
+        intent = await asyncio.to_thread(read_intent, self._env, self._directory, intent_id, key)
+        intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
+        return await self._issue(
+            intent, self._subject(intent, key), key, Seen(ScanReport()), NOT_CERTIFIED, None, ended
+        )

@@ -1,0 +1,133 @@
+"""Finds a key, and has a tombstone behind each of its values: the step of `Erasures` before values are removed.
+
+A claim ends behind the tombstone, or, where none was needed, where the log ended when the key was located. A partition in which
+the scan finds values in spite of its claim is located once more: the claim stays where it ends, unless a tombstone is written.
+One that takes no tombstone gets no claim, and keeps no other from its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from diamant.broker.erasure.erase_steps import ErasureSteps
+from diamant.broker.erasure.erasure import claim_of, refusals_of, steps_of
+from diamant.broker.erasure.scope import ended_topics
+from diamant.broker.erasure.tombstones import TombstoneRefused, write_tombstone
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.erasure.intent import REMOVING, Intent
+from diamant.cleaner.erasure.locate import Located, locate_key
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.scan.file_listing import place_named
+from diamant.cleaner.evidence.scan.file_names import shown_name
+from diamant.cleaner.evidence.scan.scan import LogEnd
+from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+TOMBSTONES_PER_TURN = 32
+
+
+class ErasureTombstones(ErasureSteps):
+    """Locates keys and writes tombstones."""
+
+    async def _save(self, intent: Intent, key: SigningKey) -> None:
+        """Put the intent on disk, and have it looked at again."""
+        raise NotImplementedError
+
+    async def _locate(
+        self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress
+    ) -> tuple[list[Located], dict[TopicPartition, LogEnd]]:
+        """Find the key in the partitions that have no claim yet, or have values in spite of it; also up to where each log was
+        there then.
+
+        Filters are asked at first only: a value that is left after that may be one that they hide.
+        """
+        progress.begin("locating the key", unit="bytes")
+        ends, partitions = self._ends(), [*self._unclaimed(intent), *self._missed(intent)]
+        hash_key = None if intent.retries else self._hash_key()
+        located, _ = await self._in_thread(
+            lambda check: locate_key(
+                self._env,
+                self._directory,
+                subject,
+                ends,
+                partitions,
+                hash_key=hash_key,
+                advance=progress.move_to,
+                check=check,
+            )
+        )
+        intent.needles = [needle.to_fields() for needle in subject.needles]
+        # What an attempt before has found is told as it was then.
+        known = {(one["topic"], one["partition"]) for one in intent.found}
+        new = [one for one in located if (one.topic, one.partition) not in known]
+        # From here on files are called what they are in certificates.
+        shown = {name: shown_name(place_named(name), subject.needles) for one in new for name in one.files}
+        intent.found += [{**one.to_fields(), "files": sorted(shown[name] for name in one.files)} for one in new]
+        digested = {one["file"] for one in intent.before}
+        files = sorted(name for name in shown if shown[name] not in digested)
+        digests = await asyncio.to_thread(self._digests, files, ends)
+        intent.before += [{**one, "file": shown[one["file"]]} for one in digests]
+        await self._save(intent, key)
+        return located, ends
+
+    async def _write_tombstones(
+        self, intent: Intent, key: SigningKey, located: Sequence[Located], ends: Mapping[TopicPartition, LogEnd]
+    ) -> None:
+        by_partition = {(one.topic, one.partition): one for one in located}
+        told, intent.refused = refusals_of(intent), []
+        steps, claims = steps_of(intent), {claim_of(one)[0]: one for one in intent.claims}
+        for count, partition in enumerate([*self._unclaimed(intent), *self._missed(intent)], start=1):
+            log, end = self._log(partition), ends.get(partition)
+            if log is None or end is None or ended_topics(self._topics, [log.topic], intent.scope):
+                continue
+            one = by_partition.get(partition)
+            # What lies behind the tombstone was written after it; without one, what was written since the key was located.
+            below = claims[partition]["below_offset"] if partition in claims else end.log_end_offset
+            if one is not None:
+                # What was written behind a claim is not to be erased; it supersedes what is below as well.
+                is_needed = one.needs_tombstone and one.last_said_offset < below
+                try:
+                    offset = self._write_tombstone(log, intent.key) if is_needed else None
+                except TombstoneRefused as refusal:
+                    # The others need not wait for it.
+                    intent.refused.append([*partition, str(refusal)])
+                    if told.get(partition) != str(refusal):
+                        logger.warning("erasure %s: %s-%d: %s", intent.id, *partition, refusal)
+                    continue
+                below = below if offset is None else offset + 1
+                if offset is not None or partition not in steps:
+                    known = steps.get(partition, {}).items()
+                    kept = {name: value for name, value in known if not name.startswith("tombstone")}
+                    steps[partition] = {**kept, **self._step(one, offset)}
+            claims[partition] = {"topic": log.topic, "partition": log.partition, "below_offset": below}
+            if count % TOMBSTONES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        intent.claims, intent.done = [*claims.values()], [*steps.values()]
+        intent.missed = []
+        intent.phase = REMOVING
+        await self._save(intent, key)
+
+    def _missed(self, intent: Intent) -> list[TopicPartition]:
+        """Return the partitions of which there is a claim, and that have to be located once more."""
+        missed = {(topic, partition) for topic, partition in intent.missed}
+        return [partition for claim in self._claims(intent) if (partition := claim_of(claim)[0]) in missed]
+
+    def _step(self, one: Located, offset: int | None) -> dict[str, Any]:
+        step: dict[str, Any] = {"topic": one.topic, "partition": one.partition}
+        if offset is not None:
+            step["tombstone_offset"] = offset
+        elif one.last_tombstone_offset >= 0:
+            step["tombstone"] = f"one was there already, at offset {one.last_tombstone_offset}"
+            step["tombstone_found_at"] = one.last_tombstone_offset
+        else:
+            step["tombstone"] = "none was needed: no value is the last thing that the log says of the key"
+        return step
+
+    def _write_tombstone(self, log: Log, key: bytes) -> int:
+        return write_tombstone(self._broker, log, key)

@@ -1,0 +1,86 @@
+"""What comes of a call of `broker.erase`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from diamant.broker.client.errors import VerbError
+from diamant.cleaner.erasure.intent import Intent
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+
+NOT_CERTIFIED = "not-certified"
+"""State of a certificate of which no partition, or not every one, has a claim."""
+
+
+class EraseFailed(VerbError):
+    """The erasure could not go on; its intent stays, and it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """What came of a call."""
+
+    id: str
+    state: str
+    """`values-gone`, `key-gone`, `nothing-matched` or `not-certified`: that of the certificate."""
+    certificate: dict[str, Any]
+    certificate_path: str
+    public_key: str
+    """PEM, to be pinned by whoever verifies."""
+    next_due_ms: int | None
+    """When the certificate for `key-gone` is due; None if there is nothing to come."""
+    groups_behind: dict[str, list[str]]
+    """By partition, as in `users-0`: the groups whose committed offset is not past the tombstone."""
+    is_now_refused: bool = False
+    """The horizon was to be overridden and was not: `groups_behind` would miss the tombstone, and nobody has confirmed that; or
+    not all groups are known."""
+    groups_not_known: list[str] = field(default_factory=list)
+    """Partitions of `__consumer_offsets` that are not loaded, and why: their groups may be behind, too."""
+
+    @property
+    def written_since(self) -> list[dict[str, Any]]:
+        """Records of the key that were written behind its tombstone, before the scan."""
+        found: list[dict[str, Any]] = self.certificate["written_since"]
+        return found
+
+    @property
+    def written_since_not_listed(self) -> int:
+        """How many there are besides those."""
+        return int(self.certificate.get("written_since_not_listed", 0))
+
+    def to_fields(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "state": self.state,
+            "next_due_ms": self.next_due_ms,
+            "groups_behind": self.groups_behind,
+            "groups_not_known": self.groups_not_known,
+            "is_now_refused": self.is_now_refused,
+            "written_since": self.written_since,
+            "written_since_not_listed": self.written_since_not_listed,
+            "certificate": self.certificate,
+            "certificate_path": self.certificate_path,
+            "public_key": self.public_key,
+        }
+
+
+def claim_of(claim: Mapping[str, Any]) -> tuple[TopicPartition, int]:
+    """Return the partition of a claim, and the offset below which it claims something."""
+    return (claim["topic"], claim["partition"]), claim["below_offset"]
+
+
+def steps_of(intent: Intent) -> dict[TopicPartition, dict[str, Any]]:
+    """Return what was done, by partition."""
+    return {(one["topic"], one["partition"]): one for one in intent.done}
+
+
+def refusals_of(intent: Intent) -> dict[TopicPartition, str]:
+    """Return why partitions take no tombstone."""
+    return {(topic, partition): reason for topic, partition, reason in intent.refused}
+
+
+def claim_ends(intent: Intent) -> dict[TopicPartition, int]:
+    """Return the ends of all claims."""
+    return dict(claim_of(claim) for claim in intent.claims)

@@ -1,0 +1,234 @@
+"""What undertakings do with the data directory, and what every certificate says of its issuer.
+
+Blocking work is done in threads (`_in_thread`), the rest on the loop thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from diamant import __version__
+from diamant.broker.erasure.scope import Scope, ended_as, later_partitions, partitions_of
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory
+from diamant.cleaner.evidence.search.file_census import Identity
+from diamant.cleaner.evidence.search.offset_order import WHOLE_FILE, LogEnd
+from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.env.clock import SystemClock
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+    from diamant.cleaner.evidence.scan.staging_files import StagingPlace
+    from diamant.storage.kraft.image import TopicImage
+
+T = TypeVar("T")
+
+DIGEST_THREADS = 2
+"""Of large files each keeps a processor busy."""
+
+
+class Stopped(Exception):
+    """Ends what a thread does for a caller that is gone."""
+
+
+class EvidenceWork:
+    """Of one broker; the base of `Undertakings`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    @property
+    def _env(self) -> Any:
+        return self._broker.env
+
+    @property
+    def _directory(self) -> str:
+        return self._broker.config.data_dir
+
+    # -- the disk --------------------------------------------------------------------------------------------------------
+
+    def _ends(self) -> dict[TopicPartition, LogEnd]:
+        """Up to where each log is there now. In one turn of the loop.
+
+        One that refuses writes takes no more; what a write that failed has left behind its end counts.
+        """
+        return {
+            partition: LogEnd(
+                log.log_end_offset,
+                log.active.base_offset,
+                log.active.size if log.write_failure is None else WHOLE_FILE,
+                partial(_segment_size, log),
+                partial(_has_file, log),
+            )
+            for partition, log in self._broker.directory.logs.items()
+        }
+
+    @property
+    def _topics(self) -> Mapping[str, TopicImage]:
+        """What topics there are now."""
+        found: Mapping[str, TopicImage] = self._broker.topics.image.topics
+        return found
+
+    def _partitions_there(self, topic: str) -> Collection[int]:
+        """Return the partitions that a topic has now; none if there is no such topic. Any thread."""
+        image = self._topics.get(topic)
+        return () if image is None else image.partitions.keys()
+
+    def _partitions(self, topics: Iterable[str], scope: Scope) -> list[TopicPartition]:
+        """Return the partitions that an undertaking is about, as far as they are there still."""
+        return partitions_of(self._topics, topics, scope)
+
+    def _log(self, partition: TopicPartition) -> Log | None:
+        found: Log | None = self._broker.directory.logs.get(partition)
+        return found
+
+    def _remove_doomed(self, topics: Iterable[str], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Remove what waits to be deleted of some partitions, and whole partitions of these topics that wait; count files."""
+        env, removed = self._env, {}
+        wanted = set(topics)
+        for name in env.list_dir(self._directory):
+            is_doomed = name.endswith(names.DELETE_DIR_SUFFIX)
+            # One with a shortened name that is of another topic waits for nothing but its time either.
+            if is_doomed and any(names.may_be_set_aside_of(name, topic) for topic in wanted):
+                env.remove_tree(f"{self._directory}/{name}")
+        for partition in partitions:
+            directory = f"{self._directory}/{names.partition_dir_name(*partition)}"
+            if not env.is_dir(directory):
+                continue
+            doomed = [name for name in env.list_dir(directory) if name.endswith(names.DELETED_SUFFIX)]
+            for name in doomed:
+                env.remove(f"{directory}/{name}", missing_ok=True)
+            removed[partition] = len(doomed)
+            env.sync_dir(directory)
+        return removed
+
+    def _digests(self, files: Sequence[str], ends: Mapping[TopicPartition, LogEnd]) -> list[dict[str, Any]]:
+        """Return file, size and SHA-256 of segments, as far as they are there."""
+
+        def digest(name: str) -> dict[str, Any] | None:
+            try:
+                path = f"{self._directory}/{name}"
+                count, digest = certificates.file_digest(self._env, path, _limit(name, ends))
+            except FileNotFoundError:
+                return None
+            return {"file": name, "size": count, "sha256": digest}
+
+        with ThreadPoolExecutor(DIGEST_THREADS, "digest") as pool:
+            return [one for one in pool.map(digest, files) if one is not None]
+
+    async def _scan(self, subject: Subject, progress: Progress) -> ScanReport:
+        progress.begin("scanning everything", unit="bytes")
+        ends = self._ends()
+        return await self._in_thread(
+            lambda check: scan_directory(
+                self._env,
+                self._directory,
+                subject,
+                ends,
+                advance=progress.move_to,
+                check=check,
+                staging=self._staging(ends),
+                partitions=self._partitions_there,
+            )
+        )
+
+    def _disown(self, report: ScanReport, subject: Subject, topics: Iterable[str], scope: Scope) -> None:
+        """Say whose what was found is, going by the partitions that an undertaking's topics have now."""
+        there = [name for name in topics if ended_as(self._topics, name, scope) is None]
+        later = later_partitions(self._topics, there, scope)
+        report.disown(subject, there, partitions_of(self._topics, there, scope), later)
+
+    def _staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
+        """Return where jobs on Spark leave copies besides the data directory, or did; None if nowhere. Any thread."""
+        staging = self._broker.config.diamant_cleaner_spark_staging
+        # Notes of jobs at a place that is configured no more: see `staging_notes`.
+        if not staging and not any(one.startswith(names.STAGING_PREFIX) for one in self._env.list_dir(self._directory)):
+            return None
+        from diamant.cleaner.spark.runner.staging_view import staging_place
+
+        return staging_place(self._env, self._broker.directory.path, staging, partitions)
+
+    async def _in_thread(self, work: Callable[[Callable[[], object]], T]) -> T:
+        """Run `work` in a thread. It gets a function to call now and then, which raises when nobody waits for it any more."""
+        is_over = threading.Event()
+
+        def check() -> None:
+            if is_over.is_set():
+                raise Stopped("nobody waits for it any more")
+
+        try:
+            return await asyncio.to_thread(work, check)
+        except asyncio.CancelledError:
+            is_over.set()
+            raise
+
+    # -- what every certificate says -------------------------------------------------------------------------------------
+
+    def _origin(self, requested_ms: int, *, is_manual_clock: bool) -> dict[str, Any]:
+        """Who issues a certificate, and by which clock."""
+        is_manual = is_manual_clock or not isinstance(self._env.clock, SystemClock)
+        return {
+            "is_evidence": not is_manual,
+            "clock": {
+                "kind": "manual" if is_manual else "system",
+                "requested_ms": requested_ms,
+                "issued_ms": self._env.clock.now_ms(),
+                "note": "A manual clock was in use: this is not evidence." if is_manual else "",
+            },
+            "issuer": {
+                "software": f"Diamant {__version__}",
+                "cluster_id": self._broker.cluster_id,
+                "node_id": self._broker.config.node_id,
+            },
+        }
+
+    def _configuration(self, name: str) -> dict[str, Any]:
+        topic = self._broker.topics.by_name.get(name)
+        log = next(iter(topic.logs.values()), None) if topic is not None else None
+        if log is None:
+            return {}
+        config = log.config
+        return {
+            "cleanup.policy": ",".join(sorted(config.cleanup_policy)),
+            "delete.retention.ms": config.delete_retention_ms,
+            "min.compaction.lag.ms": config.min_compaction_lag_ms,
+            "max.compaction.lag.ms": config.max_compaction_lag_ms,
+            "segment.bytes": config.segment_bytes,
+            "segment.ms": config.segment_ms,
+            "file.delete.delay.ms": config.file_delete_delay_ms,
+            "diamant.cleaner.mode": self._broker.config.diamant_cleaner_mode,
+        }
+
+
+def _segment_size(log: Log, base_offset: int) -> int | None:
+    """Return how much is in a segment of a log by now; None if it has none with that base. Any thread."""
+    # The newest are asked for. The loop thread may change the list meanwhile.
+    return next((one.size for one in reversed(tuple(log.segments)) if one.base_offset == base_offset), None)
+
+
+def _has_file(log: Log, base_offset: int, identity: Identity) -> bool:
+    """Tell whether a segment of a log is the file with an identity. Any thread."""
+    ids = (one.file_id for one in reversed(tuple(log.segments)) if one.base_offset == base_offset)
+    return next(ids, None) == identity[:2]
+
+
+def _limit(name: str, ends: Mapping[TopicPartition, LogEnd]) -> int | None:
+    """Return how many bytes of a segment count: an active one takes appends."""
+    directory, _, file = name.rpartition("/")
+    try:
+        end = ends.get(names.parse_partition_dir(directory))
+    except ValueError:
+        return None
+    parsed = names.parse_segment_file(file)
+    if end is None or parsed is None or parsed.stage or parsed.offset != end.active_base_offset:
+        return None
+    return end.active_size

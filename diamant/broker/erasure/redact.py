@@ -1,0 +1,364 @@
+"""Remove the records of a topic that match, and certify it: `broker.redact(topic, where=..., reason=...)`.
+
+    redaction = await broker.redact("orders", where='value.customer.email == "ada@example.com"', reason="GDPR Art. 17")
+    redaction.state, redaction.removed, redaction.certificate
+
+For topics where a tombstone removes nothing, and for personal data inside values and headers. What happens:
+
+    locating    every record of every partition is judged, with cleaning paused; nothing is changed yet
+    rewriting   the segments that hold such records are written without them and swapped in, as after a round of the cleaner;
+                an active one is rolled first. From here on there is an intent, and whatever stops the broker, it goes on
+    scanning    what waits to be deleted is deleted at once, and everything is read again: the certificate
+
+A redaction is about the records that were there when it was asked for, in the topic that had the name then. Those at or above the
+last stable offset belong to open transactions, or lie behind one: they stay, and if any of them match the answer is
+`not-certified`; it goes on by itself. It ends without being certified if the topic is deleted meanwhile, or if everything matches
+and nobody has said that this is meant: at once, or when that shows in a later run and nothing was removed yet.
+
+Bounds: those of `undertakings`, `redaction_locate` (offsets of all partitions together) and `redaction_where`. No text of an
+error and no line of the log holds what was looked for, or a key or a value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from diamant.broker.client.errors import BadArgument, NotPossible
+from diamant.broker.erasure.job_queue import ID_BYTES
+from diamant.broker.erasure.redact_steps import RedactionSteps
+from diamant.broker.erasure.redaction import (
+    EVERYTHING_MATCHES,
+    EverythingMatches,
+    RedactFailed,
+    Redaction,
+    Work,
+    add_found,
+    everything_matches,
+)
+from diamant.broker.erasure.scope import scope_of
+from diamant.broker.operations.cross_loop import on_loop
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.erasure.locate import take_sample
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.search.needles import MAX_NEEDLES, Needle, Needles
+from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
+from diamant.cleaner.redaction.claims import WHERE, Redacted
+from diamant.cleaner.redaction.intent import (
+    LOCATING,
+    REWRITING,
+    REWRITTEN,
+    RedactionIntent,
+    read_redaction,
+    redaction_ids,
+    write_redaction,
+)
+from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, Located, Segment, TooManyMatches, locate_records
+from diamant.cleaner.redaction.where import HOLD, Where, WhereError, parse_where
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.env.clock import SystemClock
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["RedactFailed", "Redaction", "Redactions"]
+
+_REFUSES_WRITES = (
+    "the partition takes no writes since one has failed, so its active segment cannot be closed: see the broker's log, mend the "
+    "disk, and start the broker anew"
+)
+
+
+class Redactions(RedactionSteps):
+    """All redactions of one broker; made with the first one, or at a start that finds one unfinished."""
+
+    failure = RedactFailed
+
+    # -- any loop --------------------------------------------------------------------------------------------------------
+
+    async def redact(
+        self,
+        topic: str,
+        *,
+        where: str,
+        reason: str,
+        reference: str = "",
+        yes_all: bool = False,
+        undecided: str = HOLD,
+        timeout_ms: int | None = None,
+        progress: Progress | None = None,
+    ) -> Redaction:
+        """Remove the records that match; see `Broker.redact`."""
+        return await on_loop(
+            self._loop,
+            lambda: self._redact(
+                topic, where, reason, reference, yes_all, undecided, timeout_ms, progress or Progress()
+            ),
+        )
+
+    # -- the loop thread -------------------------------------------------------------------------------------------------
+
+    def _unfinished_ids(self) -> list[str]:
+        return redaction_ids(self._env, self._directory)
+
+    def _read_unfinished(self, intent_id: str, key: SigningKey) -> RedactionIntent:
+        return read_redaction(self._env, self._directory, intent_id, key)
+
+    def _sought(self, intent: RedactionIntent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
+        where = parse_where(intent.where, intent.undecided)
+        return where.said, self._subject(intent, where, key).needles
+
+    async def _resume(self, intent_id: str) -> Redaction | None:
+        async with self._turn(intent_id):
+            try:
+                intent, where, key = await self._read(intent_id)
+            except FileNotFoundError:
+                await self._ended_already(intent_id)
+                return None
+            return await self._carry_out(intent, where, key, Progress())
+
+    async def _read(self, intent_id: str) -> tuple[RedactionIntent, Where, SigningKey]:
+        key = await self._key()
+        intent = await asyncio.to_thread(read_redaction, self._env, self._directory, intent_id, key)
+        return intent, parse_where(intent.where, intent.undecided), key
+
+    async def _redact(
+        self,
+        topic: str,
+        where_text: str,
+        reason: str,
+        reference: str,
+        yes_all: bool,
+        undecided: str,
+        timeout_ms: int | None,
+        progress: Progress,
+    ) -> Redaction:
+        try:
+            where = parse_where(where_text, undecided)
+        except WhereError as error:
+            raise BadArgument(str(error)) from None
+        self._check_reason(reason, reference)
+        self._check_unsaid("reason and reference", [reason, reference], where.said)
+        self._user_topic(topic)
+        self._check_room()
+        scope = scope_of(self._topics, [topic])
+        self._calls += 1
+        try:
+            signing_key = await self._usable_key()
+            intent = RedactionIntent(
+                id=os.urandom(ID_BYTES).hex(),
+                phase=LOCATING,
+                topic=topic,
+                where=where_text,
+                reason=reason,
+                reference=reference,
+                requested_ms=self._env.clock.now_ms(),
+                is_all_agreed=yes_all,
+                undecided=undecided,
+                scope=scope,
+            )
+            self._note_ends(intent)
+            return await self._called(intent.id, timeout_ms, lambda: self._run(intent, where, signing_key, progress))
+        finally:
+            self._calls -= 1
+
+    # -- a run -----------------------------------------------------------------------------------------------------------
+
+    async def _run(self, intent: RedactionIntent, where: Where, key: SigningKey, progress: Progress) -> Redaction:
+        async with self._turn(intent.id):
+            return await self._carry_out(intent, where, key, progress)
+
+    async def _carry_out(self, intent: RedactionIntent, where: Where, key: SigningKey, progress: Progress) -> Redaction:
+        intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
+        intent.runs += 1
+        subject = self._subject(intent, where, key)
+        ended = self._ended(intent)
+        if ended is not None:
+            logger.warning("redaction %s: %s was deleted meanwhile, it ends there", intent.id, intent.topic)
+            return await self._end(intent, subject, key, progress, ended)
+        self._note_ends(intent)
+        partitions = self._partitions_of(intent)
+        async with self._paused(partitions):
+            works = await self._locate(intent, subject, partitions, progress)
+            if intent.phase == LOCATING:
+                # Not before now are the values known.
+                self._check_unsaid("reason and reference", [intent.reason, intent.reference], (), subject.needles)
+            ended = self._refused(intent, works)
+            if ended is None:
+                _leave_what_refuses_writes(intent, works)
+                progress.undertaking = intent.id
+                await self._begin(intent, subject, works, key)
+                await self._rewrite(works, progress)
+        if ended is not None:
+            return await self._conclude(intent, subject, key, ended=ended)
+        removed = await self._to_its_end(asyncio.to_thread(self._remove_doomed, [intent.topic], partitions))
+        self._note_done(intent, works, removed)
+        intent.phase, intent.found_before = REWRITTEN, []
+        await self._save(intent, key)
+        return await self._certify(intent, subject, works, key, progress)
+
+    def _note_ends(self, intent: RedactionIntent) -> None:
+        """Put down where the logs end; of one that could not be opened before, where it ends when it is seen first."""
+        for _, index in self._partitions_of(intent):
+            log = self._log((intent.topic, index))
+            if log is not None:
+                intent.ends.setdefault(str(index), log.log_end_offset)
+
+    async def _save(self, intent: RedactionIntent, key: SigningKey) -> None:
+        """Put the intent on disk; it is looked at again after a pause. Once begun this comes to its end."""
+
+        async def save() -> None:
+            await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
+            self._schedule(intent.id, self._env.clock.now_ms() + self._pause_ms(intent.id))
+
+        await self._to_its_end(save())
+
+    async def _end(
+        self, intent: RedactionIntent, subject: Redacted, key: SigningKey, progress: Progress, ended: dict[str, Any]
+    ) -> Redaction:
+        """End it, as its topic is not there any more; the scan tells where else the bytes were seen."""
+        await self._to_its_end(asyncio.to_thread(self._remove_doomed, [intent.topic], []))
+        subject.topics = frozenset()
+        return await self._conclude(intent, subject, key, await self._scan(subject, progress), ended=ended)
+
+    async def _give_up(self, intent_id: str, ended: dict[str, Any]) -> Redaction:
+        intent, where, key = await self._read(intent_id)
+        intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
+        return await self._conclude(intent, self._subject(intent, where, key), key, ended=ended)
+
+    def _subject(self, intent: RedactionIntent, where: Where, key: SigningKey) -> Redacted:
+        needles = Needles(key.secret)
+        for fields in intent.needles:
+            needles.add_needle(Needle.from_fields(fields))
+        needles.left_out = intent.left_out
+        return Redacted(where, intent.topic, needles)
+
+    async def _locate(
+        self,
+        intent: RedactionIntent,
+        subject: Redacted,
+        partitions: Sequence[TopicPartition],
+        progress: Progress,
+    ) -> list[Work]:
+        logs = [log for partition in partitions if (log := self._log(partition)) is not None and not log.is_deleted]
+        progress.begin("locating the records", sum(log.size for log in logs), "bytes")
+        sample = await asyncio.to_thread(take_sample, self._env, self._directory, partitions)
+        for text in subject.where.needles:
+            subject.needles.add(WHERE, text, sample)
+
+        def note_value(value: bytes) -> None:
+            # Those beyond are not even looked at: choosing what to search for takes longer than anything else here.
+            if len(subject.needles) < MAX_NEEDLES:
+                subject.needles.add(VALUE_NEEDLE, value, sample)
+            else:
+                subject.needles.left_out += 1
+
+        works: list[Work] = []
+        room = MAX_OFFSET_BYTES
+        for log in logs:
+            index = str(log.partition)
+            if intent.phase != REWRITING:
+                intent.stable[index] = min(log.last_stable_offset, intent.ends.get(index, 0))
+            below = intent.stable.get(index, 0)
+            active = Segment(
+                log.active.base_offset, log.active.path, log.active.size, tuple(log.active.txn_index.all())
+            )
+            closed = list(log.segments[:-1])
+
+            def locate(
+                check: Callable[[], object],
+                room: int = room,
+                log: Log = log,
+                below: int = below,
+                active: Segment = active,
+                closed: Any = closed,
+            ) -> Located:
+                segments = [
+                    Segment(one.base_offset, one.path, one.size, tuple(one.txn_index.all()))
+                    for one in closed
+                    if not one.is_deleted
+                ]
+                return locate_records(
+                    self._env,
+                    [*segments, active],
+                    subject.where,
+                    below,
+                    is_compacted=log.config.is_compacted,
+                    offset_bytes=room,
+                    on_value=note_value,
+                    advance=progress.advance,
+                    check=check,
+                )
+
+            try:
+                located = await self._in_thread(locate)
+            except TooManyMatches as error:
+                raise NotPossible(f"{log.topic}-{log.partition}: {error}; nothing was changed there") from None
+            works.append(Work(log, located))
+            room -= located.nbytes
+        return works
+
+    def _refused(self, intent: RedactionIntent, works: Sequence[Work]) -> dict[str, Any] | None:
+        """Return what ends a run in which nobody can have meant what would go; NotPossible if somebody waits for it."""
+        text = None if intent.phase == REWRITING else everything_matches(intent, works)
+        if text is None:
+            return None
+        if intent.phase == LOCATING:
+            raise EverythingMatches(text)
+        logger.warning("redaction %s: %s", intent.id, text)
+        return {"what": EVERYTHING_MATCHES, "reason": text, "at_ms": self._env.clock.now_ms()}
+
+    async def _begin(self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], key: SigningKey) -> None:
+        """Have the intent on disk before anything is changed."""
+        for work in works:
+            directory = names.partition_dir_name(work.log.topic, work.log.partition)
+            work.files = [f"{directory}/{base:020d}{names.LOG_SUFFIX}" for base in sorted(work.located.offsets)]
+        if intent.phase != REWRITING:
+            ends = self._ends()
+            known = {one["file"] for one in intent.before}
+            files = [name for work in works for name in work.files if name not in known]
+            intent.before += await asyncio.to_thread(self._digests, files, ends)
+            intent.found_before = await asyncio.to_thread(deepcopy, intent.found)
+            for work in works:
+                await asyncio.to_thread(add_found, intent, work)
+        intent.needles = [needle.to_fields() for needle in subject.needles]
+        intent.left_out = subject.needles.left_out
+        intent.phase = REWRITING
+        await self._save(intent, key)
+
+    def _note_done(
+        self, intent: RedactionIntent, works: Sequence[Work], files_removed: Mapping[TopicPartition, int]
+    ) -> None:
+        steps = {(one["topic"], one["partition"]): one for one in intent.done}
+        for work in works:
+            partition = (work.log.topic, work.log.partition)
+            if not work.rewritten and partition not in steps:
+                continue
+            step = steps.get(partition)
+            if step is None:
+                step = {"topic": partition[0], "partition": partition[1], "segments_rewritten": 0, "was_rolled": False}
+                intent.done.append(step)
+            step["segments_rewritten"] += work.rewritten
+            step["was_rolled"] |= work.was_rolled
+            step["files_removed_at_once"] = step.get("files_removed_at_once", 0) + files_removed.get(partition, 0)
+
+
+def _leave_what_refuses_writes(intent: RedactionIntent, works: Sequence[Work]) -> None:
+    """Change nothing in partitions whose active segment would have to be closed and cannot be; others need not wait for it.
+
+    What would go from there is located and counted in a later run.
+    """
+    for work in works:
+        log = work.log
+        if log.write_failure is not None and log.active.base_offset in work.located.offsets:
+            work.located = Located(problems=[CorruptLog(log.active.path, 0, _REFUSES_WRITES)])
+            intent.stable.pop(str(log.partition), None)
+            if intent.phase == REWRITING:
+                others = [one for one in intent.found if one["partition"] != log.partition]
+                intent.found = others + [one for one in intent.found_before if one["partition"] == log.partition]

@@ -1,0 +1,268 @@
+"""What a redaction's scan amounts to, and the certificate of it: the part of `Redactions` that changes no log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from diamant.broker.erasure.cancel import Cancelling
+from diamant.broker.erasure.redaction import NOT_CERTIFIED, Redaction, Work, relative_path
+from diamant.broker.erasure.scope import ended_as, ended_topics, later_partitions
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.evidence.certificates import broker_files, own_certificates
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.files import LAST_STATES, REDACTION_PREFIX, certificate_path, conclude, tidy
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.verification import RECORDS_GONE
+from diamant.cleaner.evidence.scan.report import ScanReport, written_since_fields
+from diamant.cleaner.evidence.search.found_list import MAX_LISTED
+from diamant.cleaner.evidence.search.needles import MIN_BYTES
+from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
+from diamant.cleaner.redaction.claims import (
+    MEANT,
+    NOT_COVERED,
+    NOT_STABLE,
+    WHERE,
+    Redacted,
+    is_only_undecided,
+    kept_astray,
+    kept_undecided,
+    matching_from,
+    request_fields,
+    state_of,
+    unmatched,
+)
+from diamant.cleaner.redaction.intent import HELD, RedactionIntent, remove_redaction, write_redaction
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+UNDECIDED_LEFT = "undecided-records"
+"""In a certificate, `ended.what` of one in the way of which are only records that nobody can decide."""
+
+
+class RedactionCertificates(Cancelling):
+    """Reads scans, writes certificates."""
+
+    noun = "redaction"
+    prefix = REDACTION_PREFIX
+
+    async def start(self) -> None:
+        """Take note of what a broker before has left unfinished, and go on with it as soon as it is due."""
+        await asyncio.to_thread(tidy, self._env, self._directory, REDACTION_PREFIX)
+        await super().start()
+
+    async def _certify(
+        self,
+        intent: RedactionIntent,
+        subject: Redacted,
+        works: Sequence[Work],
+        key: SigningKey,
+        progress: Progress,
+    ) -> Redaction:
+        """Scan, sign what that has shown, and keep it; then the intent goes, unless something is left."""
+        report = await self._scan(subject, progress)
+        if (ended := self._ended(intent)) is not None:
+            return await self._conclude(intent, subject, key, report, ended=ended)
+        claims, refused = self._claims(intent, subject, works, report)
+        is_found = any(one["records"] for one in intent.found)
+        certified = RECORDS_GONE if is_found else certificates.NOTHING_MATCHED
+        state = certified if claims and not refused else NOT_CERTIFIED
+        intent.due_ms = None
+        if refused and all(_is_undecided(report, one) for one in refused):
+            # Nothing changes that by itself: whoever asked has to say what is to become of them.
+            ended = {"what": UNDECIDED_LEFT, "reason": "", "at_ms": self._env.clock.now_ms()}
+            return await self._issue(intent, subject, key, report, claims, refused, state, ended)
+        if state == NOT_CERTIFIED:
+            intent.phase = HELD
+            # Each try reads everything, so what does not get better is tried less and less often.
+            intent.due_ms = self._retry_later_ms(intent.retries)
+            intent.retries += 1
+        return await self._issue(intent, subject, key, report, claims, refused, state)
+
+    async def _conclude(
+        self,
+        intent: RedactionIntent,
+        subject: Redacted,
+        key: SigningKey,
+        report: ScanReport | None = None,
+        *,
+        ended: dict[str, Any],
+    ) -> Redaction:
+        """End it without having certified anything: the certificate says what ended it, and the intent goes.
+
+        Without a report nothing was scanned.
+        """
+        intent.due_ms = None
+        refused = [
+            {
+                "topic": topic,
+                "partition": index,
+                "below_offset": intent.ends.get(str(index), 0),
+                "state": ended["what"],
+                "problems": [],
+            }
+            for topic, index in self._partitions_of(intent)
+        ]
+        return await self._issue(intent, subject, key, report or ScanReport(), [], refused, NOT_CERTIFIED, ended)
+
+    async def _issue(
+        self,
+        intent: RedactionIntent,
+        subject: Redacted,
+        key: SigningKey,
+        report: ScanReport,
+        claims: list[dict[str, Any]],
+        refused: list[dict[str, Any]],
+        state: str,
+        ended: dict[str, Any] | None = None,
+    ) -> Redaction:
+        """Sign and keep a certificate. The intent is written anew if it has a due time, else it goes."""
+        # Where nothing was scanned they mean nothing, and hashing them may take long.
+        names_after = [one["file"] for one in intent.before] if self._ended(intent) is None and report.rows else []
+        after = await asyncio.to_thread(self._digests, names_after, self._ends())
+        fields = self._certificate_fields(intent, subject, report, claims, refused, state, after, ended)
+        path = certificate_path(self._directory, intent.id, state, REDACTION_PREFIX)
+
+        def sign() -> tuple[dict[str, Any], bytes]:
+            signed = certificates.sign(fields, key)
+            return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
+
+        async def keep() -> None:
+            if intent.due_ms is None:
+                await asyncio.to_thread(
+                    conclude, self._env, self._directory, intent.id, path, text, remove=remove_redaction
+                )
+                self._finished(intent.id)
+            else:
+                await asyncio.to_thread(self._env.write_atomically, path, text)
+                await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
+                self._schedule(intent.id, intent.due_ms)
+
+        signed, text = await asyncio.to_thread(sign)
+        await self._to_its_end(keep())
+        if state in LAST_STATES:
+            self.done += 1
+        elif ended is None:
+            self.held += 1
+        else:
+            self.failed += 1
+        removed = sum(one["records"] for one in intent.found)
+        logger.info("redaction %s: %s, %d records removed from %s", intent.id, state, removed, intent.topic)
+        return Redaction(intent.id, state, removed, signed, path, key.public_pem, intent.due_ms)
+
+    def _partitions_of(self, intent: RedactionIntent) -> list[TopicPartition]:
+        """Return the partitions that a redaction is about, as far as they are there still."""
+        return self._partitions([intent.topic], intent.scope)
+
+    def _ended(self, intent: RedactionIntent) -> dict[str, Any] | None:
+        """Return, for a certificate, what ended a redaction whose topic is there no more."""
+        what = ended_as(self._topics, intent.topic, intent.scope)
+        return None if what is None else {"what": what, "reason": "", "at_ms": self._env.clock.now_ms()}
+
+    def _claims(
+        self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], report: ScanReport
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """What the scan lets one say of each partition; and what not, with the reason."""
+        self._disown(report, subject, [intent.topic], intent.scope)
+        claims, refused = [], []
+        located = {work.log.partition: work for work in works}
+        for text, end in sorted(intent.ends.items(), key=lambda one: int(one[0])):
+            partition = (intent.topic, int(text))
+            claim = {"topic": intent.topic, "partition": int(text), "below_offset": end}
+            state = state_of(report, partition, end, intent.undecided)
+            if state == RECORDS_GONE:
+                claims.append({**claim, "state": state})
+                continue
+            problems = report.reasons(partition, end)
+            work = located.get(int(text))
+            stable = end if work is None else min(end, work.log.last_stable_offset)
+            is_held = stable < end and not is_only_undecided(report, partition, end)
+            if is_held and state_of(report, partition, stable, intent.undecided) == RECORDS_GONE:
+                claims.append({**claim, "below_offset": stable, "state": RECORDS_GONE})
+                held = matching_from(report, partition, stable, end)
+                reason = f"records from offset {stable} on are of open transactions, or lie behind one; {len(held)} of them match"
+                where = names.partition_dir_name(*partition)
+                refused.append({**claim, "state": NOT_STABLE, "problems": [{"file": where, "reason": reason}]})
+                continue
+            if work is not None:
+                problems += [
+                    {"file": relative_path(work.log, one.path), "reason": one.reason} for one in work.located.problems
+                ]
+            refused.append({**claim, "state": state, "problems": problems})
+        for topic, index in self._partitions_of(intent):
+            if str(index) not in intent.ends and self._log((topic, index)) is None:
+                refused.append({"topic": topic, "partition": index, "state": "not opened", "problems": []})
+        return claims, refused
+
+    def _certificate_fields(
+        self,
+        intent: RedactionIntent,
+        subject: Redacted,
+        report: ScanReport,
+        claims: list[dict[str, Any]],
+        refused: list[dict[str, Any]],
+        state: str,
+        after: list[dict[str, Any]],
+        ended: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        later = later_partitions(self._topics, [intent.topic], intent.scope)
+        ends = [*((_partition(claim), claim["below_offset"]) for claim in claims), *((one, 0) for one in later)]
+        since = [found for one in ends for found in matching_from(report, *one)]
+        unlisted = sum(report.unlisted_since(*one, MEANT) for one in ends)
+        return {
+            "type": certificates.REDACTION_TYPE,
+            "version": certificates.VERSION,
+            "id": intent.id,
+            "state": state,
+            **self._origin(intent.requested_ms, is_manual_clock=intent.is_manual_clock),
+            "request": {
+                "reason": intent.reason,
+                "reference": intent.reference,
+                "topic_ids": {name: known["topic_id"] for name, known in intent.scope.items()},
+                **request_fields(subject.where, intent.topic, subject.needles.secret),
+                "all_records_agreed": intent.is_all_agreed,
+            },
+            "found": intent.found,
+            "done": intent.done,
+            "runs": intent.runs,
+            "overrides": [*kept_undecided(report, claims), *kept_astray(report, subject.where)],
+            "claims": claims,
+            "not_certified": refused,
+            "ended": ended,
+            "topics_ended": ended_topics(self._topics, [intent.topic], intent.scope),
+            "partitions_added": [{"topic": topic, "partition": index} for topic, index in later],
+            **written_since_fields(since, unlisted),
+            "unmatched": None if ended or any(one["records"] for one in intent.found) else unmatched(report, subject),
+            "lost_tombstones": [],
+            "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
+            "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),
+            "segments": {
+                "before": intent.before,
+                "before_root": certificates.merkle_root(intent.before),
+                "after": after,
+                "after_root": certificates.merkle_root(after),
+            },
+            "configuration": {intent.topic: self._configuration(intent.topic)},
+            "coverage": {
+                **report.coverage(frozenset([intent.topic])),
+                "values_searched_for": sum(1 for one in subject.needles if one.kind == VALUE_NEEDLE),
+                "texts_searched_for": sum(1 for one in subject.needles if one.kind == WHERE),
+                "values_not_searched_for": subject.needles.left_out,
+                "least_bytes_of_a_searched_value": MIN_BYTES,
+            },
+            "next": None,
+            "not_covered": [*NOT_COVERED, *own_certificates.not_covered(report), *broker_files.not_covered(report)],
+        }
+
+
+def _is_undecided(report: ScanReport, refused: Mapping[str, Any]) -> bool:
+    return "below_offset" in refused and is_only_undecided(report, _partition(refused), refused["below_offset"])
+
+
+def _partition(claim: Mapping[str, Any]) -> TopicPartition:
+    return claim["topic"], claim["partition"]

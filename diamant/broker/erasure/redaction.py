@@ -1,0 +1,136 @@
+"""What a redaction is while it is under way, and what comes of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from diamant.broker.client.errors import NotPossible, VerbError
+from diamant.cleaner.redaction.intent import RedactionIntent
+from diamant.cleaner.redaction.locate import Located
+from diamant.storage import names
+from diamant.storage.log.log import Log
+
+NOT_CERTIFIED = "not-certified"
+EVERYTHING_MATCHES = "everything-matches"
+"""In a certificate, `ended.what` of one that nobody can have meant."""
+
+MAX_RANGES = 10_000
+"""Runs of offsets that a certificate lists, of all partitions."""
+MAX_OFFSETS = 100
+"""Offsets that it lists one by one, of a partition."""
+
+
+class EverythingMatches(NotPossible):
+    """Every record of the topic matches, and nobody has said that this is meant."""
+
+    code = "everything-matches"
+
+
+class RedactFailed(VerbError):
+    """The redaction could not go on; its intent stays, and it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """What came of a call."""
+
+    id: str
+    state: str
+    """`records-gone`, `nothing-matched` or `not-certified`: that of the certificate."""
+    removed: int
+    """Records, older values on compacted topics included."""
+    certificate: dict[str, Any]
+    certificate_path: str
+    public_key: str
+    """PEM, to be pinned by whoever verifies."""
+    next_due_ms: int | None
+    """When it goes on by itself, if something is left; else None."""
+
+    @property
+    def unmatched(self) -> dict[str, Any] | None:
+        """If no record matched, how many of the topic hold what was looked for all the same, and the first of them; else None."""
+        found: dict[str, Any] | None = self.certificate["unmatched"]
+        return found
+
+    def to_fields(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "state": self.state,
+            "removed": self.removed,
+            "unmatched": self.unmatched,
+            "next_due_ms": self.next_due_ms,
+            "certificate": self.certificate,
+            "certificate_path": self.certificate_path,
+            "public_key": self.public_key,
+        }
+
+
+@dataclass(slots=True)
+class Work:
+    """One partition of a redaction under way."""
+
+    log: Log
+    located: Located
+    rewritten: int = 0
+    """Segments."""
+    was_rolled: bool = False
+    files: list[str] = field(default_factory=list)
+    """Affected segments, relative to the data directory."""
+
+
+def add_found(intent: RedactionIntent, work: Work) -> None:
+    """Tell of the records that go from a partition where they are, and how many; besides what went in runs before.
+
+    Blocks for some 0.1 s with millions of runs. Memory: `MAX_RANGES` runs.
+    """
+    located, partition = work.located, work.log.partition
+    found = next((one for one in intent.found if one["partition"] == partition), None)
+    if found is None:
+        if not located.removed and not located.undecided:
+            return
+        found = {
+            "topic": work.log.topic,
+            "partition": partition,
+            "records": 0,
+            "matched": 0,
+            "superseded": 0,
+            "offsets": [],
+            "offset_ranges": [],
+            "offset_ranges_not_listed": 0,
+            "files": [],
+        }
+        intent.found.append(found)
+    room = MAX_RANGES - sum(len(one["offset_ranges"]) for one in intent.found)
+    for base in sorted(located.offsets):
+        ranges, count = located.offsets[base].ranges(max(room, MAX_OFFSETS))
+        for first, last in ranges:
+            found["offsets"] += range(first, min(last + 1, first + MAX_OFFSETS - len(found["offsets"])))
+        found["offset_ranges"] += [list(one) for one in ranges[:room]]
+        found["offset_ranges_not_listed"] += count - min(room, count)
+        room -= min(room, count)
+    found["records"] += located.removed
+    found["matched"] += located.matched
+    found["superseded"] += located.superseded
+    found["undecided"], found["undecided_offsets"] = located.undecided, located.undecided_offsets
+    found["files"] = sorted({*found["files"], *work.files})
+
+
+def everything_matches(intent: RedactionIntent, works: Sequence[Work]) -> str | None:
+    """Say so if all records that can be read are to go, nobody has agreed to that, and nothing was removed yet; else None.
+
+    What was removed in runs before was less than everything: others stayed then.
+    """
+    if intent.is_all_agreed or any(one["records"] for one in intent.found):
+        return None
+    records = sum(work.located.records for work in works)
+    if not records or any(work.located.kept for work in works):
+        return None
+    unread = " that can be read" if any(work.located.problems for work in works) else ""
+    return f"all {records} records of {intent.topic}{unread} match, so nothing was changed: set yes_all if that is what is meant"
+
+
+def relative_path(log: Log, path: str) -> str:
+    return f"{names.partition_dir_name(log.topic, log.partition)}/{os.path.basename(path)}"

@@ -1,0 +1,71 @@
+"""Which topics and partitions an undertaking is about: those that were there when it was asked for, and no later ones.
+
+A topic is known by its id: one that was deleted and created again under its name is another one, and nothing is done to it. A
+partition that was added later had no record when the undertaking was asked for, so it is no part of it either.
+
+A scope is what an intent holds of its topics, by name: `{"topic_id": ..., "partitions": ...}`. Intents of versions before have
+none: then names count, and all partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.kraft.image import TopicImage
+from diamant.storage.uuid_text import uuid_to_text
+
+Scope: TypeAlias = Mapping[str, Mapping[str, Any]]
+Topics: TypeAlias = Mapping[str, TopicImage]
+
+DELETED = "topic-deleted"
+RECREATED = "topic-recreated"
+"""Deleted, and created again under its name."""
+
+
+def scope_of(topics: Topics, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the scope of an undertaking that is asked for now."""
+    return {
+        name: {"topic_id": uuid_to_text(topics[name].topic_id), "partitions": len(topics[name].partitions)}
+        for name in names
+    }
+
+
+def ended_as(topics: Topics, name: str, scope: Scope) -> str | None:
+    """Return what became of a topic that is there no more: `DELETED` or `RECREATED`; None if it is there."""
+    image, known = topics.get(name), scope.get(name)
+    if image is None:
+        return DELETED
+    if known is not None and uuid_to_text(image.topic_id) != known["topic_id"]:
+        return RECREATED
+    return None
+
+
+def partitions_of(topics: Topics, names: Iterable[str], scope: Scope) -> list[TopicPartition]:
+    """Return the partitions of an undertaking that are there still, by topic, ascending."""
+    found = []
+    for name in names:
+        if ended_as(topics, name, scope) is None:
+            known = scope.get(name)
+            indexes = sorted(topics[name].partitions)
+            found += [(name, one) for one in indexes if known is None or one < known["partitions"]]
+    return found
+
+
+def later_partitions(topics: Topics, names: Iterable[str], scope: Scope) -> list[TopicPartition]:
+    """Return the partitions of these topics that were added after the undertaking was asked for."""
+    wanted = list(names)
+    every = partitions_of(topics, [name for name in wanted if ended_as(topics, name, scope) is None], {})
+    known = set(partitions_of(topics, wanted, scope))
+    return [one for one in every if one not in known]
+
+
+def ended_topics(topics: Topics, names: Iterable[str], scope: Scope) -> list[dict[str, Any]]:
+    """Return, for a certificate, the topics that are there no more."""
+    found = []
+    for name in names:
+        what = ended_as(topics, name, scope)
+        if what is not None:
+            found.append({"topic": name, "topic_id": scope.get(name, {}).get("topic_id", ""), "what": what})
+    return found

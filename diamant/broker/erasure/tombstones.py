@@ -1,0 +1,104 @@
+"""Tombstones of an erasure: written like any record, and taken away before their horizon where somebody wants that."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from diamant.broker.erasure.erasure import EraseFailed
+from diamant.cleaner.runners.inline import wait_in_spite_of_cancelling
+from diamant.cleaner.segments.record_removal import write_without
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import Replacement
+from diamant.storage.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+
+class TombstoneRefused(Exception):
+    """A partition takes no tombstone until somebody changes something. The text says why, and what to do."""
+
+
+def write_tombstone(broker: Broker, log: Log, key: bytes) -> int:
+    """Append a tombstone and return its offset. On the loop. TombstoneRefused; EraseFailed or OSError, as for a full disk."""
+    batch = build_batch([Record(0, broker.env.clock.now_ms(), key, None)])
+    try:
+        appended = log.append_as_leader(memoryview(batch))
+    except KafkaError as error:
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR and log.write_failure is None:
+            raise EraseFailed(f"{log.topic}-{log.partition}: the tombstone cannot be written: {error}") from None
+        raise TombstoneRefused(_why_refused(log, len(batch), error)) from None
+    broker.log_changed(log)
+    return appended.base_offset
+
+
+def _why_refused(log: Log, size: int, error: KafkaError) -> str:
+    if log.write_failure is not None:
+        return (
+            "no tombstone can be written, as the partition takes no writes since one has failed: see the broker's log, mend the "
+            "disk, and start the broker anew"
+        )
+    limits = {
+        ErrorCode.MESSAGE_TOO_LARGE: ("max.message.bytes", log.config.max_message_bytes),
+        ErrorCode.RECORD_LIST_TOO_LARGE: ("segment.bytes", log.config.segment_bytes),
+    }
+    if error.code not in limits:
+        return f"no tombstone can be written: {error}"
+    name, limit = limits[error.code]
+    return (
+        f"the tombstone would have {size} bytes, and {name} of the topic allows {limit}: raise it, and the erasure goes on by "
+        "itself"
+    )
+
+
+async def remove_tombstones(broker: Broker, log: Log, key: bytes, end: int) -> None:
+    """Write the segments anew that have a tombstone of `key` below the offset `end`, without it. On the loop thread.
+
+    Nobody else cleans the partition meanwhile. A segment that was begun is ended even if the caller is cancelled.
+    """
+    service = await broker.cleaning.service()
+    partition = (log.topic, log.partition)
+    await service.abort_and_pause(partition)
+    try:
+        if log.active.base_offset < end:
+            log.roll()
+        for segment in list(log.segments[:-1]):
+            if not segment.is_deleted and segment.base_offset < end:
+                task = asyncio.get_running_loop().create_task(_rewrite(broker, log, segment, key, end))
+                try:
+                    await asyncio.shield(task)
+                except asyncio.CancelledError:
+                    await wait_in_spite_of_cancelling(task)
+                    raise
+    finally:
+        service.resume(partition)
+
+
+async def _rewrite(broker: Broker, log: Log, segment: Segment, key: bytes, end: int) -> None:
+    aborted = await asyncio.to_thread(segment.txn_index.all)
+    output = await asyncio.to_thread(
+        write_without,
+        broker.env,
+        log.path,
+        segment.base_offset,
+        segment.size,
+        aborted,
+        lambda record: record.key == key and record.value is None and record.offset < end,
+        index_interval_bytes=log.config.index_interval_bytes,
+        segment_index_bytes=log.config.segment_index_bytes,
+    )
+    if output is None:
+        return
+    replacement = Replacement(
+        log, output.base_offset, (output.base_offset,), source_sizes=[segment.size], size=output.size
+    )
+    try:
+        await asyncio.to_thread(replacement.prepare)
+    except BaseException:
+        replacement.abandon()
+        raise
+    replacement.swap()
+    await asyncio.to_thread(replacement.finish)

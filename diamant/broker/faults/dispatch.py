@@ -1,0 +1,435 @@
+"""Requests past the installed faults: what none of them wants goes on as always, the others have something happen to them.
+
+It stands in the place of the broker's dispatcher while there are faults. A request that is hit is answered by a task, so
+its connection is busy meanwhile and the order of its answers stays right; the task goes with the connection, but what has
+begun to be carried out is carried out to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from uuid import UUID
+
+from diamant.broker.dispatch.dispatcher import frame_header
+from diamant.broker.dispatch.table import load_api
+from diamant.broker.faults.error_response import (
+    MIRRORS,
+    TOPICS_WITH_PARTITIONS,
+    ErrorAnswer,
+    Fields,
+    merge,
+    replace_parts,
+    split,
+    topic_of,
+    topic_partitions,
+)
+from diamant.broker.faults.fault import MAX_FIRING_PARTS, Fault, Firing
+from diamant.broker.faults.spec import INIT_PRODUCER_ID, METADATA, FaultSpec
+from diamant.broker.faults.stale_metadata import leave_out, make_stale, put_topic_errors
+from diamant.broker.network.answer_writer import Buffer, Part
+from diamant.broker.network.server import Answer, CloseConnection, ConnectionInfo, Dispatch
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire import apis
+from diamant.protocol.wire.connection import Request
+from diamant.protocol.wire.message_fields import decode_response_fields, message_fields
+from diamant.protocol.wire.schema_fields import schema_fields
+from diamant.protocol.wire.schemas import decode_request, encode_request_fields, encode_response_fields, response_class
+from diamant.storage.segments.segment import FileSlice
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+Body: TypeAlias = "Buffer | Sequence[Part] | None"
+
+_THROTTLE = Struct(">i")
+_THROTTLE_FIELD = "throttle_time"
+
+
+class FaultDispatch:
+    """The server's dispatch function while faults are installed."""
+
+    def __init__(self, broker: Broker, installed: Mapping[int, Fault], count: Callable[[Fault, int], None]) -> None:
+        """`installed` in the order in which they are asked; `count(fault, api_key)` is called for each firing."""
+        self._broker = broker
+        self._installed = installed
+        self._count = count
+        self._carry_out: Dispatch | None = None
+
+    def install(self) -> None:
+        """Take the dispatcher's place; harmless a second time."""
+        if self._carry_out is None:
+            self._carry_out = self._broker.server.dispatch
+            self._broker.server.dispatch = self
+
+    def uninstall(self) -> None:
+        """Put the dispatcher back; harmless a second time. Requests under way are answered as was begun."""
+        if self._carry_out is not None:
+            self._broker.server.dispatch = self._carry_out
+            self._carry_out = None
+
+    def __call__(self, connection: ConnectionInfo, request: Request) -> Answer:
+        """Answer a request, as `Dispatcher`."""
+        assert self._carry_out is not None
+        if apis.is_served(request.api_key, request.api_version) and request.api_key in self._broker.served_keys:
+            asked = AskedRequest(self._broker, request)
+            for fault in self._installed.values():
+                if asked.is_hit_by(fault.spec) and fault.draws():
+                    hit = HitRequest(self._broker, fault, connection, asked, self._carry_out, self._count)
+                    return self._broker.server.keep(hit.answer())
+        return self._carry_out(connection, request)
+
+
+class AskedRequest:
+    """A request, decoded if a fault wants to know what it is about."""
+
+    def __init__(self, broker: Broker, request: Request) -> None:
+        self.request = request
+        self.key = request.api_key
+        self.version = request.api_version
+        self._broker = broker
+        self._fields: Fields | None = None
+        self._parts: list[tuple[str | None, int | None]] | None = None
+
+    @property
+    def fields(self) -> Fields:
+        """The request's fields. ProtocolError if it is not one."""
+        if self._fields is None:
+            # What the handler's own decoder leaves as bytes (Metadata) it has relieved of what clients do wrong.
+            decoded = load_api(self.key).decode(self.version, self.request.body) if self.key == METADATA else None
+            body = decoded if isinstance(decoded, bytes) else self.request.body
+            self._fields = message_fields(decode_request(self.key, self.version, body))
+            if self.key == apis.FETCH and self._fields.get("session_id") and self._fields["session_epoch"] > 0:
+                self._fields = self._with_session(self._fields)
+        return self._fields
+
+    def _with_session(self, fields: Fields) -> Fields:
+        """A fetch that names what changes in its session as one that names all it wants (KIP-227)."""
+        session = self._broker.fetch_sessions.find(fields["session_id"])
+        if session is None:
+            return fields
+        wanted: dict[tuple[Any, int], Fields] = {}
+        for (name, topic_id, index), partition in session.partitions.items():
+            own = partition.wanted
+            wanted[topic_id or name, index] = {
+                "partition": index,
+                "current_leader_epoch": own.current_leader_epoch,
+                "fetch_offset": own.fetch_offset,
+                "last_fetched_epoch": own.last_fetched_epoch,
+                "log_start_offset": own.log_start_offset,
+                "partition_max_bytes": own.max_bytes,
+            }
+        for topic in fields["topics"]:
+            for changed in topic["partitions"]:
+                wanted[_fetch_key(topic), changed["partition"]] = changed
+        for topic in fields["forgotten_topics_data"]:
+            for index in topic["partitions"]:
+                wanted.pop((_fetch_key(topic), index), None)
+        topics: dict[Any, list[Fields]] = {}
+        for (key, _), wanted_partition in wanted.items():
+            topics.setdefault(key, []).append(wanted_partition)
+        named = [{"topic": key, "topic_id": key, "partitions": partitions} for key, partitions in topics.items()]
+        for topic in named:
+            del topic["topic" if isinstance(topic["topic"], UUID) else "topic_id"]
+        return {**fields, "topics": named}
+
+    @property
+    def parts(self) -> list[tuple[str | None, int | None]]:
+        """(topic, partition) of all that it is about; (topic, None) where it names no partitions."""
+        if self._parts is None:
+            self._parts = list(topic_partitions(self.key, self.fields, self.name_of))
+        return self._parts
+
+    @property
+    def is_for_all_topics(self) -> bool:
+        """True for a Metadata request that names no topics because it wants all."""
+        if self.key != METADATA:
+            return False
+        topics = self.fields["topics"]
+        return topics is None or (self.version == 0 and not topics)
+
+    @property
+    def is_without_answer(self) -> bool:
+        """True for Produce with acks=0."""
+        return self.key == apis.PRODUCE and self.fields["acks"] == 0
+
+    def name_of(self, value: Fields) -> str | None:
+        """The topic that an element of the request or the response is about."""
+        name = topic_of(value)
+        if name is None and (topic_id := value.get("topic_id")) is not None:
+            topic = self._broker.topics.by_id.get(topic_id)
+            return topic.name if topic is not None else None
+        return name
+
+    def is_hit_by(self, spec: FaultSpec) -> bool:
+        """True if the fault is about this request, and its answer has a place for what the fault says in it."""
+        if spec.api_keys is not None and self.key not in spec.api_keys:
+            return False
+        if not spec.matches_client(self.request.client_id):
+            return False
+        if spec.coordinator_loading and self.key == INIT_PRODUCER_ID and self.fields["transactional_id"] is None:
+            return False  # no coordinator is asked for an idempotent producer's id
+        if spec.topic is not None and not self._is_about_topic_of(spec):
+            return False
+        if spec.throttle_time_ms and (self.is_without_answer or _throttle_position(self.key, self.version) is None):
+            return False
+        return spec.error is None or self._has_place_for(spec, spec.error)
+
+    def wants(self, spec: FaultSpec) -> Callable[[str | None, int | None], bool]:
+        """Which parts the fault is about. A topic as a whole is meant by one of its partitions where topics are described."""
+
+        def wants(topic: str | None, partition: int | None) -> bool:
+            if spec.topic is None:
+                return True
+            if topic != spec.topic:
+                return False
+            if spec.partition is None or partition == spec.partition:
+                return True
+            return partition is None and self.key in TOPICS_WITH_PARTITIONS
+
+        return wants
+
+    def _is_about_topic_of(self, spec: FaultSpec) -> bool:
+        if self.key not in MIRRORS:
+            return False
+        if self.is_for_all_topics:
+            return spec.topic in self._broker.topics.by_name
+        wants = self.wants(spec)
+        return any(wants(topic, partition) for topic, partition in self.parts)
+
+    def _has_place_for(self, spec: FaultSpec, code: ErrorCode) -> bool:
+        if self.is_for_all_topics or self.is_without_answer:
+            return True
+        wanted = self.fields
+        if spec.topic is not None:
+            wanted, _ = split(self.key, self.fields, self.wants(spec), self.name_of)
+        return self.error_answer(spec, code, "").whole(wanted) is not None
+
+    def error_answer(self, spec: FaultSpec, code: ErrorCode, message: str) -> ErrorAnswer:
+        """Makes this version's answers with an error."""
+        return ErrorAnswer(self.key, self.version, code, message, is_for_parts=spec.topic is not None)
+
+
+class HitRequest:
+    """One request that a fault has hit, until it is answered."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        fault: Fault,
+        connection: ConnectionInfo,
+        asked: AskedRequest,
+        carry_out: Dispatch,
+        count: Callable[[Fault, int], None],
+    ) -> None:
+        self._broker = broker
+        self._fault = fault
+        self._spec = fault.spec
+        self._connection = connection
+        self._asked = asked
+        self._carry_out = carry_out
+        self._count = count
+        self._message = f"injected by fault {fault.id}"
+
+    async def answer(self) -> Body:
+        """The response's body, as it is or as the fault wants it; raises CloseConnection where it wants none."""
+        spec = self._spec
+        begins_now = not spec.after_applying and (spec.error is not None or spec.drop or spec.hold or spec.delay_ms > 0)
+        if begins_now:
+            self._fire()
+            await self._fault.pause()
+            if spec.drop:
+                raise CloseConnection(f"{self._fault_name}: {self._api} is dropped before it is carried out")
+        body = await (self._refused() if spec.error is not None else self._carried_out())
+        if not begins_now:
+            self._fire()
+            await self._fault.pause()
+            if spec.drop:
+                raise CloseConnection(f"{self._fault_name}: {self._api} is dropped after it was carried out")
+        if body is None:  # acks=0
+            return None
+        if spec.throttle_time_ms:
+            body = await self._throttled(body)
+        if spec.is_cut:
+            assert body is not None
+            raise CloseConnection(f"{self._fault_name}: the answer to {self._api} is cut", await self._cut(body))
+        return body
+
+    @property
+    def _fault_name(self) -> str:
+        return f"fault {self._fault.id}"
+
+    @property
+    def _api(self) -> str:
+        return f"{apis.API_NAMES[self._asked.key]} v{self._asked.version}"
+
+    def _fire(self) -> None:
+        asked = self._asked
+        named = asked.parts[:MAX_FIRING_PARTS] if asked.key in MIRRORS else []
+        parts = tuple(str(topic) if index is None else f"{topic}-{index}" for topic, index in named)
+        now_ms = self._broker.env.clock.now_ms()
+        request = asked.request
+        self._count(self._fault, asked.key)
+        self._count_errors()
+        self._fault.fire(
+            Firing(now_ms, apis.API_NAMES[asked.key], asked.version, request.client_id, self._connection.peer, parts)
+        )
+
+    def _count_errors(self) -> None:
+        """Errors of partitions, which no handler counts; those of other APIs are read from the answer."""
+        asked, code = self._asked, self._spec.error
+        if code is None or asked.key not in (apis.PRODUCE, apis.FETCH):
+            return
+        wants = asked.wants(self._spec)
+        for topic, partition in asked.parts:
+            if wants(topic, partition):
+                self._broker.topic_metrics.count_error(asked.key, code)
+
+    # -- carrying it out -------------------------------------------------------------------------------------------
+
+    async def _carried_out(self) -> Body:
+        asked, stale = self._asked, self._spec.stale
+        if stale is None:
+            return await self._handled(asked.request)
+        wants = asked.wants(self._spec)
+        if "missing" in stale and not asked.is_for_all_topics:
+            return await self._refused_parts(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        response = await self._response(asked.request)
+        if "missing" in stale:
+            leave_out(response, wants, asked.name_of)
+        else:
+            make_stale(response, stale, wants, asked.name_of)
+        return self._encoded(response)
+
+    async def _handled(self, request: Request) -> Body:
+        """What the handler answers. If the connection goes, a waiting fetch goes with it, anything else is carried out."""
+        answer = self._carry_out(self._connection, request)
+        if answer is None or isinstance(answer, bytes | bytearray | memoryview | list | tuple):
+            return cast(Body, answer)
+        if isinstance(answer, asyncio.Future):
+            return cast(Body, await answer)
+        return await asyncio.shield(self._broker.server.keep(_as_coroutine(cast("Awaitable[Body]", answer))))
+
+    async def _response(self, request: Request) -> Fields:
+        body = await self._handled(request)
+        assert body is not None
+        return decode_response_fields(self._asked.key, self._asked.version, await _in_memory(body))
+
+    def _encoded(self, response: Fields) -> bytes:
+        return encode_response_fields(self._asked.key, self._asked.version, response)
+
+    # -- errors ----------------------------------------------------------------------------------------------------
+
+    async def _refused(self) -> Body:
+        """The answer with the error, after what is to be carried out has been."""
+        spec, asked, code = self._spec, self._asked, self._spec.error
+        assert code is not None
+        if spec.after_applying and spec.topic is None and asked.key not in TOPICS_WITH_PARTITIONS:
+            await self._handled(asked.request)
+            return self._wholly_refused(code)
+        if spec.after_applying:
+            return await self._refused_afterwards(code)
+        if spec.topic is None and asked.key != METADATA:
+            return self._wholly_refused(code)
+        return await self._refused_parts(code)
+
+    def _wholly_refused(self, code: ErrorCode) -> bytes:
+        if self._asked.is_without_answer:
+            raise CloseConnection(f"{self._fault_name}: Produce with acks=0 failed: {code.name}")
+        response = self._asked.error_answer(self._spec, code, self._message).whole(self._asked.fields)
+        assert response is not None, "is_hit_by asks whether there is a place for the code"
+        return self._encoded(response)
+
+    async def _refused_parts(self, code: ErrorCode) -> Body:
+        """Refuse what the fault is about, carry out the rest."""
+        spec, asked = self._spec, self._asked
+        answer = asked.error_answer(spec, code, self._message)
+        is_of_partition = asked.key in TOPICS_WITH_PARTITIONS and spec.partition is not None
+        if is_of_partition or asked.is_for_all_topics or answer.is_for_whole_answer:
+            return await self._refused_afterwards(code)
+        wanted, rest = split(asked.key, asked.fields, asked.wants(spec), asked.name_of)
+        refused = answer.whole(wanted)
+        assert refused is not None, "is_hit_by asks whether there is a place for the code"
+        if rest is None and asked.key == METADATA and asked.version > 0:
+            rest = {**asked.fields, "topics": []}  # the answer has brokers, whatever becomes of the topics
+        if rest is None:
+            return self._wholly_refused(code)
+        if asked.key == apis.FETCH:
+            # An error is told at once, and closes a session: the answer names none.
+            rest = {**rest, "max_wait_ms": 0, "session_id": 0, "session_epoch": -1, "forgotten_topics_data": []}
+        body = encode_request_fields(asked.key, asked.version, rest)
+        request = asked.request._replace(body=memoryview(bytearray(body)))
+        if asked.is_without_answer:
+            await self._handled(request)
+            raise CloseConnection(f"{self._fault_name}: Produce with acks=0 failed: {code.name}")
+        response = await self._response(request)
+        merge(response, refused, MIRRORS[asked.key])
+        return self._encoded(response)
+
+    async def _refused_afterwards(self, code: ErrorCode) -> Body:
+        """Carry out everything, and put the error into the answer."""
+        spec, asked = self._spec, self._asked
+        if asked.is_without_answer:
+            await self._handled(asked.request)
+            raise CloseConnection(f"{self._fault_name}: Produce with acks=0 failed: {code.name}")
+        response = await self._response(asked.request)
+        answer = asked.error_answer(spec, code, self._message)
+        wants = asked.wants(spec)
+        if answer.is_for_whole_answer:
+            response["error_code"] = int(code)
+        elif asked.key in TOPICS_WITH_PARTITIONS:
+            is_for_partition = spec.partition is not None
+            put_topic_errors(answer, code, response, wants, asked.name_of, is_for_partition=is_for_partition)
+        else:
+            replace_parts(answer, asked.key, response, wants, asked.name_of)
+        return self._encoded(response)
+
+    # -- the answer's bytes ----------------------------------------------------------------------------------------
+
+    async def _throttled(self, body: Buffer | Sequence[Part]) -> Buffer | Sequence[Part]:
+        key, version = self._asked.key, self._asked.version
+        throttle_time_ms = self._spec.throttle_time_ms
+        if _throttle_position(key, version) == 0:  # the first field: the rest, be it a range of a file, stays as it is
+            parts = [body] if isinstance(body, bytes | bytearray | memoryview) else list(body)
+            first = parts[0]
+            assert not isinstance(first, FileSlice)
+            return [_THROTTLE.pack(throttle_time_ms), memoryview(first)[_THROTTLE.size :], *parts[1:]]
+        response = decode_response_fields(key, version, await _in_memory(body))
+        return self._encoded({**response, "throttle_time_ms": throttle_time_ms})
+
+    async def _cut(self, body: Buffer | Sequence[Part]) -> bytes:
+        request = self._asked.request
+        whole = await _in_memory(body)
+        frame = frame_header(request.api_key, request.api_version, request.correlation_id, len(whole)) + whole
+        size = len(frame) // 2 if self._spec.cut is True else int(self._spec.cut)
+        return frame[: min(size, len(frame) - 1)]
+
+
+def _fetch_key(topic: Fields) -> Any:
+    return topic.get("topic_id") or topic.get("topic")
+
+
+def _throttle_position(key: int, version: int) -> int | None:
+    """How many fields stand before the throttle time; None if the version has none."""
+    for position, field in enumerate(schema_fields(response_class(key, version))):
+        if field.name == _THROTTLE_FIELD:
+            return position
+    return None
+
+
+async def _in_memory(body: Buffer | Sequence[Part]) -> bytes:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    if any(isinstance(part, FileSlice) for part in body):
+        return await asyncio.to_thread(_join, body)
+    return _join(body)
+
+
+def _join(parts: Sequence[Part]) -> bytes:
+    return b"".join(part.read() if isinstance(part, FileSlice) else part for part in parts)
+
+
+async def _as_coroutine(answer: Awaitable[Body]) -> Body:
+    return await answer

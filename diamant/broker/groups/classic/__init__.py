@@ -1,0 +1,1 @@
+"""Classic groups, as a pure state machine."""

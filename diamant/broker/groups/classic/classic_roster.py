@@ -1,0 +1,140 @@
+"""Who is in a classic group, who leads it, and who is to come back: the members, without the states that they go through.
+
+Bound: as the group's (`classic_group.py`).
+
+Source: ClassicGroup (add, remove, replaceStaticMember, maybeElectNewJoinedLeader, validateMember).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from diamant.broker.groups.classic.events import NO_LEADER, GroupProtocol, JoinedMember
+from diamant.broker.groups.classic.member import ClassicMember
+from diamant.broker.groups.classic.protocol_choice import ProtocolChoice
+from diamant.protocol.errors import ErrorCode
+
+
+class ClassicRoster:
+    """`pending`: ids that were given out and have not come back. `leader_id` is that of a member, None if there is none.
+    `protocol_type` is that of the member who came when there was none. `parked_count`: members whose join is not answered.
+    """
+
+    __slots__ = ("_choice", "leader_id", "members", "parked_count", "pending", "protocol_type", "static_members")
+
+    def __init__(self) -> None:
+        self.members: dict[str, ClassicMember] = {}
+        self.static_members: dict[str, str] = {}
+        """Instance id to member id."""
+        self.pending: dict[str, None] = {}
+        self.leader_id: str | None = None
+        self.protocol_type: str | None = None
+        self.parked_count = 0
+        self._choice = ProtocolChoice()
+
+    # -- what the group asks -------------------------------------------------------------------------------------------
+
+    @property
+    def have_all_joined(self) -> bool:
+        """True if the join phase need not wait for anybody."""
+        return self.parked_count == len(self.members) and not self.pending
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member asks for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """NONE for a member; UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID for a static one that was replaced."""
+        if instance_id is not None:
+            current = self.static_members.get(instance_id)
+            if current is not None and current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """True if somebody with these protocols fits to the members that there are."""
+        return self.protocol_type == protocol_type and self._choice.has_common(names, len(self.members))
+
+    def choose_protocol(self) -> str:
+        """The protocol of the next generation."""
+        return self._choice.choose(self.members.values())
+
+    def joined_members(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
+        """The members as the leader is to see them."""
+        return tuple(
+            JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol_name))
+            for member in self.members.values()
+        )
+
+    def leader_last(self) -> list[ClassicMember]:
+        """The members, the leader after all others."""
+        members = [member for member in self.members.values() if member.member_id != self.leader_id]
+        return [*members, *(member for member in self.members.values() if member.member_id == self.leader_id)]
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def add(self, member: ClassicMember, protocol_type: str, waiter: object | None = None) -> None:
+        """Take in a member; `waiter` is its join, if that is to be answered later."""
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._choice.add(member)
+        if waiter is not None:
+            self.park_join(member, waiter)
+        self.pending.pop(member.member_id, None)
+
+    def change_protocols(self, member: ClassicMember, protocols: tuple[GroupProtocol, ...]) -> None:
+        """A member supports other protocols, or has other metadata for them, now."""
+        self._choice.remove(member)
+        member.protocols = protocols
+        self._choice.add(member)
+
+    def swap(self, old: ClassicMember, new: ClassicMember) -> None:
+        """Put `new` in the place of a static member."""
+        assert old.group_instance_id is not None
+        self._choice.remove(old)
+        self._choice.add(new)
+        del self.members[old.member_id]
+        self.members[new.member_id] = new
+        self.static_members[old.group_instance_id] = new.member_id
+        if self.leader_id == old.member_id:
+            self.leader_id = new.member_id
+
+    def remove(self, member: ClassicMember) -> None:
+        """Drop a member, whose requests have been answered; if it led, the next one does."""
+        del self.members[member.member_id]
+        self._choice.remove(member)
+        if member.group_instance_id is not None:
+            del self.static_members[member.group_instance_id]
+        if self.leader_id == member.member_id:
+            self.leader_id = next(iter(self.members), None)
+
+    def elect_joined_leader(self) -> bool:
+        """Keep the leader if it is back, else take the first member that is. False if none is."""
+        leader = self.members.get(self.leader_id or NO_LEADER)
+        if leader is not None and leader.join_waiter is not None:
+            return True
+        for member in self.members.values():
+            if member.join_waiter is not None:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    def park_join(self, member: ClassicMember, waiter: object) -> None:
+        """Have a member's join wait; none may be waiting."""
+        assert member.join_waiter is None
+        member.join_waiter = waiter
+        self.parked_count += 1
+
+    def take_join(self, member: ClassicMember) -> object | None:
+        """The join of a member that waits, to be answered now."""
+        waiter, member.join_waiter = member.join_waiter, None
+        self.parked_count -= waiter is not None
+        return waiter

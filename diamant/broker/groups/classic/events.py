@@ -1,0 +1,139 @@
+"""What goes into the state machine of a classic group and what comes out of it, as plain values.
+
+In: requests (`JoinRequest`, `SyncRequest`, `Leaver`). Out: effects, which whoever runs the machine carries out in order: answers
+to requests that waited, timers, and the record to write. A `waiter` is whatever the caller gave with its request; the machine
+hands it back with the answer and never looks into it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.internal_topics.group_records import GroupMetadataValue
+
+UNKNOWN_MEMBER_ID = ""
+UNKNOWN_GENERATION_ID = -1
+NO_LEADER = ""
+
+
+class GroupProtocol(NamedTuple):
+    """A protocol that a member supports (an assignor, for consumers) and the member's metadata for it, opaque bytes."""
+
+    name: str
+    metadata: bytes
+
+
+class JoinRequest(NamedTuple):
+    """JoinGroup as the state machine sees it.
+
+    `protocols` are in the member's order of preference. `fresh_id` is the member id to give out if one is needed: the
+    machine draws no random numbers. `version` is that of the API: from 4 on a new dynamic member must come back with its id
+    (KIP-394), from 9 on a static leader can be told to skip its assignment.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[GroupProtocol, ...]
+    version: int
+    fresh_id: str
+
+
+class SyncRequest(NamedTuple):
+    """SyncGroup; `assignments` (by member id, opaque bytes) come from the leader, `protocol_*` from version 5 on."""
+
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: tuple[tuple[str, bytes], ...]
+
+
+class Leaver(NamedTuple):
+    """A member to be removed: by its id, or a static one by its instance id and an empty member id."""
+
+    member_id: str
+    group_instance_id: str | None = None
+
+
+class LeaveResult(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    error: ErrorCode
+
+
+class JoinedMember(NamedTuple):
+    """A member as the leader sees it; `metadata` for the protocol that was chosen."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class JoinAnswer(NamedTuple):
+    """The answer to a JoinGroup; `members` is for the leader only."""
+
+    error: ErrorCode
+    member_id: str = UNKNOWN_MEMBER_ID
+    generation_id: int = UNKNOWN_GENERATION_ID
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = NO_LEADER
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+class SyncAnswer(NamedTuple):
+    """The answer to a SyncGroup; `assignment` is never null."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+class TimerKind(Enum):
+    """SESSION: of a member, or of an id that is to come back. JOIN, SYNC: of the group's two phases."""
+
+    SESSION = "session"
+    JOIN = "join"
+    SYNC = "sync"
+
+
+class AnswerJoin(NamedTuple):
+    waiter: object
+    answer: JoinAnswer
+
+
+class AnswerSync(NamedTuple):
+    waiter: object
+    answer: SyncAnswer
+
+
+class SetTimer(NamedTuple):
+    """(Re)start a timer; `member_id` is "" for the group's own."""
+
+    kind: TimerKind
+    member_id: str
+    timeout_ms: int
+
+
+class CancelTimer(NamedTuple):
+    kind: TimerKind
+    member_id: str
+
+
+class Write(NamedTuple):
+    """Write the group's record. Always the last effect; the machine goes on with `ClassicGroup.written`."""
+
+    value: GroupMetadataValue
+
+
+Effect: TypeAlias = AnswerJoin | AnswerSync | SetTimer | CancelTimer | Write

@@ -1,0 +1,1 @@
+"""Groups of KIP-848, as a pure state machine, and their assignments."""

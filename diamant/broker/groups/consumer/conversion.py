@@ -1,0 +1,211 @@
+"""Groups that change their protocol while members are in them (KIP-848, `group.consumer.migration.policy`).
+
+Up: a member that speaks the consumer protocol joins a classic group of consumers. The group becomes a consumer group at once;
+its classic members stay with what they have, and are served their own protocol from the consumer group's state. Down: the
+last member that speaks the consumer protocol leaves, or is replaced by a classic one; the rest becomes a classic group.
+
+An empty group changes without further ado, whatever the policy.
+
+Pure functions. Source: GroupMetadataManager.validateOnlineUpgrade, validateOnlineDowngradeWith..., ConsumerGroup.
+fromClassicGroup, ClassicGroup.fromConsumerGroup of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from uuid import UUID
+
+from diamant.broker.groups.classic.events import GroupProtocol
+from diamant.broker.groups.classic.member import ClassicMember
+from diamant.broker.groups.classic.state_machine import ClassicGroup
+from diamant.broker.groups.consumer.assignors import NOTHING, Assignment
+from diamant.broker.groups.consumer.group import ConsumerGroup, target_record
+from diamant.broker.groups.consumer.member import ConsumerGroupMember, MemberState, with_epoch
+from diamant.broker.groups.consumer.metadata_hash import metadata_hash
+from diamant.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from diamant.protocol.internal_topics.consumer_protocol import (
+    PROTOCOL_TYPE,
+    encode_assignment,
+    parse_assignment,
+    parse_subscription,
+    protocol_version,
+)
+from diamant.protocol.internal_topics.group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+from diamant.storage.kraft.image import MetadataImage
+
+logger = logging.getLogger(__name__)
+
+UPGRADING_POLICIES = ("upgrade", "bidirectional")
+DOWNGRADING_POLICIES = ("downgrade", "bidirectional")
+DISABLED = "disabled"
+
+
+def check_upgrade(classic: ClassicGroup, policy: str, max_size: int) -> None:
+    """Whether a classic group with members may become a consumer group. KafkaError GROUP_ID_NOT_FOUND, as Kafka says it."""
+    if policy not in UPGRADING_POLICIES:
+        reason = "online upgrade is disabled"
+    elif not classic.uses_consumer_protocol:
+        reason = "the group does not use the consumer embedded protocol"
+    elif len(classic.members) > max_size:
+        reason = "the group size exceeds the consumer group maximum size"
+    else:
+        return
+    raise _no_upgrade(classic, reason)
+
+
+def upgraded(classic: ClassicGroup, image: MetadataImage) -> ConsumerGroup:
+    """The consumer group that a classic one becomes: its members Stable with what they have, at its generation.
+
+    KafkaError GROUP_ID_NOT_FOUND if what the members brought cannot be read, or would be lost.
+    """
+    group_id, generation = classic.group_id, classic.generation_id
+    group = ConsumerGroup(group_id)
+    group.apply(
+        ConsumerGroupTargetAssignmentMetadataKey(group_id), ConsumerGroupTargetAssignmentMetadataValue(generation)
+    )
+    for classic_member in classic.members.values():
+        try:
+            member, target = _upgraded_member(classic_member, classic, image)
+        except (ProtocolError, LookupError) as error:
+            logger.info(
+                "group %s cannot become a consumer group, member %s: %s", group_id, classic_member.member_id, error
+            )
+            raise _no_upgrade(classic, "the embedded consumer protocol is malformed") from None
+        group.apply(ConsumerGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
+        group.apply(*target_record(group_id, member.member_id, target))
+        group.apply(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value())
+    new_hash = metadata_hash(group.subscribed_topics(), image)
+    group.apply(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(generation, new_hash))
+    return group
+
+
+def _upgraded_member(
+    member: ClassicMember, classic: ClassicGroup, image: MetadataImage
+) -> tuple[ConsumerGroupMember, Assignment]:
+    target: dict[UUID, tuple[int, ...]] = {}
+    if member.assignment:  # empty: it has just joined, and never synced
+        assignment = parse_assignment(member.assignment)
+        if assignment.user_data:
+            raise _no_upgrade(
+                classic,
+                "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default assignor "
+                "before re-attempting the upgrade",
+            )
+        for topic, partitions in assignment.partitions.items():
+            if topic in image.topics and partitions:
+                target[image.topics[topic].topic_id] = tuple(sorted(set(partitions)))
+    # A group that has not chosen yet has members all the same: their own first protocol speaks for them.
+    protocol = classic.protocol_name if classic.protocol_name is not None else member.protocols[0].name
+    subscription = parse_subscription(member.metadata(protocol))
+    return (
+        ConsumerGroupMember(
+            member_id=member.member_id,
+            member_epoch=classic.generation_id,
+            previous_member_epoch=classic.generation_id,
+            state=MemberState.STABLE,
+            instance_id=member.group_instance_id,
+            rack_id=subscription.rack_id or None,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=frozenset(subscription.topics),
+            assigned=with_epoch(target, classic.generation_id),
+            classic=classic_metadata(member.session_timeout_ms, member.protocols),
+        ),
+        target,
+    )
+
+
+def classic_metadata(session_timeout_ms: int, protocols: Collection[GroupProtocol]) -> ClassicMemberMetadata:
+    """What a consumer group keeps of a classic member's JoinGroup."""
+    return ClassicMemberMetadata(session_timeout_ms, tuple(ClassicProtocol(name, data) for name, data in protocols))
+
+
+def may_downgrade(
+    group: ConsumerGroup,
+    leaving: Collection[ConsumerGroupMember],
+    policy: str,
+    classic_max_size: int,
+    *,
+    joining: int = 0,
+) -> bool:
+    """Whether a group is to become a classic one when these members are gone and `joining` classic ones are there."""
+    classic_leaving = sum(member.uses_classic_protocol for member in leaving)
+    if group.classic_count - classic_leaving != len(group.members) - len(leaving):
+        return False
+    size = len(group.members) - len(leaving) + joining
+    return size > 0 and policy in DOWNGRADING_POLICIES and size <= classic_max_size
+
+
+def downgraded(
+    group: ConsumerGroup,
+    leaving: Collection[ConsumerGroupMember],
+    joining: ConsumerGroupMember | None,
+    image: MetadataImage,
+    now_ms: int,
+) -> ClassicGroup:
+    """The classic group of those who stay, Stable at the group epoch, with their target assignments.
+
+    `joining` takes the place, and the assignment, of the static member with its instance id. KafkaError
+    GROUP_ID_NOT_FOUND if the members' metadata cannot be read.
+    """
+    gone = {member.member_id for member in leaving}
+    staying = {member.member_id: member for member in group.members.values() if member.member_id not in gone}
+    targets = {member_id: group.target.get(member_id, NOTHING) for member_id in staying}
+    if joining is not None:
+        replaced = group.static_member(joining.instance_id)
+        if replaced is not None:
+            staying.pop(replaced.member_id, None)
+        staying[joining.member_id] = joining
+        targets[joining.member_id] = group.target_of(joining)
+    try:
+        members = [_downgraded_member(member) for member in staying.values()]
+        classic = ClassicGroup.of_members(group.group_id, group.group_epoch, PROTOCOL_TYPE, members, now_ms)
+        for member in members:
+            version = protocol_version(member.metadata(classic.protocol_name))
+            member.assignment = encoded_assignment(targets[member.member_id], image, version)
+    except (ProtocolError, LookupError, ValueError) as error:
+        raise KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot downgrade the consumer group {group.group_id}: {error}."
+        ) from None
+    return classic
+
+
+def _downgraded_member(member: ConsumerGroupMember) -> ClassicMember:
+    if member.classic is None:
+        raise LookupError(f"member {member.member_id} does not use the classic protocol")
+    return ClassicMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        protocols=[GroupProtocol(name, metadata) for name, metadata in member.classic.supported_protocols],
+    )
+
+
+def encoded_assignment(assignment: Assignment, image: MetadataImage, version: int) -> bytes:
+    """An assignment as a classic consumer reads it; topics that are gone are left out."""
+    topics = image.topics_by_id
+    named = {
+        topics[topic_id].name: sorted(partitions) for topic_id, partitions in assignment.items() if topic_id in topics
+    }
+    return encode_assignment(named, version=version)
+
+
+def _no_upgrade(classic: ClassicGroup, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {classic.group_id} to consumer group because {reason}.",
+    )

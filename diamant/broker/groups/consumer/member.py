@@ -1,0 +1,174 @@
+"""A member of a consumer group, as its group's records describe it.
+
+Members are frozen: a change makes another one. Partitions are kept as topic id → partition → *assignment epoch*, the member
+epoch at which the partition was assigned; commits that were sent before it do not count (KIP-1251).
+
+Source: ConsumerGroupMember, MemberState of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any, Self, TypeAlias
+from uuid import UUID
+
+from diamant.protocol.internal_topics.group_records import (
+    ClassicMemberMetadata,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    TopicPartitions,
+)
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+STATIC_LEAVE_EPOCH = -2
+"""Member epochs with a meaning of their own in a heartbeat; a static member that has left for a while keeps the last."""
+
+EpochedPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
+"""Topic id → partition → assignment epoch; no topic without partitions. Never changed in place."""
+
+NO_PARTITIONS: EpochedPartitions = {}
+
+
+class MemberState(IntEnum):
+    """How far a member is on its way to its target assignment."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    """It has yet to give something up, and is told so with every heartbeat."""
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that others have yet to give up."""
+    UNKNOWN = 127
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMember:
+    """`subscribed_topic_regex` is "" or None for none. `assigned` and `pending_revocation` never share a partition."""
+
+    member_id: str
+    member_epoch: int = JOIN_EPOCH
+    previous_member_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: frozenset[str] = frozenset()
+    subscribed_topic_regex: str | None = ""
+    server_assignor: str | None = None
+    classic: ClassicMemberMetadata | None = None
+    assigned: EpochedPartitions = field(default_factory=dict)
+    pending_revocation: EpochedPartitions = field(default_factory=dict)
+
+    @property
+    def uses_classic_protocol(self) -> bool:
+        return self.classic is not None
+
+    def is_reconciled_to(self, target_epoch: int) -> bool:
+        """Whether nothing is left to do to reach that target assignment."""
+        return self.state is MemberState.STABLE and self.member_epoch == target_epoch
+
+    def assignment_epoch(self, topic_id: UUID, partition: int) -> int | None:
+        """Since when the member is responsible for a partition, one that it has to give up included; None if it is not."""
+        for owned in (self.assigned, self.pending_revocation):
+            epoch = owned.get(topic_id, {}).get(partition)
+            if epoch is not None:
+                return epoch
+        return None
+
+    def changed(self, **fields: Any) -> Self:
+        """The same member but for these fields."""
+        return replace(self, **fields)
+
+    def moved_to(self, member_epoch: int, state: MemberState, assigned: EpochedPartitions, **fields: Any) -> Self:
+        """The member after a step of reconciliation; its epoch until now becomes the previous one."""
+        return replace(
+            self,
+            member_epoch=member_epoch,
+            previous_member_epoch=self.member_epoch,
+            state=state,
+            assigned=assigned,
+            **fields,
+        )
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
+        return ConsumerGroupMemberMetadataValue(
+            self.instance_id,
+            self.rack_id,
+            self.client_id,
+            self.client_host,
+            tuple(sorted(self.subscribed_topic_names)),
+            self.subscribed_topic_regex,
+            self.rebalance_timeout_ms,
+            self.server_assignor,
+            self.classic,
+        )
+
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> Self:
+        return replace(
+            self,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            subscribed_topic_names=frozenset(value.subscribed_topic_names),
+            subscribed_topic_regex=value.subscribed_topic_regex,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            server_assignor=value.server_assignor,
+            classic=value.classic_member_metadata,
+        )
+
+    def assignment_value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            self.member_epoch,
+            self.previous_member_epoch,
+            int(self.state),
+            _to_records(self.assigned),
+            _to_records(self.pending_revocation),
+        )
+
+    def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> Self:
+        return replace(
+            self,
+            member_epoch=value.member_epoch,
+            previous_member_epoch=value.previous_member_epoch,
+            state=_state(value.state),
+            assigned=_from_records(value.assigned_partitions, value.member_epoch),
+            pending_revocation=_from_records(value.partitions_pending_revocation, value.member_epoch),
+        )
+
+
+def with_epoch(assignment: Mapping[UUID, Any], epoch: int) -> EpochedPartitions:
+    """Partitions by topic id, all assigned at `epoch`."""
+    return {topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in assignment.items() if partitions}
+
+
+def _state(value: int) -> MemberState:
+    try:
+        return MemberState(value)
+    except ValueError:
+        return MemberState.UNKNOWN
+
+
+def _to_records(owned: EpochedPartitions) -> tuple[TopicPartitions, ...]:
+    return tuple(
+        TopicPartitions(topic_id, tuple(sorted(epochs)), tuple(epochs[partition] for partition in sorted(epochs)))
+        for topic_id, epochs in owned.items()
+    )
+
+
+def _from_records(records: tuple[TopicPartitions, ...], member_epoch: int) -> EpochedPartitions:
+    """Records from before Kafka 4.3 lack the epochs: the member's stands for them."""
+    default = max(member_epoch, 0)
+    owned: dict[UUID, dict[int, int]] = {}
+    for topic_id, partitions, epochs in records:
+        if epochs is None or len(epochs) != len(partitions):
+            epochs = (default,) * len(partitions)
+        if partitions:
+            owned[topic_id] = dict(zip(partitions, epochs, strict=True))
+    return owned

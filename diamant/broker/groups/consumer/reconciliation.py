@@ -1,0 +1,137 @@
+"""One member on its way from what it has to what it is to have, a step per heartbeat.
+
+A member first gives up what it must (it stays in its epoch until it has said that it did), then it gets what is free, at
+the epoch of the target assignment, and then what others release. Nothing is given to it that another member may still hold:
+`current_epoch_of` says so.
+
+    STABLE → UNREVOKED_PARTITIONS → (confirmed) → UNRELEASED_PARTITIONS → STABLE
+
+Pure functions of the member's and the group's state. Source: CurrentAssignmentBuilder of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
+from uuid import UUID
+
+from diamant.broker.groups.consumer.assignors import Assignment
+from diamant.broker.groups.consumer.member import NO_PARTITIONS, ConsumerGroupMember, EpochedPartitions, MemberState
+from diamant.protocol.errors import ErrorCode, KafkaError
+
+Owned: TypeAlias = Mapping[UUID, Sequence[int]]
+"""Partitions that a member says it owns, by topic id."""
+
+NOT_ASSIGNED = -1
+
+
+def next_step(
+    member: ConsumerGroupMember,
+    target_epoch: int,
+    target: Assignment,
+    *,
+    subscribed_topic_ids: Collection[UUID],
+    has_subscription_changed: bool,
+    owned: Owned | None,
+    current_epoch_of: Callable[[UUID, int], int],
+) -> ConsumerGroupMember:
+    """The member after the next step, or the same one if it cannot go on.
+
+    `owned` is what the member has reported with this heartbeat, None if it did not. `current_epoch_of(topic_id, partition)`
+    is the epoch of the member that holds a partition, NOT_ASSIGNED if nobody does. KafkaError FENCED_MEMBER_EPOCH for a
+    member whose state a later version has written, unless it owns nothing.
+    """
+    if not has_subscription_changed and member.is_reconciled_to(target_epoch):
+        return member
+    step = _Step(member, target_epoch, target, subscribed_topic_ids, owned, current_epoch_of)
+    if member.state is MemberState.STABLE:
+        if member.member_epoch != target_epoch:
+            return step.towards_target(member.member_epoch)
+        return step.without_unsubscribed() if has_subscription_changed else member
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if step.owns_any(member.pending_revocation):
+            return step.without_unsubscribed() if has_subscription_changed else member
+        return step.towards_target(member.member_epoch)
+    if member.state is MemberState.UNRELEASED_PARTITIONS:
+        return step.towards_target(member.member_epoch)
+    if owned is None or any(owned.values()):
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            "The consumer group member is in a unknown state. The member must abandon all its partitions and rejoin.",
+        )
+    return step.towards_target(target_epoch)
+
+
+class _Step:
+    def __init__(
+        self,
+        member: ConsumerGroupMember,
+        target_epoch: int,
+        target: Assignment,
+        subscribed_topic_ids: Collection[UUID],
+        owned: Owned | None,
+        current_epoch_of: Callable[[UUID, int], int],
+    ) -> None:
+        self._member = member
+        self._target_epoch = target_epoch
+        self._target = target
+        self._subscribed = subscribed_topic_ids
+        self._owned = owned
+        self._current_epoch_of = current_epoch_of
+
+    def owns_any(self, partitions: EpochedPartitions) -> bool:
+        """Whether the member may still use one of these; one that did not say may."""
+        if self._owned is None:
+            return True
+        return any(
+            partition in partitions.get(topic_id, {}) for topic_id, some in self._owned.items() for partition in some
+        )
+
+    def without_unsubscribed(self) -> ConsumerGroupMember:
+        """Take away the topics that it does not subscribe to any more, before there is a new target.
+
+        A member that subscribes to nothing has taken the step even if it had nothing, as in Kafka: the epoch that it had
+        before does not count any more.
+        """
+        member = self._member
+        dropped = {topic_id for topic_id in member.assigned if topic_id not in self._subscribed}
+        if not dropped and (self._subscribed or member.pending_revocation):
+            return member
+        kept = {topic_id: epochs for topic_id, epochs in member.assigned.items() if topic_id not in dropped}
+        pending = dict(member.pending_revocation)
+        for topic_id in dropped:
+            pending[topic_id] = {**pending.get(topic_id, {}), **member.assigned[topic_id]}
+        if pending and self.owns_any(pending):
+            return member.moved_to(
+                member.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, pending_revocation=pending
+            )
+        return member.moved_to(member.member_epoch, member.state, kept)
+
+    def towards_target(self, member_epoch: int) -> ConsumerGroupMember:
+        member = self._member
+        kept: dict[UUID, dict[int, int]] = {}
+        to_revoke: dict[UUID, dict[int, int]] = {}
+        free: dict[UUID, list[int]] = {}
+        has_unreleased = False
+        for topic_id in dict.fromkeys((*self._target, *member.assigned)):
+            wanted = set(self._target.get(topic_id, ())) if topic_id in self._subscribed else set()
+            current = member.assigned.get(topic_id, {})
+            keep = {partition: epoch for partition, epoch in current.items() if partition in wanted}
+            revoke = {partition: epoch for partition, epoch in current.items() if partition not in wanted}
+            for partition in sorted(wanted - keep.keys()):
+                # What is held because this very member has to give it up is not held by another.
+                is_own = partition in member.pending_revocation.get(topic_id, {})
+                if is_own or self._current_epoch_of(topic_id, partition) == NOT_ASSIGNED:
+                    free.setdefault(topic_id, []).append(partition)
+                else:
+                    has_unreleased = True
+            if keep:
+                kept[topic_id] = keep
+            if revoke:
+                to_revoke[topic_id] = revoke
+        if to_revoke and self.owns_any(to_revoke):
+            return member.moved_to(member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, pending_revocation=to_revoke)
+        for topic_id, partitions in free.items():
+            kept.setdefault(topic_id, {}).update(dict.fromkeys(partitions, self._target_epoch))
+        state = MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE
+        return member.moved_to(self._target_epoch, state, kept, pending_revocation=NO_PARTITIONS)

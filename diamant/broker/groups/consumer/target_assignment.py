@@ -1,0 +1,128 @@
+"""The target assignment of a consumer group as a task: all that it depends on, taken at one moment, to be computed in any thread.
+
+A small group's task is run where it was made. One that would hold up the loop (not `is_light`) is for a thread: the group goes on
+with its last target assignment meanwhile, as it does when `group.consumer.assignment.interval.ms` is not over, and what comes out
+counts for the group epoch that the task was made at.
+
+Source: TargetAssignmentBuilder of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from diamant.broker.coordinators.internal_topic import string_hash
+from diamant.broker.coordinators.java_order import copied_capacity, in_java_order
+from diamant.broker.groups.consumer.assignors import NOTHING, Assignment, MemberSpec, assign
+from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.member import ConsumerGroupMember
+from diamant.storage.kraft.image import MetadataImage
+
+LIGHT_WEIGHT = 10_000
+"""Up to this weight a task takes about 20 ms at most, and 1 ms as a rule."""
+
+PARTITIONS_PER_PART = 2_000
+"""So many are written and applied in about 10 ms."""
+
+Subscription: TypeAlias = tuple[frozenset[str], str | None]
+"""Names, and a regular expression."""
+
+
+class TargetTask(NamedTuple):
+    """`members` by id, with what each `has` so far (by member id); `topics`: id and number of partitions, of those that exist."""
+
+    group_epoch: int
+    assignor: str
+    members: Mapping[str, ConsumerGroupMember]
+    has: Mapping[str, Assignment]
+    names: Mapping[Subscription, frozenset[str]]
+    """The topics of each subscription, existing or not."""
+    topics: Mapping[str, tuple[UUID, int]]
+    is_homogeneous: bool
+
+    @property
+    def weight(self) -> int:
+        """What there is to be looked at: partitions, and pairs of a member and a topic where members differ."""
+        partitions = sum(count for _, count in self.topics.values())
+        if self.is_homogeneous:
+            return partitions + len(self.members) + len(self.topics)
+        return partitions + sum(len(self.names[subscription_of(member)]) for member in self.members.values())
+
+    @property
+    def is_light(self) -> bool:
+        """Whether the loop may run it."""
+        return self.weight <= LIGHT_WEIGHT
+
+    def run(self) -> dict[str, Assignment]:
+        """What every member is to have, by its id."""
+        # Members with the same subscription share a list: ordering one takes a while.
+        ordered = {subscription: self._ordered(names) for subscription, names in self.names.items()}
+        specs = {
+            member_id: MemberSpec(
+                ordered[subscription_of(member)],
+                self.has.get(member_id, NOTHING),
+                member.instance_id,
+                len(self.names[subscription_of(member)]),
+            )
+            for member_id, member in self.members.items()
+        }
+        return assign(self.assignor, specs, dict(self.topics.values()), self.is_homogeneous)
+
+    def run_in_parts(self) -> list[dict[str, Assignment]]:
+        """What changes by `run`, in parts that the loop takes in one at a time."""
+        parts: list[dict[str, Assignment]] = []
+        room = 0
+        for member_id, target in self.run().items():
+            if self.has.get(member_id) == target:
+                continue
+            if room <= 0:
+                parts.append({})
+                room = PARTITIONS_PER_PART
+            parts[-1][member_id] = target
+            room -= 1 + sum(map(len, target.values()))
+        return parts
+
+    def _ordered(self, names: Collection[str]) -> list[UUID]:
+        """The ids of those topics that exist, in the order of Kafka's set of names."""
+        in_order = in_java_order(sorted(names), string_hash, copied_capacity(len(names)))
+        return [self.topics[name][0] for name in in_order if name in self.topics]
+
+
+def target_task(
+    group: ConsumerGroup,
+    members: Mapping[str, ConsumerGroupMember],
+    image: MetadataImage,
+    group_epoch: int,
+    assignor: str,
+    is_homogeneous: bool,
+) -> TargetTask:
+    """The task of a group that will have these members. It keeps nothing that changes."""
+    names = {}
+    for member in members.values():
+        subscription = subscription_of(member)
+        if subscription not in names:
+            names[subscription] = subscribed_names(group, member)
+    topics = {}
+    for name in frozenset().union(*names.values()):
+        topic = image.topics.get(name)
+        if topic is not None:
+            topics[name] = topic.topic_id, len(topic.partitions)
+    has = {
+        member_id: found
+        for member_id, member in members.items()
+        if (found := group.target_of(member) if member.instance_id else group.target.get(member_id)) is not None
+    }
+    return TargetTask(group_epoch, assignor, members, has, names, topics, is_homogeneous)
+
+
+def subscription_of(member: ConsumerGroupMember) -> Subscription:
+    """What members are told apart by."""
+    return member.subscribed_topic_names, member.subscribed_topic_regex
+
+
+def subscribed_names(group: ConsumerGroup, member: ConsumerGroupMember) -> frozenset[str]:
+    """The topics of a member; an expression that is not resolved yet matches nothing."""
+    found = group.resolved.get(member.subscribed_topic_regex or "")
+    return member.subscribed_topic_names if found is None else member.subscribed_topic_names | found.topics

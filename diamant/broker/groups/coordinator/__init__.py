@@ -1,0 +1,1 @@
+"""The group coordinator: offsets, loading, timers, and the services of both protocols."""

@@ -1,0 +1,338 @@
+"""Classic groups at work: the state machine joined with timers, the log and the requests that wait.
+
+A request that waits (JoinGroup, SyncGroup) is an asyncio future. It is cancelled when its connection goes; the group does not
+care, as in Kafka: the member stays until its session or the rebalance is over.
+
+Every event runs to its end in one turn of the loop: decide, append the record, change memory, answer. So what is answered
+survives SIGKILL, and memory does not differ from the log.
+
+A group that is a non-empty consumer group (KIP-848) has its classic members served by `ConsumerGroups`, which takes and gives
+the same values at once: `classic_join(group, JoinRequest) -> JoinAnswer`, `classic_sync(group, SyncRequest) -> SyncAnswer`,
+`classic_heartbeat(group, member_id, instance_id, generation_id) -> ErrorCode`, `classic_leave(group, leavers) -> results`.
+
+Bound: the members of all groups, one timer and at most one parked request each.
+
+Source: GroupMetadataManager, GroupCoordinatorService (joinGroup, syncGroup, heartbeat, leaveGroup).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, check_synced, error_of
+from diamant.broker.groups.classic.events import (
+    UNKNOWN_MEMBER_ID,
+    AnswerJoin,
+    AnswerSync,
+    CancelTimer,
+    Effect,
+    JoinAnswer,
+    JoinRequest,
+    Leaver,
+    LeaveResult,
+    SetTimer,
+    SyncAnswer,
+    SyncRequest,
+    TimerKind,
+)
+from diamant.broker.groups.classic.state_machine import ClassicGroup, ClassicGroupLimits, GroupState
+from diamant.broker.groups.coordinator.group import Group
+from diamant.broker.groups.coordinator.timers import Timers
+from diamant.broker.network.server import CloseConnection
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.group_records import GroupMetadataKey, GroupMetadataValue, encode_record
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+
+logger = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer", bound=JoinAnswer | SyncAnswer)
+
+
+_WITH_MEMBER_ID = frozenset(
+    {ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+)
+"""What a JoinGroup is refused with before there is a group; Kafka leaves the member id out of later refusals."""
+
+
+class Waiter(Generic[_Answer]):
+    """A request that waits for `future`: the bytes that `encode` makes of the answer."""
+
+    __slots__ = ("encode", "future")
+
+    def __init__(self, encode: Callable[[_Answer], bytes]) -> None:
+        self.encode = encode
+        self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def answer(self, answer: _Answer) -> None:
+        """Nothing happens if its connection is gone."""
+        if self.future.done():
+            return
+        try:
+            self.future.set_result(self.encode(answer))
+        except Exception as error:
+            # One answer that cannot be encoded (a leader's, with more metadata than fits) must not stop the others; it
+            # goes the way of an exception in a handler, to this connection only.
+            self.future.set_exception(error)
+
+    def answer_when_synced(self, answer: _Answer, log: Log, flush: asyncio.Future[None]) -> None:
+        """As `answer`, once this flush of the group's log is over; its connection is closed if the flush fails."""
+        flush.add_done_callback(lambda _: self._answer_if_synced(answer, log))
+
+    def _answer_if_synced(self, answer: _Answer, log: Log) -> None:
+        try:
+            check_synced((log,))
+        except CloseConnection as error:
+            if not self.future.done():
+                self.future.set_exception(error)
+            return
+        self.answer(answer)
+
+
+class ClassicGroups:
+    """All classic groups of the broker. The loop's thread owns it; make it on that thread."""
+
+    def __init__(self, broker: Broker, coordinator: GroupCoordinator) -> None:
+        self._broker = broker
+        self._coordinator = coordinator
+        self.timers = Timers(asyncio.get_running_loop())
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def join(
+        self, group_id: str, request: JoinRequest, encode: Callable[[JoinAnswer], bytes]
+    ) -> bytes | asyncio.Future[bytes]:
+        """JoinGroup: the answer, or a future of it."""
+        waiter = Waiter(encode)
+        try:
+            self._check_join(group_id, request)
+            group = self._group_to_join(group_id, request)
+            if group is None:
+                return encode(JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            if group.consumer is not None:
+                return encode(self._coordinator.consumer.classic_join(group, request))
+            classic = group.classic
+            if classic is None:
+                classic = ClassicGroup(group_id, self._now_ms())
+                self._coordinator.become(group, classic=classic)
+            answered = self._run(classic, classic.join(request, waiter, self._limits(), self._now_ms()))
+        except REQUEST_ERRORS as error:
+            code = _answer_code(error)
+            return encode(JoinAnswer(code, request.member_id if code in _WITH_MEMBER_ID else UNKNOWN_MEMBER_ID))
+        return _result(waiter.future, answered)
+
+    def sync(
+        self, group_id: str, request: SyncRequest, encode: Callable[[SyncAnswer], bytes]
+    ) -> bytes | asyncio.Future[bytes]:
+        """SyncGroup: the answer, or a future of it."""
+        waiter = Waiter(encode)
+        try:
+            self._coordinator.check_usable(group_id)
+            group = self._coordinator.group(group_id)
+            if group is not None and group.consumer is not None and not group.consumer.is_empty:
+                return encode(self._coordinator.consumer.classic_sync(group, request))
+            if group is None or group.classic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no classic group {group_id}")
+            answered = self._run(group.classic, group.classic.sync(request, waiter, self._limits(), self._now_ms()))
+        except REQUEST_ERRORS as error:
+            return encode(SyncAnswer(_answer_code(error)))
+        return _result(waiter.future, answered)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Heartbeat: the code to answer. Costs the same in every group."""
+        try:
+            self._coordinator.check_usable(group_id)
+            group = self._coordinator.group(group_id)
+            if group is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if group.classic is None:
+                if group.consumer is None:
+                    return ErrorCode.UNKNOWN_MEMBER_ID
+                return self._coordinator.consumer.classic_heartbeat(group, member_id, instance_id, generation_id)
+        except REQUEST_ERRORS as error:
+            code = _answer_code(error)
+            # While the group is being loaded nobody can tell; an error would make the member leave.
+            return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
+        code, effects = group.classic.heartbeat(member_id, instance_id, generation_id)
+        self._run(group.classic, effects)
+        return code
+
+    def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[LeaveResult]:
+        """LeaveGroup: a result for each. Raises KafkaError if the request as a whole is refused."""
+        self._coordinator.check_usable(group_id)
+        group = self._coordinator.group(group_id)
+        if group is not None and group.consumer is not None:
+            return self._coordinator.consumer.classic_leave(group, leavers)
+        if group is None or group.classic is None:
+            return [LeaveResult(*leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in leavers]
+        if group.classic.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group_id} is being removed")
+        results, effects = group.classic.leave(leavers, self._limits(), self._now_ms())
+        self._run(group.classic, effects)
+        return results
+
+    def seen(self, classic: ClassicGroup, member_id: str) -> None:
+        """A member has shown itself by other means than a heartbeat: by a commit."""
+        self._run(classic, classic.seen(member_id))
+
+    # -- groups that come and go ---------------------------------------------------------------------------------------
+
+    def restore(self, group: Group, value: GroupMetadataValue) -> None:
+        """Take over a group's last record, when its partition is loaded. Every member gets a fresh session.
+
+        Source: GroupMetadataManager.replay(GroupMetadataKey, ...), onLoaded.
+        """
+        classic = ClassicGroup.from_value(group.group_id, value)
+        self._coordinator.become(group, classic=classic)
+
+    def begin(self, classic: ClassicGroup) -> None:
+        """A group has these members now, restored or converted (`GroupCoordinator.become`): their sessions begin."""
+        self._run(classic, classic.session_timers())
+        limits = self._limits()
+        if len(classic.members) > limits.max_size:
+            # The maximum was lowered; a rebalance gives consumers a chance to commit before some have to go.
+            self._run(classic, classic.rebalance(limits, self._now_ms()))
+
+    def rebalance(self, classic: ClassicGroup) -> None:
+        """Have the members join again."""
+        self._run(classic, classic.rebalance(self._limits(), self._now_ms()))
+
+    def release(self, classic: ClassicGroup, error: ErrorCode) -> None:
+        """A group does not have these members any more (`GroupCoordinator.become`): whoever waits is answered `error`, timers
+        stop.
+        """
+        self._run(classic, classic.dissolve(error, self._now_ms()))
+
+    def stop(self, groups: Iterable[Group]) -> None:
+        """Answer all who wait; clients look for the coordinator again."""
+        for group in groups:
+            if group.classic is not None and group.classic.state is not GroupState.DEAD:
+                self._run(group.classic, group.classic.dissolve(ErrorCode.NOT_COORDINATOR, self._now_ms()))
+        self.timers.close()
+
+    def count_by_state(self) -> Counter[GroupState]:
+        """How many classic groups are in which state."""
+        return Counter(group.classic.state for group in self._coordinator.groups.values() if group.classic is not None)
+
+    # -- parts of a join -----------------------------------------------------------------------------------------------
+
+    def _check_join(self, group_id: str, request: JoinRequest) -> None:
+        config = self._broker.config
+        if group_id and not (
+            config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms
+        ):
+            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, f"{request.session_timeout_ms} ms")
+        self._coordinator.check_usable(group_id)
+
+    def _group_to_join(self, group_id: str, request: JoinRequest) -> Group | None:
+        """The group, made if there is none and the member is new. An empty consumer group makes place for a classic one, and is
+        gone even if the member is then refused.
+        """
+        group = self._coordinator.group(group_id)
+        is_new_member = request.member_id == UNKNOWN_MEMBER_ID
+        if group is not None and (group.consumer is None or not group.consumer.is_empty):
+            return group
+        if not is_new_member:
+            if group is not None:
+                self._coordinator.append(group_id, self._coordinator.consumer.tombstones(group))
+                self._coordinator.become(group)
+                self._coordinator.forget(group_id)
+            return None
+        records = []
+        if group is not None:
+            records += self._coordinator.consumer.tombstones(group)
+        # So that the group is there after a restart, though it has no members yet.
+        value = GroupMetadataValue("", 0, None, None, self._now_ms())
+        records.append(encode_record(GroupMetadataKey(group_id), value))
+        self._coordinator.append(group_id, records)
+        group = self._coordinator.group_or_new(group_id)
+        self._coordinator.become(group)
+        return group
+
+    # -- effects -------------------------------------------------------------------------------------------------------
+
+    def _run(self, classic: ClassicGroup, effects: Iterable[Effect]) -> int:
+        """Carry out what an event has led to; how many requests were answered."""
+        answered = 0
+        for effect in effects:
+            if isinstance(effect, SetTimer):
+                key = (classic.group_id, effect.kind, effect.member_id)
+                self.timers.set(key, effect.timeout_ms, partial(self._expired, classic, effect.kind, effect.member_id))
+            elif isinstance(effect, CancelTimer):
+                self.timers.cancel((classic.group_id, effect.kind, effect.member_id))
+            elif isinstance(effect, AnswerSync):
+                self._answer_sync(classic.group_id, effect)
+                answered += 1
+            elif isinstance(effect, AnswerJoin):
+                assert isinstance(effect.waiter, Waiter)
+                effect.waiter.answer(effect.answer)
+                answered += 1
+            else:
+                error = self._write(classic.group_id, effect.value)
+                answered += self._run(classic, classic.written(error, self._now_ms()))
+        return answered
+
+    def _answer_sync(self, group_id: str, effect: AnswerSync) -> None:
+        """An assignment is given to nobody before it is as durable as `flush.messages` demands: a follower's request waits for
+        the record that the leader's has led to.
+        """
+        waiter, answer = effect.waiter, effect.answer
+        assert isinstance(waiter, Waiter)
+        if answer.error is ErrorCode.NONE:
+            log = self._coordinator.log_of(group_id)
+            flush = self._broker.flusher.pending(log)
+            if flush is not None:
+                waiter.answer_when_synced(answer, log, flush)
+                return
+        waiter.answer(answer)
+
+    def _write(self, group_id: str, value: GroupMetadataValue) -> ErrorCode:
+        try:
+            self._coordinator.append(group_id, [encode_record(GroupMetadataKey(group_id), value)])
+        except (*REQUEST_ERRORS, OverflowError) as error:
+            logger.warning("group %s, generation %d could not be written: %s", group_id, value.generation, error)
+            return _answer_code(error)
+        return ErrorCode.NONE
+
+    def _expired(self, classic: ClassicGroup, kind: TimerKind, member_id: str) -> None:
+        group = self._coordinator.group(classic.group_id)
+        if group is None or group.classic is not classic:
+            return  # it was deleted or converted meanwhile
+        now_ms = self._now_ms()
+        if kind is TimerKind.SESSION:
+            effects = classic.session_expired(member_id, self._limits(), now_ms)
+        elif kind is TimerKind.JOIN:
+            effects = classic.join_expired(now_ms)
+        else:
+            effects = classic.sync_expired(self._limits(), now_ms)
+        self._run(classic, effects)
+
+    def _limits(self) -> ClassicGroupLimits:
+        config = self._broker.config
+        return ClassicGroupLimits(config.group_max_size, config.group_initial_rebalance_delay_ms)
+
+    def _now_ms(self) -> int:
+        return self._broker.env.clock.now_ms()
+
+
+def _result(future: asyncio.Future[bytes], answered: int) -> bytes | asyncio.Future[bytes]:
+    """The answer to a request. If others were answered with it, it takes its turn among them: as a future, as theirs are."""
+    return future.result() if future.done() and answered == 1 else future
+
+
+def _answer_code(error: BaseException) -> ErrorCode:
+    """The code for JoinGroup and SyncGroup (appendGroupMetadataErrorToResponseError)."""
+    if isinstance(error, OverflowError):
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # a name that does not fit into a record
+    code = ErrorCode(error_of(error)[0])
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.NOT_COORDINATOR if code is ErrorCode.KAFKA_STORAGE_ERROR else code

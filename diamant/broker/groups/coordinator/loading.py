@@ -1,0 +1,312 @@
+"""From the log of a `__consumer_offsets` partition to the groups it adds up to.
+
+Most records of such a log are replaced by later ones, so the scan decodes next to nothing: it walks over the batches and keeps
+the latest value of every key as bytes. What survives is taken apart at the end.
+
+    scan = PartitionScan("__consumer_offsets-7")
+    scan.feed(data)                                        # bytes of whole batches, again and again
+    loaded = scan.finish()
+
+All of this is pure and made for a thread. Markers end transactions: until then the offsets of a transaction wait by producer
+id. When a transaction is committed, one that is stored already and is behind it in the log stays.
+
+Bounds: one value per key that the log holds; a compressed batch may grow to `MAX_DECOMPRESSED_BYTES`.
+
+Source: CoordinatorLoaderImpl, OffsetMetadataManager.replay and replayEndTransactionMarker, GroupCoordinatorShard.replay.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, NamedTuple
+
+from diamant.broker.groups.coordinator.group import Group
+from diamant.broker.groups.coordinator.offsets import StoredOffset
+from diamant.protocol.batches.batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    iter_headers,
+    parse_header,
+)
+from diamant.protocol.batches.control import COMMIT, parse_control_type
+from diamant.protocol.batches.records import iter_records, records_payload
+from diamant.protocol.errors import CorruptBatch
+from diamant.protocol.internal_topics.group_records import (
+    GroupRecordKey,
+    OffsetCommitKey,
+    parse_key,
+    parse_offset_commit_value,
+    parse_value,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+
+_HEADER = Struct(">qi4xb4xhi16xq6xi")
+"""Base offset, batch length, magic, attributes, last offset delta, producer id, record count."""
+
+_OFFSET_COMMIT = b"\x00\x01"
+_MARKER_FRONT = b"\x20\x00\x00\x00\x08\x00\x00\x00"
+"""What the one record of a transaction's marker begins with; the low byte of its type follows."""
+
+_PARTITION = Struct(">i")
+_V4_SIZE = 42
+"""Bytes of an OffsetCommitValue of version 4 with a topic id and empty metadata."""
+_UUID_SIZE = 16
+
+
+class GroupRecord(NamedTuple):
+    """A record that is not an offset: one of the keys of `group_records` and its value."""
+
+    key: GroupRecordKey
+    value: Any
+
+
+class LoadedPartition(NamedTuple):
+    """`groups`: those that have offsets, pending or not. `records`: of groups, in the order of the log.
+    `open_transactions`: (group id, producer id) where there are pending ones.
+    """
+
+    groups: dict[str, Group]
+    records: list[GroupRecord]
+    open_transactions: set[tuple[str, int]]
+
+
+class PartitionScan:
+    """Reads one partition's log, from `next_offset` on; `name` is for messages. Any thread, one at a time."""
+
+    def __init__(self, name: str, next_offset: int = 0) -> None:
+        self.next_offset = next_offset
+        self._name = name
+        self._offsets: dict[bytes, StoredOffset] = {}
+        self._records: dict[bytes, StoredOffset] = {}
+        self._pending: dict[int, dict[bytes, StoredOffset]] = {}
+
+    def feed(self, data: bytes) -> None:
+        """Take in whole batches that follow on those fed before. CorruptBatch if they cannot be read; then all is over."""
+        try:
+            self._feed(data)
+        except IndexError:
+            raise CorruptBatch(0, f"a batch behind offset {self.next_offset} is cut off") from None
+
+    def _feed(self, data: bytes) -> None:
+        unpack = _HEADER.unpack_from
+        offsets = self._offsets
+        position, end = 0, len(data)
+        base_offset = last_delta = -1
+        while position < end:
+            if end - position < HEADER_SIZE or data[position + 16] != CURRENT_MAGIC:
+                position, base_offset, last_delta = self._feed_legacy(data, position)
+                continue
+            base_offset, length, _, attributes, last_delta, producer_id, count = unpack(data, position)
+            following = position + LOG_OVERHEAD + length
+            if length < HEADER_SIZE - LOG_OVERHEAD or following > end:
+                raise CorruptBatch(position, f"batch length is {length}, {end - position} bytes are left")
+            at = position + HEADER_SIZE
+            # Nearly all batches: one plain record, not long, without headers. Whatever is unusual goes the slow way.
+            if count == 1 and not attributes & (CODEC_MASK | CONTROL_FLAG):
+                at += 1 if data[at] < 0x80 else 2
+                key_size = data[at + 3]
+                key_start = at + 4
+                if key_size >= 0x80:
+                    key_size = key_size & 0x7F | data[key_start] << 7
+                    key_start += 1
+                key_end = key_start + (key_size >> 1)
+                value_size = data[key_end] if key_end < following else 0x81
+                value_end = key_end + 1 + (value_size >> 1)
+                if (
+                    # attributes and both deltas are 0; key and value are not null; the value's size has one byte
+                    not (data[at] | data[at + 1] | data[at + 2] | key_size & 1 | value_size & 0x81)
+                    and value_end + 1 == following
+                    and not data[value_end]
+                    and data[key_start : key_start + 2] == _OFFSET_COMMIT
+                ):
+                    if attributes & TRANSACTIONAL_FLAG:
+                        pending = self._pending.setdefault(producer_id, {})
+                        pending[data[key_start:key_end]] = (data[key_end + 1 : value_end], base_offset)
+                    else:
+                        offsets[data[key_start:key_end]] = (data[key_end + 1 : value_end], base_offset)
+                    position = following
+                    continue
+            elif attributes & CONTROL_FLAG and data[at : at + 8] == _MARKER_FRONT:
+                self._end_transaction(producer_id, is_commit=data[at + 8] == COMMIT)
+                position = following
+                continue
+            if count:
+                self._feed_batch(data, position, parse_header(data, position))
+            position = following
+        self.next_offset = max(self.next_offset, base_offset + last_delta + 1)
+
+    def _feed_legacy(self, data: bytes, position: int) -> tuple[int, int, int]:
+        """A message of magic 0 or 1; the position after it, its base offset and last offset delta."""
+        found = next(iter_headers(data, position), None)
+        if found is None:
+            raise CorruptBatch(position, f"the batch is cut off, {len(data) - position} bytes are left")
+        header = found[1]
+        self._feed_records(data, position, self._offsets)
+        return position + header.size, header.base_offset, header.last_offset_delta
+
+    def _feed_batch(self, data: bytes, position: int, header: BatchHeader) -> None:
+        if header.is_control:
+            for record in iter_records(data, position):
+                self._end_transaction(header.producer_id, is_commit=parse_control_type(record.key) == COMMIT)
+            return
+        target = self._pending.setdefault(header.producer_id, {}) if header.is_transactional else self._offsets
+        payload = records_payload(data, position, header, max_bytes=MAX_DECOMPRESSED_BYTES)
+        if not self._feed_plain(payload, header, target):
+            self._feed_records(data, position, target)
+
+    def _feed_plain(self, payload: bytes, header: BatchHeader, target: dict[bytes, StoredOffset]) -> bool:
+        """Take in offsets as long as there is nothing unusual about their records; False if there is.
+
+        A batch may then be taken in again from its beginning: the last record of a key counts.
+        """
+        base_offset = header.base_offset
+        position = 0
+        for _ in range(header.record_count):
+            size = payload[position]
+            position += 1
+            if size >= 0x80:
+                size = size & 0x7F | payload[position] << 7
+                position += 1
+            following = position + (size >> 1)
+            # Attributes, then the time delta: 0 for all, as coordinators stamp a batch with one time.
+            delta = payload[position + 2]
+            at = position + 3
+            if delta >= 0x80:
+                delta = delta & 0x7F | payload[at] << 7
+                at += 1
+            key_size = payload[at]
+            at += 1
+            if key_size >= 0x80:
+                key_size = key_size & 0x7F | payload[at] << 7
+                at += 1
+            key_end = at + (key_size >> 1)
+            value_size = payload[key_end]
+            value_end = key_end + 1 + (value_size >> 1)
+            if (
+                payload[position] | payload[position + 1] | (size | delta | key_size) & 1 | value_size & 0x81
+                or max(size, delta, key_size) >= 1 << 14
+                or value_end + 1 != following
+                or payload[value_end]
+                or payload[at : at + 2] != _OFFSET_COMMIT
+            ):
+                return False
+            target[payload[at:key_end]] = (payload[key_end + 1 : value_end], base_offset + (delta >> 1))
+            position = following
+        return position == len(payload)
+
+    def _feed_records(self, data: bytes, position: int, target: dict[bytes, StoredOffset]) -> None:
+        """Any batch of any magic: those from before Kafka 0.11 may have been here for long."""
+        for record in iter_records(data, position, max_bytes=MAX_DECOMPRESSED_BYTES):
+            key, value = record.key, record.value
+            if key is None or len(key) < 2:
+                raise CorruptBatch(position, f"the record at offset {record.offset} has no key")
+            if key[0] or key[1] > 1:
+                # As a compacted log would have it: in the order of the latest writes, and without what was removed.
+                self._records.pop(key, None)
+                if value is not None:
+                    self._records[key] = (value, record.offset)
+                continue
+            key = _OFFSET_COMMIT + key[2:]
+            if value is not None:
+                target[key] = (value, record.offset)
+                continue
+            self._offsets.pop(key, None)
+            for pending in self._pending.values():
+                pending.pop(key, None)
+
+    def _end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        pending = self._pending.pop(producer_id, None)
+        if pending is None or not is_commit:
+            return
+        for key, stored in pending.items():
+            present = self._offsets.get(key)
+            if present is None or present[1] < stored[1]:
+                self._offsets[key] = stored
+
+    def finish(self) -> LoadedPartition:
+        """What the log adds up to. CorruptBatch if a key or value cannot be read. The scan is used up."""
+        groups: dict[str, Group] = {}
+        # The partitions of one topic in one group have the front of their keys in common.
+        by_front: dict[bytes, dict[int, StoredOffset]] = {}
+        unpack_partition = _PARTITION.unpack_from
+        offsets = self._offsets
+        while offsets:
+            key, stored = offsets.popitem()
+            value = stored[0]
+            # Most values are of the version that is written, without metadata: one look says that they can be decoded.
+            if (
+                len(value) != _V4_SIZE
+                or value[1] != 4
+                or value[0] | value[24]
+                or value[14] != 1
+                or value[23] != 1
+                or value[25] != _UUID_SIZE
+            ):
+                _check_value(stored)
+            front = key[:-4]
+            partitions = by_front.get(front)
+            if partitions is None:
+                group_id, topic, _ = _parse_offset_key(key, stored[1])
+                group = groups.get(group_id)
+                if group is None:
+                    group = groups[group_id] = Group(group_id)
+                partitions = group.offsets.committed[topic] = by_front[front] = {}
+            partitions[unpack_partition(key, len(key) - 4)[0]] = stored
+        open_transactions = set()
+        for producer_id, pending in self._pending.items():
+            for key, stored in pending.items():
+                _check_value(stored)
+                group_id, topic, partition = _parse_offset_key(key, stored[1])
+                group = groups.get(group_id)
+                if group is None:
+                    group = groups[group_id] = Group(group_id)
+                group.offsets.put_pending(producer_id, topic, partition, stored)
+                open_transactions.add((group_id, producer_id))
+        return LoadedPartition(groups, list(self._group_records()), open_transactions)
+
+    def _group_records(self) -> Iterator[GroupRecord]:
+        unknown_count = 0
+        for key, (value, offset) in self._records.items():
+            try:
+                parsed = parse_key(key)
+                found = None if parsed is None else GroupRecord(parsed, parse_value(parsed, value))
+            except CorruptBatch as error:
+                raise CorruptBatch(0, f"the record at offset {offset}: {error.reason}") from None
+            if found is None:
+                unknown_count += 1
+            else:
+                yield found
+        if unknown_count:
+            logger.warning("%s: %d records of unknown types are left alone", self._name, unknown_count)
+
+
+def _parse_offset_key(key: bytes, offset: int) -> OffsetCommitKey:
+    """What the key of the record at `offset` says; CorruptBatch, which tells the record by its offset: a log has no keys."""
+    try:
+        parsed = parse_key(key)
+    except CorruptBatch as error:
+        raise CorruptBatch(0, f"the record at offset {offset}: {error.reason}") from None
+    assert isinstance(parsed, OffsetCommitKey)
+    expected = 10 + len(parsed.group_id.encode()) + len(parsed.topic.encode())
+    if len(key) != expected:
+        raise CorruptBatch(0, f"the record at offset {offset}: its key has {len(key)} bytes, expected {expected}")
+    return parsed
+
+
+def _check_value(stored: StoredOffset) -> None:
+    """Whether a value can be decoded when somebody asks."""
+    value, offset = stored
+    try:
+        parse_offset_commit_value(value)
+    except CorruptBatch as error:
+        raise CorruptBatch(0, f"the record at offset {offset}: {error.reason}") from None

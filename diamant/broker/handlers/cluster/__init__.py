@@ -1,0 +1,1 @@
+"""Handlers of the cluster and its features."""

@@ -1,0 +1,83 @@
+"""ApiVersions (key 18), versions 0 to 4: what this broker serves, computed from the handler table.
+
+Behaviour: answered on any connection at any time, from a cache. A version of the future is answered by the dispatcher
+(KIP-511). Versions: 3 adds features (KIP-584); up to 3 features whose lowest level is 0 are left out, as older Java
+clients fail on them (KAFKA-17011). From 3 on the client says its software's name and version (KIP-511); what is no name is
+INVALID_REQUEST with empty lists.
+Deviations: none known.
+
+Source: KafkaApis.handleApiVersionsRequest, ApiVersionsRequest.isValid, ApiVersionsResponse.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire import apis
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+KEY = 18
+FIRST_WITH_ZERO_MINIMUM = 4
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""A client's software, by name or version. Source: ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN."""
+
+SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
+    "metadata.version": (7, 30),
+    "group.version": (0, 1),
+    "transaction.version": (0, 2),
+}
+"""Features by name with the levels that this broker works at. A feature is listed when it is built, never before."""
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Answer from the cache."""
+    version = context.api_version
+    name = getattr(request, "client_software_name", None)
+    if name is not None:
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(request.client_software_version)):
+            return encode_response_fields(KEY, version, {"error_code": int(ErrorCode.INVALID_REQUEST)})
+        logger.debug("%s: client %s %s", context.connection.peer, name, request.client_software_version)
+    body = broker.api_versions_cache.get(version)
+    if body is None:
+        body = broker.api_versions_cache[version] = _encode(broker, version)
+    return body
+
+
+def _encode(broker: Broker, version: int) -> bytes:
+    finalized = broker.metadata.image.features
+    return encode_response_fields(
+        KEY,
+        version,
+        {
+            "error_code": 0,
+            "api_keys": [
+                {"api_key": key, "min_version": apis.ADVERTISED[key].min, "max_version": apis.ADVERTISED[key].max}
+                for key in sorted(broker.served_keys)
+            ],
+            "supported_features": [
+                {"name": name, "min_version": low, "max_version": high}
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+                if low > 0 or version >= FIRST_WITH_ZERO_MINIMUM
+            ],
+            # Clients take over features whose epoch is above the one they know. Kafka's is this offset too.
+            "finalized_features_epoch": broker.metadata.end_offset - 1,
+            "finalized_features": [
+                {"name": name, "max_version_level": finalized[name], "min_version_level": finalized[name]}
+                for name in SUPPORTED_FEATURES
+                if finalized.get(name, 0) > 0
+            ],
+        },
+    )
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,71 @@
+"""DescribeCluster (key 60), versions 0 to 2: this broker, which is the controller too.
+
+Versions: 1 adds the endpoint type (KIP-919): only brokers can be asked for here; 2 the fenced flag (KIP-1073).
+Deviations: no authorized operations but those of a cluster without authorizer.
+
+Source: KafkaApis.handleDescribeCluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 60
+BROKERS, CONTROLLERS = 1, 2
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Describe the one broker."""
+    endpoint_type = getattr(request, "endpoint_type", BROKERS)
+    if endpoint_type != BROKERS:
+        is_known = endpoint_type == CONTROLLERS
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        return encode_response_fields(
+            KEY,
+            context.api_version,
+            {
+                "error_code": int(code),
+                "error_message": (
+                    "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+                    if is_known
+                    else f"Unsupported endpoint type {endpoint_type}"
+                ),
+                "cluster_id": "",
+                "brokers": [],
+            },
+        )
+    return encode_response_fields(
+        KEY,
+        context.api_version,
+        {
+            "error_code": 0,
+            "error_message": None,
+            "endpoint_type": BROKERS,
+            "cluster_id": broker.cluster_id,
+            "controller_id": broker.config.node_id,
+            "brokers": [
+                {
+                    "broker_id": broker.config.node_id,
+                    "host": context.connection.advertised_host,
+                    "port": context.connection.advertised_port,
+                    "rack": None,
+                    "is_fenced": False,
+                }
+            ],
+            "cluster_authorized_operations": (
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+            ),
+        },
+    )
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

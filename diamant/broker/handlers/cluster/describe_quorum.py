@@ -1,0 +1,88 @@
+"""DescribeQuorum (key 55), versions 0 to 2: a quorum of one, this node, which has all of its log.
+
+Behaviour: the only partition that can be asked for is `__cluster_metadata-0`; the high watermark is what is durable.
+Versions: 1 adds times (KIP-836), 2 directories, endpoints and messages (KIP-853).
+Deviations: the endpoint is the one that the directory was formatted with; nobody listens there, as nobody else votes.
+
+Source: KafkaRaftClient.handleDescribeQuorumRequest, LeaderState.describeQuorum (KIP-595).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.broker.node.topics import METADATA_TOPIC
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 55
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Describe the quorum."""
+    asked = [
+        (str(topic.topic_name), int(partition.partition_index))
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    if asked != [(METADATA_TOPIC, 0)]:
+        return encode_response_fields(KEY, context.api_version, _refusal(request))
+    metadata = broker.metadata
+    now_ms = broker.env.clock.now_ms()
+    voter = {
+        "replica_id": metadata.node_id,
+        "replica_directory_id": metadata.directory_id if metadata.voters is not None else None,
+        "log_end_offset": metadata.end_offset,
+        "last_fetch_timestamp": now_ms,
+        "last_caught_up_timestamp": now_ms,
+    }
+    partition = {
+        "partition_index": 0,
+        "error_code": 0,
+        "error_message": "",
+        "leader_id": metadata.node_id,
+        "leader_epoch": metadata.epoch,
+        "high_watermark": metadata.synced_offset,
+        "current_voters": [voter],
+        "observers": [],
+    }
+    nodes = [
+        {"node_id": member.id, "listeners": [endpoint._asdict() for endpoint in member.endpoints]}
+        for member in (metadata.voters.voters if metadata.voters is not None else ())
+    ]
+    fields = {
+        "error_code": 0,
+        "error_message": "",
+        "topics": [{"topic_name": METADATA_TOPIC, "partitions": [partition]}],
+        "nodes": nodes,
+    }
+    return encode_response_fields(KEY, context.api_version, fields)
+
+
+def _refusal(request: Any) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "error_message": "",
+        "topics": [
+            {
+                "topic_name": str(topic.topic_name),
+                "partitions": [
+                    {
+                        "partition_index": int(partition.partition_index),
+                        "error_code": int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                        "error_message": "This server does not host this topic-partition.",
+                    }
+                    for partition in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ],
+    }
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

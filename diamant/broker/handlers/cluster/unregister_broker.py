@@ -1,0 +1,45 @@
+"""UnregisterBroker (key 64), version 0: other brokers there are none, and we do not unregister ourselves.
+
+Deviations: a Kafka node that is told to unregister itself does so and stays fenced until its next start; here that is
+INVALID_REQUEST.
+
+Source: QuorumController.unregisterBroker, ClusterControlManager.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.records import UnregisterBrokerRecord
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 64
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Unregister; always a coroutine, as the metadata log may have to be synced."""
+    return _unregister(broker, context.api_version, int(request.broker_id))
+
+
+async def _unregister(broker: Broker, version: int, broker_id: int) -> bytes:
+    code, message = 0, None
+    try:
+        registration = broker.metadata.image.brokers.get(broker_id)
+        if registration is None:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
+        if broker_id == broker.config.node_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker ID {broker_id} is this broker, which is in use")
+        broker.metadata.append([UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.broker_epoch)])
+        await broker.topics.sync()
+    except REQUEST_ERRORS as error:
+        code, message = error_of(error)
+    return encode_response_fields(KEY, version, {"error_code": code, "error_message": message})
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

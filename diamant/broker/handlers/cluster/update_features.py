@@ -1,0 +1,119 @@
+"""UpdateFeatures (key 57), versions 0 to 2: finalize levels of features (KIP-584, KIP-778).
+
+Behaviour: all or nothing; levels that are in force already change nothing. From the answer on the new levels are told by
+ApiVersions, under a higher epoch.
+Versions: 0 says "allow downgrade", 1 the type of upgrade and validate_only; up to 1 results per feature, which are empty as
+the top level says it all.
+Deviations: metadata.version never goes down, in Kafka sometimes. Levels that this broker does not work at are refused
+though Kafka has them (share.version, streams.version, eligible.leader.replicas.version); a feature that the log has from
+elsewhere may be taken away.
+
+Source: FeatureControlManager.updateFeatures, QuorumFeatures.reasonNotLocallySupported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.handlers.cluster.api_versions import SUPPORTED_FEATURES
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.records import FeatureLevelRecord
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.storage.kraft.features import METADATA_VERSION
+from diamant.storage.kraft.features import SUPPORTED_FEATURES as READABLE_FEATURES
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 57
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+KRAFT_VERSION = "kraft.version"
+_FIRST_WITH_TYPE = 1
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Change; always a coroutine, as the metadata log has to be synced."""
+    return _update(broker, context.api_version, request)
+
+
+async def _update(broker: Broker, version: int, request: Any) -> bytes:
+    code, message = 0, None
+    try:
+        wanted: dict[str, tuple[int, int]] = {}
+        for update in request.feature_updates:
+            wanted[str(update.feature)] = (int(update.max_version_level), _type(version, update))
+        for name, (level, kind) in wanted.items():
+            _check(broker, name, level, kind)
+        records = [
+            FeatureLevelRecord(name=name, feature_level=level)
+            for name, (level, _) in wanted.items()
+            if level != _present(broker, name)
+        ]
+        if records and not getattr(request, "validate_only", False):
+            broker.metadata.append(records)
+            broker.api_versions_cache.clear()
+            await broker.topics.sync()
+    except REQUEST_ERRORS as error:
+        code, message = error_of(error)
+        if code == ErrorCode.INVALID_UPDATE_VERSION:
+            message = f"The update failed for all features since the following feature had an error: {message}"
+    return encode_response_fields(KEY, version, {"error_code": code, "error_message": message})
+
+
+def _type(version: int, update: Any) -> int:
+    if version < _FIRST_WITH_TYPE:
+        return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+    return int(update.upgrade_type)
+
+
+def _present(broker: Broker, name: str) -> int:
+    if name == KRAFT_VERSION:
+        return 1 if broker.metadata.voters is not None else 0
+    return broker.metadata.image.features.get(name, 0)
+
+
+def _check(broker: Broker, name: str, level: int, kind: int) -> None:
+    node_id = broker.config.node_id
+    present = _present(broker, name)
+    prefix = f"Invalid update version {level} for feature {name}. "
+
+    def refuse(reason: str) -> KafkaError:
+        return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, prefix + reason)
+
+    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        raise refuse("The controller does not support the given upgrade type.")
+    if level < 0:
+        raise refuse("A feature version cannot be less than 0.")
+    supported = (0, 1) if name == KRAFT_VERSION else SUPPORTED_FEATURES.get(name)
+    if supported is None:
+        if level == 0 and name in READABLE_FEATURES:
+            supported = (0, present)
+        else:
+            raise refuse(f"Local controller {node_id} does not support this feature.")
+    lowest, highest = supported
+    if not (lowest <= level <= highest or (level == 0 and name != METADATA_VERSION)):
+        raise refuse(f"Local controller {node_id} only supports versions {lowest}-{highest}")
+    if level < present and kind == UPGRADE:
+        raise refuse(
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade."
+        )
+    if name == KRAFT_VERSION and level < present:
+        raise refuse("Can't downgrade the version of this feature.")
+    if name == KRAFT_VERSION and level > present:
+        raise refuse("It can only be set when a directory is formatted.")
+    if name == METADATA_VERSION and level < present:
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"Unsupported metadata.version downgrade from {present} to {level}. "
+            + (
+                "Unsafe metadata downgrade is not supported in this version."
+                if kind == UNSAFE_DOWNGRADE
+                else "Refusing to perform the requested downgrade because it might delete metadata information."
+            ),
+        )
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

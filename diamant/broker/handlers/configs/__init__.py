@@ -1,0 +1,1 @@
+"""Handlers of configurations and quotas."""

@@ -1,0 +1,79 @@
+"""AlterConfigs (key 33), versions 0 to 2: replace the whole set of a resource's configurations.
+
+Behaviour: what the request does not name goes back to its default. Changes are in effect when the answer comes. Loggers can
+only be changed by IncrementalAlterConfigs.
+Deviations: what DescribeConfigs shows of topics and of the clock beside Kafka's configurations is passed over. Clients
+should use IncrementalAlterConfigs; AKHQ, kafkajs and aiokafka still send this one.
+
+Source: ConfigurationControlManager.legacyAlterConfigs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.config.virtual_topic_table import ROWS
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
+from diamant.broker.network.server import Answer
+from diamant.broker.operations import clock_by_config as clock_config
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 33
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Change; always a coroutine, as the metadata log has to be synced."""
+    return _alter(broker, context.api_version, request)
+
+
+async def _alter(broker: Broker, version: int, request: Any) -> bytes:
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    await broker.topics.settled(resource.resource_name for resource in request.resources)
+    responses = []
+    for resource in request.resources:
+        code, message = 0, None
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _replace(broker, resource, request.validate_only)
+        except REQUEST_ERRORS as error:
+            code, message = error_of(error)
+        responses.append(
+            {
+                "error_code": code,
+                "error_message": message,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+            }
+        )
+    await broker.topics.sync()
+    return encode_response_fields(KEY, version, {"responses": responses})
+
+
+def _replace(broker: Broker, resource: Any, validate_only: bool) -> None:
+    nulls = [config.name for config in resource.configs if config.value is None]
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+    if resource.resource_type == BROKER_LOGGER_RESOURCE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    check_resource(broker, resource.resource_type, resource.resource_name)
+    changes: dict[str, str | None] = dict.fromkeys(
+        stored_configs(broker, resource.resource_type, resource.resource_name)
+    )
+    changes.update((config.name, config.value) for config in resource.configs)
+    if resource.resource_type == TOPIC_RESOURCE:
+        # What DescribeConfigs showed comes back from clients that replace one value and send all: it is no command here.
+        changes = {name: value for name, value in changes.items() if name not in ROWS}
+    elif resource.resource_type == BROKER_RESOURCE:
+        changes = {name: value for name, value in changes.items() if name not in clock_config.NAMES}
+    change_configs(broker, resource.resource_type, resource.resource_name, changes, validate_only=validate_only)
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,319 @@
+"""Configurations over the wire: which resources there are, what each may have, what happens when it changes.
+
+| resource | name | where its configurations are |
+|---|---|---|
+| topic | an existing topic | `topic_config.py` |
+| broker | our id, or "" for all brokers | `config.py` |
+| broker logger | our id | `broker_loggers.py`; not kept |
+| client metrics | any | `client_metrics_config.py` |
+| group | any | `group_config.py` |
+
+All but the loggers' are kept in the metadata log. Kafka has two places for the checks, the broker and its controller, whose
+messages differ in small ways; here they are one after the other.
+
+Source: ConfigAdminManager, ConfigurationControlManager, ControllerConfigurationValidator, ConfigHelper.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from diamant.broker.config.broker_config import validate_dynamic_config
+from diamant.broker.config.broker_configs import BROKER_CONFIGS
+from diamant.broker.config.config_key import ConfigSource, ConfigSynonym, ConfigType, DescribedConfig
+from diamant.broker.config.listeners import META_ADDRESSES
+from diamant.broker.config.metadata_text import check_text
+from diamant.broker.config.topic_table import describe_topic_configs, validate_topic_configs
+from diamant.broker.node.cleaner import check_cleaner_change
+from diamant.broker.node.topics import check_name
+from diamant.broker.operations import clock_by_config as clock_config
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.records import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+)
+from diamant.storage.kraft.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+HTTP_ADDRESS = "diamant.http.address"
+"""What DescribeConfigs of the broker shows beside its configurations."""
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
+MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+"""Kafka's text for INVALID_REQUEST without a reason."""
+
+
+def stored_configs(broker: Broker, resource_type: int, resource_name: str) -> Mapping[str, str]:
+    """What is set on a resource itself."""
+    return broker.metadata.image.configs.get((resource_type, resource_name), {})
+
+
+# -- reading -------------------------------------------------------------------------------------------------------------
+
+
+def describe_configs(broker: Broker, resource_type: int, resource_name: str) -> list[DescribedConfig]:
+    """All configurations of a resource; raises KafkaError if there is no such resource (`ConfigHelper`)."""
+    stored = stored_configs(broker, resource_type, resource_name)
+    if resource_type == TOPIC_RESOURCE:
+        check_name(resource_name)
+        if resource_name not in broker.topics.by_name:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return describe_topic_configs(stored, broker.config)
+    if resource_type == BROKER_RESOURCE:
+        if not resource_name:
+            return [_dynamic_default(name, value) for name, value in stored.items()]
+        _check_described_broker(broker, resource_name, ", expected {} or empty string, but received {}")
+        described = broker.config.describe() + _unknown_configs(stored, stored_configs(broker, resource_type, ""))
+        described = [one for one in described if one.name != HTTP_ADDRESS]
+        return [*described, _http_address(broker), *clock_config.described(broker)]
+    if resource_type == BROKER_LOGGER_RESOURCE:
+        from diamant.broker.config.logger_levels import describe_loggers
+
+        if not resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        _check_described_broker(broker, resource_name, ", expected {} but received {}")
+        return describe_loggers()
+    if resource_type == CLIENT_METRICS_RESOURCE:
+        from diamant.broker.config.client_metrics_table import describe_client_metrics_configs
+
+        if not resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return describe_client_metrics_configs(stored)
+    if resource_type == GROUP_RESOURCE:
+        from diamant.broker.config.group_table import describe_group_configs
+
+        if not resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group_configs(stored, broker.config)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, MALFORMED)
+
+
+def _http_address(broker: Broker) -> DescribedConfig:
+    """Where HTTP is answered, for clients that want more than Kafka's protocol has: read-only, empty if nowhere.
+
+    Without a host it is the one at which the client reached us.
+    """
+    bound = broker.http_bound
+    value = ""
+    if bound is not None:
+        value = f":{bound.port}" if bound.host in META_ADDRESSES else bound.address
+    return DescribedConfig(
+        name=HTTP_ADDRESS,
+        value=value,
+        source=ConfigSource.STATIC_BROKER_CONFIG,
+        type=ConfigType.STRING,
+        is_read_only=True,
+        is_sensitive=False,
+        synonyms=(),
+        documentation="Where Diamant answers HTTP; see docs/http.md.",
+    )
+
+
+def _check_described_broker(broker: Broker, resource_name: str, expectation: str) -> None:
+    if _integer(resource_name) is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {resource_name}")
+    if _integer(resource_name) != broker.config.node_id:
+        expected = expectation.format(broker.config.node_id, resource_name)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id{expected}")
+
+
+def _dynamic_default(name: str, value: str) -> DescribedConfig:
+    """A configuration that was set for all brokers; of "all brokers" only these are shown."""
+    key = BROKER_CONFIGS.get(name)
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    if key is None:
+        return _unknown_config(name, [source])
+    return DescribedConfig(
+        name=name,
+        value=value,
+        source=source,
+        type=key.type,
+        is_read_only=False,
+        is_sensitive=False,
+        synonyms=(ConfigSynonym(name, value, source),),
+        documentation=key.documentation,
+    )
+
+
+def _unknown_configs(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[DescribedConfig]:
+    """What was set for this broker or for all, under names that we do not know."""
+    layers = ((ConfigSource.DYNAMIC_BROKER_CONFIG, own), (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, defaults))
+    return [
+        _unknown_config(name, [source for source, layer in layers if name in layer])
+        for name in {**own, **defaults}
+        if name not in BROKER_CONFIGS
+    ]
+
+
+def _unknown_config(name: str, sources: Sequence[ConfigSource]) -> DescribedConfig:
+    """It might be a password: as Kafka, we say that it is set, and not to what."""
+    return DescribedConfig(
+        name=name,
+        value=None,
+        source=sources[0],
+        type=ConfigType.UNKNOWN,
+        is_read_only=True,
+        is_sensitive=True,
+        synonyms=tuple(ConfigSynonym(name, None, source) for source in sources),
+        documentation="",
+    )
+
+
+# -- changing ------------------------------------------------------------------------------------------------------------
+
+
+def check_resource(broker: Broker, resource_type: int, resource_name: str) -> None:
+    """Whether the configurations of a resource can be changed: raises KafkaError if there is no such resource."""
+    check_text("the name of the resource", resource_name)
+    if resource_type == TOPIC_RESOURCE:
+        check_name(resource_name)
+        if resource_name not in broker.topics.by_name:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource_name}' does not exist.")
+    elif resource_type == BROKER_RESOURCE:
+        if resource_name:
+            _check_changed_broker(broker, resource_name, f", expected {broker.config.node_id}, but received")
+    elif resource_type == BROKER_LOGGER_RESOURCE:
+        _check_changed_broker(broker, resource_name, f". Expected {broker.config.node_id}, but received")
+    elif resource_type == CLIENT_METRICS_RESOURCE:
+        if not resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    elif resource_type == GROUP_RESOURCE:
+        if not resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+
+def _check_changed_broker(broker: Broker, resource_name: str, expectation: str) -> None:
+    number = _integer(resource_name)
+    if number is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {resource_name}")
+    if number != broker.config.node_id:
+        kind = "broker" if expectation.startswith(",") else "node"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected {kind} id{expectation} {resource_name}")
+
+
+def _integer(text: str) -> int | None:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    return int(text) if digits.isascii() and digits.isdecimal() else None
+
+
+def change_configs(
+    broker: Broker, resource_type: int, resource_name: str, changes: Mapping[str, str | None], *, validate_only: bool
+) -> None:
+    """Validate what `changes` (None removes) would lead to; unless `validate_only` append and apply it.
+
+    The resource has passed `check_resource`. In effect at once; to be followed by `broker.topics.sync()` before it is
+    answered. Raises KafkaError.
+    """
+    if resource_type == BROKER_LOGGER_RESOURCE:
+        from diamant.broker.config.logger_levels import change_loggers, check_logger_changes
+
+        check_logger_changes(changes)
+        if not validate_only:
+            change_loggers(changes)
+        return
+    present = stored_configs(broker, resource_type, resource_name)
+    _validate(broker, resource_type, resource_name, present, changes)
+    effective = {key: value for key, value in changes.items() if present.get(key) != value}
+    if resource_type == BROKER_RESOURCE:
+        _check_min_insync_replicas(broker, resource_name, effective)
+    if validate_only or not effective:
+        return
+    broker.metadata.append(
+        [
+            ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
+            for key, value in effective.items()
+        ]
+    )
+    if resource_type == TOPIC_RESOURCE:
+        broker.topics.apply_configs([resource_name])
+    elif resource_type == BROKER_RESOURCE:
+        broker.apply_dynamic_config()
+        _warn_of_security(broker, effective)
+    broker.scheduler.poke()
+
+
+def _warn_of_security(broker: Broker, effective: Mapping[str, str | None]) -> None:
+    from diamant.broker.config.security_table import security_settings, without_effect
+
+    changed = {name: value for name, value in effective.items() if value is not None}
+    if names := security_settings(changed, [listener.name for listener in broker.config.listeners]):
+        logger.warning("%s", without_effect(names))
+
+
+def _check_min_insync_replicas(broker: Broker, resource_name: str, effective: Mapping[str, str | None]) -> None:
+    """With eligible leader replicas (a directory of Kafka 4.1 or later) the minimum is the cluster's, and there is one.
+
+    Raises KafkaError; source: ConfigurationControlManager.validateAlterConfig, texts and codes of 4.3.1.
+    """
+    if MIN_INSYNC_REPLICAS not in effective or not broker.metadata.image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+        return
+    if resource_name:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
+        )
+    if effective[MIN_INSYNC_REPLICAS] is None:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
+        )
+
+
+def _validate(
+    broker: Broker,
+    resource_type: int,
+    resource_name: str,
+    present: Mapping[str, str],
+    changes: Mapping[str, str | None],
+) -> None:
+    for key, value in changes.items():
+        check_text("the name of a configuration", key)
+        check_text(f"the value of {key}", value)
+    if resource_type == BROKER_RESOURCE:
+        for key, value in changes.items():
+            if value is not None:
+                _check_kafkas_own(resource_name, key)
+            validate_dynamic_config(key, value)
+        check_cleaner_change(broker.config, changes)
+        return
+    outcome = {key: value for key, value in {**present, **changes}.items() if value is not None}
+    if resource_type == TOPIC_RESOURCE:
+        validate_topic_configs(outcome, broker.config)
+    elif resource_type == GROUP_RESOURCE:
+        from diamant.broker.config.group_table import validate_group_configs
+
+        validate_group_configs(outcome, broker.config)
+    else:
+        from diamant.broker.config.client_metrics_table import validate_client_metrics_configs
+
+        validate_client_metrics_configs(outcome)
+
+
+def _check_kafkas_own(resource_name: str, key: str) -> None:
+    """KafkaError for configurations that mean nothing here, and that Kafka would not have set this way."""
+    from diamant.broker.config.dynamic_names import PER_LISTENER_CONFIGS, is_per_broker
+    from diamant.broker.config.kafka_static_configs import KAFKA_STATIC_CONFIGS
+
+    reason = ""
+    if key in KAFKA_STATIC_CONFIGS:
+        reason = "Cannot update these configs dynamically"
+    elif key in PER_LISTENER_CONFIGS:
+        reason = "These security configs can be dynamically updated only per-listener using the listener prefix"
+    elif not resource_name and is_per_broker(key):
+        reason = "Cannot update these configs at default cluster level, broker id must be specified"
+    if reason:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{key}]")

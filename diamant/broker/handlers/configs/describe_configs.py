@@ -1,0 +1,99 @@
+"""DescribeConfigs (key 32), versions 1 to 4: configurations of topics, the broker, its loggers, groups and client metrics,
+and where each comes from.
+
+Versions: 3 adds types and documentation (KIP-569).
+Deviations: compacted topics have further, read-only entries, which `diamant.describe=false` hides (`diamant_configs.py`).
+
+Source: ConfigHelper.describeConfigs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.config.config_key import DescribedConfig
+from diamant.broker.config.virtual_topic_table import ROWS
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.handlers.configs.changes import describe_configs
+from diamant.broker.network.server import Answer
+from diamant.protocol.kraft.records import TOPIC_RESOURCE
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 32
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Describe every resource for itself."""
+    if any(_shows_figures(broker, resource) for resource in request.resources):
+        return _with_figures(broker, context.api_version, request)
+    results = [_describe(broker, request, resource) for resource in request.resources]
+    return encode_response_fields(KEY, context.api_version, {"results": results})
+
+
+def _shows_figures(broker: Broker, resource: Any) -> bool:
+    """Tell whether what the cleaner knows of a topic belongs to the answer (`diamant_configs.py`)."""
+    if resource.resource_type != TOPIC_RESOURCE or not broker.config.diamant_describe:
+        return False
+    if resource.configuration_keys and not any(name in ROWS for name in resource.configuration_keys):
+        return False
+    topic = broker.topics.by_name.get(resource.resource_name)
+    return topic is not None and any(log.config.is_compacted for log in topic.logs.values())
+
+
+async def _with_figures(broker: Broker, version: int, request: Any) -> bytes:
+    figures = await broker.compactions.figures()
+    results = []
+    for resource in request.resources:
+        shown = await figures.describe(resource.resource_name) if _shows_figures(broker, resource) else []
+        results.append(_describe(broker, request, resource, shown))
+    return encode_response_fields(KEY, version, {"results": results})
+
+
+def _describe(broker: Broker, request: Any, resource: Any, more: Sequence[DescribedConfig] = ()) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "error_code": 0,
+        "error_message": "",
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": [],
+    }
+    try:
+        described = describe_configs(broker, resource.resource_type, resource.resource_name)
+    except REQUEST_ERRORS as error:
+        code, message = error_of(error)
+        result["error_code"], result["error_message"] = code, message or ""
+        return result
+    wanted = resource.configuration_keys
+    result["configs"] = [
+        _entry(config, request.include_synonyms, getattr(request, "include_documentation", False))
+        for config in [*described, *more]
+        if not wanted or config.name in wanted
+    ]
+    return result
+
+
+def _entry(config: DescribedConfig, include_synonyms: bool, include_documentation: bool) -> dict[str, Any]:
+    return {
+        "name": config.name,
+        "value": None if config.is_sensitive else config.value,
+        "read_only": config.is_read_only,
+        "config_source": int(config.source),
+        "is_sensitive": config.is_sensitive,
+        "synonyms": (
+            [
+                {"name": synonym.name, "value": synonym.value, "source": int(synonym.source)}
+                for synonym in config.synonyms
+            ]
+            if include_synonyms
+            else []
+        ),
+        "config_type": int(config.type),
+        "documentation": config.documentation if include_documentation else None,
+    }
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

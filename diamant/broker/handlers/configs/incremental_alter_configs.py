@@ -1,0 +1,179 @@
+"""IncrementalAlterConfigs (key 44), versions 0 to 1: change single configurations (KIP-339).
+
+Behaviour: all or nothing per resource; one operation per configuration. Changes are in effect when the answer comes.
+Deviations: `diamant.compact=now` on a topic is no configuration but a command (`verbs/compact_config.py`): the topic is
+compacted, after the changes that come with it, before the answer; so is `diamant.clock.advance.ms` on the broker
+(`verbs/clock_config.py`), which moves a manual clock.
+
+Source: ConfigurationControlManager.incrementalAlterConfigs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.config.broker_configs import BROKER_CONFIGS
+from diamant.broker.config.config_key import ConfigType, format_value
+from diamant.broker.config.topic_table import append_to_list, subtract_from_list
+from diamant.broker.config.virtual_topic_table import COMPACT, NOW, READ_ONLY
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
+from diamant.broker.network.server import Answer
+from diamant.broker.operations import clock_by_config as clock_config
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 44
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Change; always a coroutine, as the metadata log has to be synced."""
+    return _alter(broker, context, request)
+
+
+async def _alter(broker: Broker, context: RequestContext, request: Any) -> bytes:
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    await broker.topics.settled(resource.resource_name for resource in request.resources)
+    responses: list[dict[str, Any]] = []
+    to_compact: dict[str, dict[str, Any]] = {}
+    moves: list[tuple[int, dict[str, Any]]] = []
+    for resource in request.resources:
+        code, message = 0, None
+        is_compacted, advance_ms = False, None
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _check_operations(resource)
+            check_resource(broker, resource.resource_type, resource.resource_name)
+            present = stored_configs(broker, resource.resource_type, resource.resource_name)
+            changes = _changes(resource, present)
+            is_compacted = resource.resource_type == TOPIC_RESOURCE and _takes_command(resource, changes)
+            if is_compacted:
+                broker.compact_by_config.check(resource.resource_name, changes.get("cleanup.policy"))
+            if resource.resource_type == BROKER_RESOURCE:
+                advance_ms = _taken_advance(broker, resource, changes)
+            change_configs(
+                broker,
+                resource.resource_type,
+                resource.resource_name,
+                changes,
+                validate_only=request.validate_only,
+            )
+        except REQUEST_ERRORS as error:
+            code, message = error_of(error)
+        responses.append(
+            {
+                "error_code": code,
+                "error_message": message,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+            }
+        )
+        if is_compacted and not code and not request.validate_only:
+            to_compact[resource.resource_name] = responses[-1]
+        if advance_ms is not None and not code and not request.validate_only:
+            moves.append((advance_ms, responses[-1]))
+    await broker.topics.sync()
+    for advance_ms, response in moves:
+        if (failed := await clock_config.advance(broker, advance_ms)) is not None:
+            response["error_code"], response["error_message"] = error_of(failed)
+    if to_compact:
+        failures = await broker.compact_by_config.compact(list(to_compact), context.connection.peer)
+        for topic, failure in failures.items():
+            if failure is not None:
+                to_compact[topic]["error_code"], to_compact[topic]["error_message"] = error_of(failure)
+    return encode_response_fields(KEY, context.api_version, {"responses": responses})
+
+
+def _takes_command(resource: Any, changes: dict[str, str | None]) -> bool:
+    """Take `diamant.compact` out of the changes; whether the topic is to be compacted. Raises KafkaError."""
+    given = next((config for config in resource.configs if config.name == COMPACT), None)
+    for config in resource.configs:
+        if config.name in READ_ONLY:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} can only be read")
+    if given is None:
+        return False
+    del changes[COMPACT]
+    if given.config_operation == DELETE:
+        return False  # it is never stored, so there is nothing to delete
+    if given.config_operation != SET or given.value != NOW:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Invalid value {given.value} for {COMPACT}: only SET to {NOW} is possible"
+        )
+    return True
+
+
+def _taken_advance(broker: Broker, resource: Any, changes: dict[str, str | None]) -> int | None:
+    """Take `diamant.clock.advance.ms` out of the changes; by how much the clock is to be moved, if at all. Raises KafkaError."""
+    advance_ms = None
+    for config in resource.configs:
+        if config.name == clock_config.NOW:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} can only be read")
+        if config.name == clock_config.ADVANCE:
+            del changes[config.name]
+            if config.config_operation == SET:
+                advance_ms = clock_config.checked_ms(broker, config.value)
+            elif config.config_operation != DELETE:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name}: only SET is possible")
+    return advance_ms
+
+
+def _check_operations(resource: Any) -> None:
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [config.name for config in resource.configs if config.config_operation != DELETE and config.value is None]
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+
+
+def _changes(resource: Any, present: Mapping[str, str]) -> dict[str, str | None]:
+    changes: dict[str, str | None] = {}
+    for config in resource.configs:
+        name, operation, value = config.name, config.config_operation, config.value
+        if operation == DELETE:
+            changes[name] = None
+        elif operation == SET or name in (COMPACT, clock_config.ADVANCE):
+            changes[name] = value
+        elif operation in (APPEND, SUBTRACT):
+            changes[name] = _changed_list(resource.resource_type, operation, name, present.get(name), value)
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation} for {name}, expected 0 to 3")
+    return changes
+
+
+def _changed_list(resource_type: int, operation: int, name: str, current: str | None, value: str) -> str:
+    if resource_type == TOPIC_RESOURCE:
+        change = append_to_list if operation == APPEND else subtract_from_list
+        return change(name, current, value)
+    word = "APPEND" if operation == APPEND else "SUBTRACT"
+    if resource_type == BROKER_LOGGER_RESOURCE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{word} operation is not allowed for the BROKER_LOGGER resource")
+    key = BROKER_CONFIGS.get(name) if resource_type == BROKER_RESOURCE else None
+    if key is None or key.type is not ConfigType.LIST:
+        # Kafka's controller knows of lists among the configurations of topics and brokers only.
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Config value {word.lower()} is not allowed for config key: {name}"
+            if resource_type == BROKER_RESOURCE
+            else f"Can't {word} to key {name} because its type is not LIST.",
+        )
+    entries = _split(current if current is not None else format_value(key.default) or "")
+    given = _split(value)
+    if operation == APPEND:
+        return ",".join(entries + [entry for entry in given if entry not in entries])
+    return ",".join(entry for entry in entries if entry not in given)
+
+
+def _split(text: str) -> list[str]:
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

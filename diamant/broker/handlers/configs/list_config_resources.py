@@ -1,0 +1,57 @@
+"""ListConfigResources (key 74), versions 0 to 1: what has configurations, by type of resource.
+
+Versions: 0 (ListClientMetricsResources) knows client metrics subscriptions only; 1 all types, none named meaning all
+(KIP-1142).
+Deviations: none known.
+
+Source: KafkaApis.handleListConfigResources.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.kraft.records import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 74
+ALL_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """List the resources of the wanted types."""
+    if context.api_version == 0:
+        wanted: tuple[int, ...] = (CLIENT_METRICS_RESOURCE,)
+    else:
+        wanted = tuple(dict.fromkeys(request.resource_types)) or ALL_TYPES
+    if not set(wanted) <= set(ALL_TYPES):
+        return encode_response_fields(KEY, context.api_version, {"error_code": int(ErrorCode.UNSUPPORTED_VERSION)})
+    resources = [
+        {"resource_name": name, "resource_type": resource_type}
+        for resource_type in wanted
+        for name in _names(broker, resource_type)
+    ]
+    return encode_response_fields(KEY, context.api_version, {"error_code": 0, "config_resources": resources})
+
+
+def _names(broker: Broker, resource_type: int) -> list[str]:
+    if resource_type == TOPIC_RESOURCE:
+        return list(broker.topics.by_name)
+    if resource_type in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
+        return [str(broker.config.node_id)]
+    return [name for kind, name in broker.metadata.image.configs if kind == resource_type]
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

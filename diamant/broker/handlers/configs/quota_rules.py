@@ -1,0 +1,119 @@
+"""Client quotas (KIP-546): which entities and limits there may be. They are kept in the metadata log and told to whoever asks;
+nothing is throttled by them. Answers have entities, their parts and their limits in the order of Kafka's hash maps.
+
+An entity is a user, a client id, both, or an address; a name of None stands for the default one.
+
+Source: ClientQuotaControlManager, ClientQuotasImage, ClientQuotasConstants.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
+
+from diamant.broker.config.metadata_text import check_text
+from diamant.broker.coordinators.internal_topic import string_hash
+from diamant.broker.coordinators.java_order import fitting_capacity, in_java_order
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.records import QuotaEntity
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+
+Entity: TypeAlias = tuple[QuotaEntity, ...]
+"""As a record has it. The order of its parts does not count, see `same_entity`."""
+
+_USER_LIMITS: Mapping[str, str] = {
+    "producer_byte_rate": "LONG",
+    "consumer_byte_rate": "LONG",
+    "request_percentage": "DOUBLE",
+    "controller_mutation_rate": "DOUBLE",
+}
+_IP_LIMITS: Mapping[str, str] = {"connection_creation_rate": "INT"}
+_BITS = {"LONG": 63, "INT": 31}
+_FRACTION = 1e-6
+"""What a whole number may be off by."""
+
+
+def same_entity(entity: Iterable[QuotaEntity]) -> frozenset[QuotaEntity]:
+    """A key that is equal for the same entity."""
+    return frozenset(entity)
+
+
+def in_parts_order(parts: Collection[QuotaEntity]) -> Entity:
+    """An entity with its parts in Kafka's order: the client id before the user."""
+    return tuple(in_java_order(parts, lambda part: string_hash(part.entity_type), fitting_capacity(len(parts))))
+
+
+def in_entities_order(entities: Iterable[Entity], capacity: int) -> list[Entity]:
+    """Entities out of a map with `capacity` buckets."""
+    return in_java_order(entities, _entity_hash, capacity)
+
+
+def in_limits_order(limits: Collection[str]) -> list[str]:
+    """The names of an entity's limits."""
+    return in_java_order(limits, string_hash, fitting_capacity(len(limits)))
+
+
+def _entity_hash(entity: Entity) -> int:
+    """`ClientQuotaEntity.hashCode`."""
+    return 31 + sum(_hash_bits(part.entity_type) ^ _hash_bits(part.entity_name) for part in entity)
+
+
+def _hash_bits(text: str | None) -> int:
+    return 0 if text is None else string_hash(text) & 0xFFFFFFFF
+
+
+def shown_entity(entity: Entity) -> str:
+    """An entity as Kafka's messages have it."""
+    parts = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in sorted(entity))
+    return f"ClientQuotaEntity(entries={{{parts}}})"
+
+
+def check_entity(entity: Entity) -> None:
+    """Whether there can be such an entity; raises KafkaError(INVALID_REQUEST). Host names of addresses are not looked
+    up here, see `is_host_name`.
+    """
+    if not entity:
+        raise _refusal("Invalid empty client quota entity")
+    for kind, name in entity:
+        if kind not in (USER, CLIENT_ID, IP):
+            raise _refusal(f"Unhandled client quota entity type: {kind}")
+        if name is not None and not name:
+            raise _refusal(f"Empty {kind} not supported")
+        check_text(f"the {kind}", name)
+    if len(entity) > 1 and any(kind == IP for kind, _ in entity):
+        # The missing blank is Kafka's.
+        raise _refusal("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
+
+
+def is_host_name(entity: Entity) -> bool:
+    """Whether an entity is an address that is given by name, so that somebody has to look it up."""
+    if len(entity) != 1 or entity[0].entity_type != IP or entity[0].entity_name is None:
+        return False
+    try:
+        ipaddress.ip_address(entity[0].entity_name)
+    except ValueError:
+        return True
+    return False
+
+
+def check_limit(entity: Entity, key: str, value: float) -> None:
+    """Whether an entity may have this limit; raises KafkaError(INVALID_REQUEST)."""
+    kinds = {kind for kind, _ in entity}
+    type_ = (_IP_LIMITS if IP in kinds else _USER_LIMITS).get(key)
+    if type_ is None:
+        raise _refusal(f"Invalid configuration key {key}")
+    if not value > 0:  # nor is NaN, which Kafka takes
+        raise _refusal(f"Quota {key} must be greater than 0")
+    if type_ == "DOUBLE":
+        return
+    limit = 1 << _BITS[type_]
+    if value >= limit:
+        raise _refusal(f"Proposed value for {key} is too large for {'a LONG' if type_ == 'LONG' else 'an INT'}.")
+    if not abs(value - int(value)) <= _FRACTION:
+        raise _refusal(f"{key} cannot be a fractional value.")
+
+
+def _refusal(detail: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, detail)

@@ -1,0 +1,1 @@
+"""Handlers of records and log directories."""

@@ -1,0 +1,51 @@
+"""AlterReplicaLogDirs (key 34), versions 1 to 2: there is one log directory, so replicas are where they belong.
+
+Behaviour: our own directory is where a partition is already, any other is LOG_DIR_NOT_FOUND.
+Deviations: none known.
+
+Source: ReplicaManager.alterReplicaLogDirs (KIP-113).
+"""
+
+from __future__ import annotations
+
+import os.path
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 34
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Answer for every partition; one that is named for two directories gets the answer for the last."""
+    ours = os.path.abspath(broker.directory.path)
+    topics: dict[str, dict[int, ErrorCode]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            name = str(topic.name)
+            found = broker.topics.by_name.get(name)
+            for index in topic.partitions:
+                if not os.path.isabs(directory.path) or os.path.normpath(directory.path) != ours:
+                    code = ErrorCode.LOG_DIR_NOT_FOUND
+                elif found is None or index not in found.logs:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    code = ErrorCode.NONE
+                topics.setdefault(name, {})[int(index)] = code
+    results = [
+        {
+            "topic_name": name,
+            "partitions": [{"partition_index": index, "error_code": int(code)} for index, code in partitions.items()],
+        }
+        for name, partitions in topics.items()
+    ]
+    return encode_response_fields(KEY, context.api_version, {"results": results})
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

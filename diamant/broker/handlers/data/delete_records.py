@@ -1,0 +1,55 @@
+"""DeleteRecords (key 21), versions 0 to 2: move the log start of partitions up (KIP-107).
+
+Behaviour: offset -1 is the high watermark. The log start moves at once and is checkpointed with the next checkpoints;
+files go with the next retention pass, whole segments only.
+Deviations: none known.
+
+Source: ReplicaManager.deleteRecordsOnLocalLog.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.broker.node.topics import INTERNAL_TOPICS
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 21
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Answer every partition for itself."""
+    topics = [
+        {
+            "name": str(topic.name),
+            "partitions": [_delete(broker, str(topic.name), partition) for partition in topic.partitions],
+        }
+        for topic in request.topics
+    ]
+    return encode_response_fields(KEY, context.api_version, {"topics": topics})
+
+
+def _delete(broker: Broker, topic: str, partition: Any) -> dict[str, Any]:
+    index = int(partition.partition_index)
+    try:
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
+        log = broker.topics.log(topic, index)
+        if not log.config.is_deleted:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Records of partition {topic}-{index} can not be deleted due to the configured policy",
+            )
+        low_watermark = log.delete_records(int(partition.offset))
+    except REQUEST_ERRORS as error:
+        return {"partition_index": index, "low_watermark": -1, "error_code": error_of(error)[0]}
+    return {"partition_index": index, "low_watermark": low_watermark, "error_code": 0}
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,52 @@
+"""DescribeLogDirs (key 35), versions 1 to 5: sizes of partitions and of the disk (KIP-113, KIP-827).
+
+Deviations: none known; there is one log directory.
+
+Source: ReplicaManager.describeLogDirs.
+"""
+
+from __future__ import annotations
+
+import os.path
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 35
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """List the partitions asked for, or all for null."""
+    topics: dict[str, list[dict[str, Any]]] = {}
+    wanted = None if request.topics is None else {str(topic.topic): set(topic.partitions) for topic in request.topics}
+    for name, topic in broker.topics.by_name.items():
+        if wanted is not None and name not in wanted:
+            continue
+        for partition, log in topic.logs.items():
+            if wanted is None or partition in wanted[name]:
+                topics.setdefault(name, []).append(
+                    {
+                        "partition_index": partition,
+                        "partition_size": log.size,
+                        "offset_lag": 0,
+                        "is_future_key": False,
+                    }
+                )
+    total_bytes, usable_bytes = broker.env.disk_usage(broker.directory.path)
+    result = {
+        "error_code": 0,
+        "log_dir": os.path.abspath(broker.directory.path),
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+        "total_bytes": total_bytes,
+        "usable_bytes": usable_bytes,
+        "is_cordoned": False,
+    }
+    return encode_response_fields(KEY, context.api_version, {"error_code": 0, "results": [result]})
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,61 @@
+"""DescribeProducers (key 61), version 0: who writes to a partition, idempotently or in transactions (KIP-664).
+
+Behaviour: every producer that the partition remembers, with the start of its open transaction (-1: none).
+Deviations: none known.
+
+Source: KafkaApis.handleDescribeProducersRequest, UnifiedLog.activeProducers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.storage.log.producer_state import ProducerEntry
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 61
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Describe each partition named."""
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [_partition(broker, topic.name, index) for index in topic.partition_indexes],
+        }
+        for topic in request.topics
+    ]
+    return encode_response_fields(KEY, context.api_version, {"topics": topics})
+
+
+def _partition(broker: Broker, topic: str, index: int) -> dict[str, Any]:
+    try:
+        producers = broker.topics.log(topic, index).producers.active_producers
+    except REQUEST_ERRORS as error:
+        message = None if topic in broker.topics.by_name else "This server does not host this topic-partition."
+        return {"partition_index": index, "error_code": error_of(error)[0], "error_message": message}
+    return {
+        "partition_index": index,
+        "error_code": 0,
+        "error_message": None,
+        "active_producers": [_producer(entry) for entry in producers],
+    }
+
+
+def _producer(entry: ProducerEntry) -> dict[str, int]:
+    return {
+        "producer_id": entry.producer_id,
+        "producer_epoch": entry.producer_epoch,
+        "last_sequence": entry.last_sequence,
+        "last_timestamp": entry.timestamp,
+        "coordinator_epoch": entry.coordinator_epoch,
+        "current_txn_start_offset": entry.current_txn_first_offset,
+    }
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

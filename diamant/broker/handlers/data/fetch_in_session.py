@@ -1,0 +1,172 @@
+"""Fetches of clients that ask for a session (KIP-227); imported with the first of them.
+
+A request with epoch 0 is answered in full and opens a session; one with a session's id and epoch names only what changes and
+is answered with what changed; epoch -1 ends the session. What cannot be followed is a top-level error without topics, after
+which clients begin anew.
+
+Source: FetchManager.newContext, FullFetchContext, IncrementalFetchContext, SessionErrorContext.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from diamant.broker.dispatch.dispatcher import RequestContext
+from diamant.broker.handlers.data.fetch import PendingFetch
+from diamant.broker.network.server import Answer
+from diamant.broker.node.fetch_sessions import (
+    FINAL_EPOCH,
+    FIRST_WITH_TOPIC_ID,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    SessionPartition,
+)
+from diamant.broker.node.purgatory import Purgatory
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.messages.fetch import FetchPartitionResult, FetchRequest, FetchTopicResult, encode_fetch_response
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+
+def handle_in_session(broker: Broker, context: RequestContext, request: FetchRequest) -> Answer:
+    """Read; answer now or when there is enough."""
+    sessions = broker.fetch_sessions
+    version = context.api_version
+    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if request.session_id != NO_SESSION:
+            sessions.close(request.session_id)
+        fetch: PendingFetch = _FullFetch(broker, version, request)
+    else:
+        try:
+            session = sessions.continued(request, version)
+        except KafkaError as error:
+            return encode_fetch_response(version, (), error_code=int(error.code))
+        if not session.size:
+            # Nothing is left to fetch: the session has no use any more (`FetchManager.newContext`).
+            sessions.close(session.session_id)
+            return encode_fetch_response(version, ())
+        fetch = _IncrementalFetch(broker, version, request, session)
+    if fetch.read_all() or request.max_wait_ms <= 0:
+        return fetch.encode()
+    return fetch.wait(broker.purgatory)
+
+
+class _FullFetch(PendingFetch):
+    """A fetch with all its partitions; with epoch 0 it opens a session."""
+
+    __slots__ = ("_broker",)
+
+    def __init__(self, broker: Broker, version: int, request: FetchRequest) -> None:
+        super().__init__(broker.topics, broker.topic_metrics, version, request, broker.config.fetch_max_bytes)
+        self._broker = broker
+
+    def encode(self) -> list[Any]:
+        """The response body, with the id of the new session or 0."""
+        session = self._open_session() if self._request.session_epoch == INITIAL_EPOCH else None
+        return self._encode(session_id=NO_SESSION if session is None else session.session_id)
+
+    def _open_session(self) -> FetchSession | None:
+        session = self._broker.fetch_sessions.open(
+            self._wanted,
+            slots=self._broker.config.max_incremental_fetch_session_cache_slots,
+            uses_topic_ids=self._version >= FIRST_WITH_TOPIC_ID,
+            isolation_level=self._request.isolation_level,
+        )
+        if session is not None:
+            for (name, topic_id, wanted), result in zip(self._wanted, self._results, strict=True):
+                partition = session.partitions[name, topic_id, wanted.index]
+                session.track(partition, self._log_or_none(name, topic_id, wanted.index))
+                partition.is_news(result)
+                # All stay due for one more look: what changed since they were read was not watched yet.
+        return session
+
+    def _log_or_none(self, name: str | None, topic_id: UUID | None, index: int) -> Log | None:
+        try:
+            return self._log(name, topic_id, index)
+        except KafkaError:
+            return None
+
+
+class _IncrementalFetch(PendingFetch):
+    """A fetch of those partitions of a session that may have something new."""
+
+    __slots__ = ("_partitions", "_session")
+
+    def __init__(self, broker: Broker, version: int, request: FetchRequest, session: FetchSession) -> None:
+        super().__init__(
+            broker.topics, broker.topic_metrics, version, request._replace(topics=[]), broker.config.fetch_max_bytes
+        )
+        self._session = session
+        self._partitions: list[SessionPartition] = []
+        for partition in session.take_due():
+            self._add(partition)
+
+    def _add(self, partition: SessionPartition) -> int:
+        name, topic_id, index = partition.key
+        log: Log | None = None
+        try:
+            log = self._log(name, topic_id, index)
+        except KafkaError:
+            pass  # Reading says which error it is.
+        self._session.track(partition, log)
+        position = len(self._partitions)
+        self._partitions.append(partition)
+        self._wanted.append((name, topic_id, partition.wanted))
+        if log is not None:
+            self._positions[log] = [position]
+        return position
+
+    def _read(self, position: int) -> FetchPartitionResult:
+        """As for any fetch; but a session that goes by ids knows the names of topics that are gone, as Kafka's does."""
+        result = super()._read(position)
+        name = self._partitions[position].topic_name
+        if result.error_code == ErrorCode.UNKNOWN_TOPIC_ID and name is not None:
+            is_made_anew = name in self._topics.by_name
+            code = ErrorCode.INCONSISTENT_TOPIC_ID if is_made_anew else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return result._replace(error_code=int(code))
+        return result
+
+    def read_all(self) -> bool:
+        """Read what is due; True if the answer need not wait."""
+        super().read_all()
+        return self._is_urgent or self._size >= self._min_bytes
+
+    def refresh(self, logs: Iterable[Log]) -> bool:
+        """Read the partitions of these logs again; True if the answer need not wait any longer."""
+        known = []
+        for log in logs:
+            if log in self._positions:
+                known.append(log)
+                continue
+            for partition in self._session.changed((log,)):
+                result = self._read(self._add(partition))
+                self._results.append(result)
+                self._size += result.records_size
+        return super().refresh(known)
+
+    def wait(self, purgatory: Purgatory) -> asyncio.Future[list[Any]]:
+        """The answer once there is enough or the time is over."""
+        self._future = asyncio.get_running_loop().create_future()
+        self._session.watch.wait(self, self._future, self._request.max_wait_ms)
+        return self._future
+
+    def encode(self) -> list[Any]:
+        """The response body: what is news to the client."""
+        if self._size:
+            self._count()
+        topics: dict[tuple[str | None, UUID | None], list[FetchPartitionResult]] = {}
+        for partition, result in zip(self._partitions, self._results, strict=True):
+            if partition.is_news(result):
+                topics.setdefault(partition.key[:2], []).append(result)
+            self._session.looked_at(partition, result)
+        return encode_fetch_response(
+            self._version,
+            [FetchTopicResult(name, topic_id, results) for (name, topic_id), results in topics.items()],
+            session_id=self._session.session_id,
+        )

@@ -1,0 +1,139 @@
+"""ListOffsets (key 2), versions 1 to 11: offsets by time.
+
+Behaviour: timestamps below 0 have meanings of their own: -1 latest, -2 earliest, -3 the record with the largest
+timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload; without tiers -4 is -2, and -5 and -6 find
+nothing. Others find the first record at or after that time, exactly: the batch it is in is decompressed. Versions: 2
+isolation level, 4 leader epochs, 7 timestamp -3 (KIP-734), 8 -4 (KIP-405), 9 -5 (KIP-1005), 10 a timeout for tiered
+storage, 11 -6.
+Deviations: where the segment in which Kafka looks has no such record, the others are looked at, too (`time_search.py`).
+
+Source: KafkaApis.handleListOffsetRequest, Partition.fetchOffsetForTimestamp, UnifiedLog.fetchOffsetByTimestamp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.broker.node.leader_epoch import check_leader_epoch
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResult,
+    ListOffsetsTopicResult,
+    encode_list_offsets_response,
+)
+from diamant.protocol.wire.schemas import decode_request
+from diamant.storage.log.log import READ_COMMITTED, Log
+from diamant.storage.log.time_search import Step, TimestampOffset, at_or_after, with_largest_timestamp
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 2
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+FIRST_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Answer every partition for itself, at once unless a large batch has to be searched."""
+    version = context.api_version
+    isolation_level = getattr(request, "isolation_level", 0)
+    seen: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            (twice if key in seen else seen).add(key)
+    topics = []
+    large: list[LargeSearch] = []
+    for topic in request.topics:
+        name = str(topic.name)
+        results: list[ListOffsetsPartitionResult] = []
+        for partition in topic.partitions:
+            index = int(partition.partition_index)
+            try:
+                if (name, index) in twice:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is asked for twice")
+                log = broker.topics.log(name, index)
+                check_leader_epoch(log, getattr(partition, "current_leader_epoch", -1))
+                timestamp = int(partition.timestamp)
+                if timestamp < 0 and version < FIRST_VERSION.get(timestamp, 1 << 15):
+                    raise KafkaError(
+                        ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in version {version}"
+                    )
+                end = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
+                result = _without_records(log, index, timestamp, end)
+                if result is None:
+                    is_largest = timestamp == MAX_TIMESTAMP
+                    steps = with_largest_timestamp(log) if is_largest else at_or_after(log, timestamp)
+                    found = None
+                    for step in steps:
+                        if not step.is_light:
+                            rest = itertools.chain((step,), steps)
+                            large.append(LargeSearch(results, len(results), log, index, end, rest))
+                            break
+                        if (found := step.run()) is not None:
+                            break
+                    result = _found(log, index, found, end)
+                results.append(result)
+            except REQUEST_ERRORS as error:
+                results.append(ListOffsetsPartitionResult(index, error_of(error)[0]))
+        topics.append(ListOffsetsTopicResult(name, results))
+    return _answer_later(version, topics, large) if large else encode_list_offsets_response(version, topics)
+
+
+class LargeSearch(NamedTuple):
+    """A search that is for a thread, and where its result belongs."""
+
+    results: list[ListOffsetsPartitionResult]
+    position: int
+    log: Log
+    partition: int
+    end: int
+    steps: Iterator[Step]
+
+
+async def _answer_later(version: int, topics: list[ListOffsetsTopicResult], large: list[LargeSearch]) -> bytes:
+    loop = asyncio.get_running_loop()
+    for results, position, log, index, end, steps in large:
+        try:
+            found = None
+            for step in steps:
+                if (found := await loop.run_in_executor(None, step.run)) is not None:
+                    break
+            results[position] = _found(log, index, found, end)
+        except REQUEST_ERRORS as error:
+            results[position] = ListOffsetsPartitionResult(index, error_of(error)[0])
+    return encode_list_offsets_response(version, topics)
+
+
+def _without_records(log: Log, index: int, timestamp: int, end: int) -> ListOffsetsPartitionResult | None:
+    """The answer to a special timestamp; None where records have to be looked at."""
+    if timestamp == LATEST:
+        return ListOffsetsPartitionResult(index, 0, -1, end, log.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return ListOffsetsPartitionResult(index, 0, -1, start, log.epoch_for_offset(start))
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return ListOffsetsPartitionResult(index, 0, -1, -1, -1)
+    return None
+
+
+def _found(log: Log, index: int, found: TimestampOffset | None, end: int) -> ListOffsetsPartitionResult:
+    if found is None or found.offset >= end:
+        return ListOffsetsPartitionResult(index, 0, -1, -1, -1)
+    return ListOffsetsPartitionResult(index, 0, found.timestamp, found.offset, log.epoch_for_offset(found.offset))
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

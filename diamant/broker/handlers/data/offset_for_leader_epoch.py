@@ -1,0 +1,49 @@
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4: where a leader epoch ended.
+
+A client learns from it whether the history that it has read still holds.
+
+Versions: 3 adds the replica id, 4 is flexible.
+Deviations: none known.
+
+Source: ReplicaManager.lastOffsetForLeaderEpoch (KIP-101, KIP-320).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.broker.node.leader_epoch import check_leader_epoch
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 23
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Answer every partition for itself."""
+    topics = [
+        {
+            "topic": str(topic.topic),
+            "partitions": [_end_offset(broker, str(topic.topic), partition) for partition in topic.partitions],
+        }
+        for topic in request.topics
+    ]
+    return encode_response_fields(KEY, context.api_version, {"topics": topics})
+
+
+def _end_offset(broker: Broker, topic: str, partition: Any) -> dict[str, Any]:
+    index = int(partition.partition)
+    try:
+        log = broker.topics.log(topic, index)
+        check_leader_epoch(log, partition.current_leader_epoch)
+        found = log.end_offset_for_epoch(partition.leader_epoch)
+    except REQUEST_ERRORS as error:
+        return {"error_code": error_of(error)[0], "partition": index, "leader_epoch": -1, "end_offset": -1}
+    return {"error_code": 0, "partition": index, "leader_epoch": found.leader_epoch, "end_offset": found.end_offset}
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

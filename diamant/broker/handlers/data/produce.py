@@ -1,0 +1,294 @@
+"""Produce (key 0), versions 3 to 13: append one batch per partition.
+
+Behaviour: acks 0, 1 and -1 are the same append, as there is one replica; acks=0 has no answer, and a failure closes
+the connection so that the client notices. A topic with `flush.messages` answers once the records are on disk. Produce
+creates no topics. Transactional batches are taken if their partition is part of the producer's transaction, see
+`transactions/verification.py`. Versions: 8 adds errors of single records (KIP-467), 9 is flexible, 11 knows
+TRANSACTION_ABORTABLE, 12 adds partitions to the transaction (TV2, KIP-890), 13 has topic ids (KIP-516). 10 (new leader)
+changes nothing here.
+Deviations: none known.
+
+Source: KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer, CloseConnection
+from diamant.broker.node.topics import INTERNAL_TOPICS
+from diamant.protocol.batches.batch import HEADER_SIZE, NO_PRODUCER_ID, PRODUCER_ID
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.messages.produce import (
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceTopicResult,
+    decode_produce_request,
+    encode_produce_response,
+)
+from diamant.storage.log.append_checks import CheckedBatch, HeavyBatch
+from diamant.storage.log.log import Log
+from diamant.storage.segments.log_config import LONG_MAX
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+FIRST_WITH_TOPIC_ID = 13
+ADMIN_CLIENT_ID = "__admin_client"
+"""The client id that may write to internal topics (AuthHelper; the tools that repair them use it)."""
+
+IS_TRANSACTIONAL = 0x10
+ATTRIBUTES_LOW_BYTE = 22
+FIRST_WITH_ABORTABLE = 11
+FIRST_TV2 = 12
+_PRODUCER = Struct(">qhi")
+"""Producer id, epoch and base sequence, as they stand in a batch's header."""
+_NO_RECORDS = memoryview(b"")
+_UNANSWERED = ProducePartitionResult(0, int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1, -1)
+
+# For these the answer carries log start -1, for all others the real one (ReplicaManager.appendToLocalLog).
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+
+
+def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> Answer:
+    """Append every batch of the request, each for itself, in its order."""
+    appending = Appending(broker, context, request)
+    appending.append_light()
+    return appending.append_heavy() if appending.heavy else appending.answer()
+
+
+class HeavyPart(NamedTuple):
+    """A batch whose check takes long, and where its result belongs."""
+
+    results: list[ProducePartitionResult]
+    position: int
+    name: str | None
+    topic_id: UUID | None
+    partition: int
+    records: memoryview
+
+
+class Appending:
+    """One Produce request: batches that are quickly checked at once, the others after a thread has checked them."""
+
+    def __init__(self, broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._version = context.api_version
+        self._results: list[ProduceTopicResult] = []
+        self._to_flush: list[Log] = []
+        self._refused: KafkaError | None = None
+        """What is wrong with the request as a whole."""
+        self._refused_writes: Mapping[tuple[str, int], KafkaError] = {}
+        """What the transaction coordinator has against writing to a partition."""
+        self.heavy: list[HeavyPart] = []
+
+    def append_light(self) -> None:
+        """Append until a batch is heavy; that and all after it are left in `heavy`."""
+        version = self._version
+        self._verify_transaction()
+        for name, topic_id, partitions in self._request.topics:
+            topic_results: list[ProducePartitionResult] = []
+            for index, sent in partitions:
+                records = _NO_RECORDS if sent is None else sent
+                log: Log | None = None
+                try:
+                    log = self._log(name, topic_id, index)
+                    if self.heavy:
+                        raise HeavyBatch
+                    checked = log.check_batch(records, produce_version=version, is_light=True)
+                    topic_results.append(self._append(log, index, checked))
+                except HeavyBatch:
+                    part = HeavyPart(topic_results, len(topic_results), name, topic_id, index, records)
+                    self.heavy.append(part)
+                    topic_results.append(_UNANSWERED)
+                except REQUEST_ERRORS as error:
+                    topic_results.append(self._refuse(index, log, error))
+            self._results.append(ProduceTopicResult(name, topic_id, topic_results))
+
+    async def append_heavy(self) -> bytes | None:
+        """Check the heavy batches in a thread, one after the other, and append each; then answer."""
+        loop = asyncio.get_running_loop()
+        for results, position, name, topic_id, index, records in self.heavy:
+            log: Log | None = None
+            try:
+                log = self._log(name, topic_id, index)
+                check = partial(log.check_batch, records, produce_version=self._version)
+                checked = await loop.run_in_executor(self._broker.batch_checkers, check)
+                # Meanwhile it may have been deleted, or the transaction may have ended.
+                log = self._log(name, topic_id, index)
+                self._verify_again(log, records)
+                results[position] = self._append(log, index, checked)
+            except REQUEST_ERRORS as error:
+                results[position] = self._refuse(index, log, error)
+        answer = self.answer()
+        return answer if answer is None or isinstance(answer, bytes) else await answer
+
+    def answer(self) -> bytes | Coroutine[Any, Any, bytes] | None:
+        """What the client gets, at once or when the records are on disk."""
+        if self._request.acks == 0:
+            for topic in self._results:
+                for result in topic.partitions:
+                    if result.error_code:
+                        raise CloseConnection(
+                            f"Produce with acks=0 failed: error {result.error_code}: {result.error_message}"
+                        )
+            return None
+        if self._to_flush:
+            return _answer_when_flushed(self._broker, self._version, self._results, self._to_flush)
+        return encode_produce_response(self._version, self._results)
+
+    def _log(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
+        acks = self._request.acks
+        if not -1 <= acks <= 1:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}, expected -1, 0 or 1")
+        if self._refused is not None:
+            raise self._refused
+        log = self._find(name, topic_id, index)
+        _check_allowed(log, self._context, acks)
+        refused = self._refused_writes.get((log.topic, index)) if self._refused_writes else None
+        if refused is not None:
+            raise refused
+        return log
+
+    def _find(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
+        topics = self._broker.topics
+        return topics.log_by_id(topic_id, index) if self._version >= FIRST_WITH_TOPIC_ID else topics.log(name, index)
+
+    # -- transactions ----------------------------------------------------------------------------------------------------
+
+    def _verify_transaction(self) -> None:
+        """Ask the coordinator about all transactional batches of the request at once."""
+        transactional = [
+            (name, topic_id, index, records)
+            for name, topic_id, partitions in self._request.topics
+            for index, records in partitions
+            if records is not None and _is_transactional(records)
+        ]
+        if not transactional or not -1 <= self._request.acks <= 1:
+            return
+        if self._request.transactional_id is None:
+            self._refused = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "")
+            return
+        producers = set()
+        writes = []
+        for name, topic_id, index, records in transactional:
+            producer_id, producer_epoch, base_sequence = _PRODUCER.unpack_from(records, PRODUCER_ID)
+            if producer_id == NO_PRODUCER_ID:
+                continue
+            producers.add((producer_id, producer_epoch))
+            try:
+                log = self._find(name, topic_id, index)
+                _check_allowed(log, self._context, self._request.acks)
+            except KafkaError:
+                continue  # it is answered for when its turn comes
+            writes.append((log, base_sequence))
+        if len(producers) > 1:
+            self._refused = KafkaError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
+            )
+        elif writes:
+            self._refused_writes = self._ask(producers.pop(), writes)
+
+    def _verify_again(self, log: Log, records: memoryview) -> None:
+        if not _is_transactional(records):
+            return
+        producer_id, producer_epoch, base_sequence = _PRODUCER.unpack_from(records, PRODUCER_ID)
+        if producer_id != NO_PRODUCER_ID:
+            for refused in self._ask((producer_id, producer_epoch), [(log, base_sequence)]).values():
+                raise refused
+
+    def _ask(self, producer: tuple[int, int], writes: list[tuple[Log, int]]) -> Mapping[tuple[str, int], KafkaError]:
+        from diamant.broker.transactions.transaction import ProducerIdAndEpoch
+        from diamant.broker.transactions.verification import Support, Write
+
+        assert self._request.transactional_id is not None
+        return self._broker.transactions.verification.check(
+            self._request.transactional_id,
+            ProducerIdAndEpoch(*producer),
+            [Write(*write) for write in writes],
+            Support(self._version >= FIRST_WITH_ABORTABLE, self._version >= FIRST_TV2),
+            is_enabled=self._broker.config.transaction_partition_verification_enable,
+        )
+
+    def _append(self, log: Log, index: int, checked: CheckedBatch) -> ProducePartitionResult:
+        appended = log.append_checked(checked)
+        counts = self._broker.topic_metrics.topic(log.topic)
+        counts.messages_in += checked.header.record_count
+        counts.bytes_in += checked.header.size
+        # Not only of what was appended here: the first of two like batches may not be on disk yet.
+        if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
+            self._to_flush.append(log)
+        return ProducePartitionResult(
+            index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+        )
+
+    def _refuse(self, index: int, log: Log | None, error: Exception) -> ProducePartitionResult:
+        if isinstance(error, KafkaError) and error.record_errors:
+            self._broker.topic_metrics.refused(error.record_errors)
+        refused = _refused(index, log, error)
+        self._broker.topic_metrics.count_error(API.key, refused.error_code)
+        return refused
+
+
+def _is_transactional(records: memoryview) -> bool:
+    return len(records) >= HEADER_SIZE and bool(records[ATTRIBUTES_LOW_BYTE] & IS_TRANSACTIONAL)
+
+
+def _check_allowed(log: Log, context: RequestContext, acks: int) -> None:
+    if log.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is internal: clients may not write to it")
+    if acks == -1 and log.config.min_insync_replicas > 1:
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"The size of the current ISR : 1 is insufficient to satisfy the min.isr requirement of "
+            f"{log.config.min_insync_replicas} for partition {log.topic}-{log.partition}",
+        )
+
+
+def _refused(index: int, log: Log | None, error: Exception) -> ProducePartitionResult:
+    code, message = error_of(error)
+    log_start_offset = -1 if log is None or code in _WITHOUT_LOG_START else log.log_start_offset
+    record_errors = error.record_errors if isinstance(error, KafkaError) else ()
+    return ProducePartitionResult(index, code, -1, -1, log_start_offset, record_errors, message)
+
+
+async def _answer_when_flushed(
+    broker: Broker, version: int, results: list[ProduceTopicResult], logs: list[Log]
+) -> bytes:
+    await broker.flusher.flushed(logs)
+    failed = {(log.topic, log.partition): log for log in logs if log.write_failure is not None}
+    failed_ids = {(log.topic_id, log.partition): log for log in failed.values()}
+    for topic in results:
+        for position, result in enumerate(topic.partitions):
+            log = failed.get((topic.name or "", result.index))
+            if log is None and topic.topic_id is not None:
+                log = failed_ids.get((topic.topic_id, result.index))
+            if log is not None and not result.error_code:
+                error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be synced to disk")
+                topic.partitions[position] = _refused(result.index, log, error)
+                broker.topic_metrics.count_error(API.key, error.code)
+    return encode_produce_response(version, results)
+
+
+API = Api(0, decode_produce_request, handle)

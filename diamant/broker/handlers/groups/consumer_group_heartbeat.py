@@ -1,0 +1,53 @@
+"""ConsumerGroupHeartbeat (key 68), versions 0 to 1: a member of a consumer group joins, goes on, or leaves (KIP-848).
+
+Versions: 1 has member ids that clients make themselves (KIP-1082) and subscriptions by regular expression.
+Behaviour and deviations: `groups/consumer_groups.py`.
+
+Source: KafkaApis.handleConsumerGroupHeartbeat, GroupCoordinatorService.consumerGroupHeartbeat.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.groups.consumer.change import MemberRequest
+from diamant.broker.handlers.groups.join_group import client_host
+from diamant.broker.network.server import Answer
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.storage.uuid_text import ZERO_ID
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 68
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Answer at once."""
+    version = context.api_version
+    names, owned = request.subscribed_topic_names, request.topic_partitions
+    member = MemberRequest(
+        member_id=str(request.member_id),
+        member_epoch=int(request.member_epoch),
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout // _MILLISECOND,
+        subscribed_topic_names=None if names is None else [str(name) for name in names],
+        subscribed_topic_regex=getattr(request, "subscribed_topic_regex", None),
+        server_assignor=request.server_assignor,
+        owned=None if owned is None else {entry.topic_id or ZERO_ID: entry.partitions for entry in owned},
+        client_id=context.client_id or "",
+        client_host=client_host(context),
+    )
+    try:
+        fields = broker.groups.consumer.heartbeat(str(request.group_id), member, version)
+    except REQUEST_ERRORS as error:
+        code, message = error_of(error)
+        fields = {"error_code": code, "error_message": message}
+    return encode_response_fields(KEY, version, fields)
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

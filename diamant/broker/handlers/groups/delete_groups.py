@@ -1,0 +1,35 @@
+"""DeleteGroups (key 42), versions 0 to 2: groups without members go, with all they have committed.
+
+Deviations: none known.
+
+Source: KafkaApis.handleDeleteGroupsRequest, GroupCoordinatorShard.deleteGroups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 42
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Delete each of the groups that may be deleted."""
+    results = []
+    for group_id in dict.fromkeys(map(str, request.groups_names)):
+        code = 0
+        try:
+            broker.groups.delete_group(group_id)
+        except REQUEST_ERRORS as error:
+            code = error_of(error)[0]
+        results.append({"group_id": group_id, "error_code": code})
+    return encode_response_fields(KEY, context.api_version, {"results": results})
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

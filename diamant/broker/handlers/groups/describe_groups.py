@@ -1,0 +1,82 @@
+"""DescribeGroups (key 15), versions 0 to 6: state and members of classic groups.
+
+Versions: 3 adds authorized operations, 4 instance ids, 6 the error GROUP_ID_NOT_FOUND with a message; before, a group that does
+not exist is in state Dead. Groups of the consumer protocol count as not existing here: ConsumerGroupDescribe shows them.
+Deviations: none known.
+
+Source: KafkaApis.handleDescribeGroupsRequest, GroupMetadataManager.describeGroups, ClassicGroup.describe.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.groups.coordinator.group import Group
+from diamant.broker.groups.coordinator.shard_order import in_asked_order
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.wire.authorized_operations import GROUP_OPERATIONS
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 15
+FIRST_WITH_GROUP_ID_NOT_FOUND = 6
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Describe groups; those that do not exist, too."""
+    version = context.api_version
+    described = []
+    for group_id in in_asked_order(broker.groups.topic, map(str, request.groups)):
+        try:
+            broker.groups.check_usable(group_id, may_be_empty=True)
+            group = broker.groups.group(group_id)
+            if group is None:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            if group.consumer is not None:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
+            fields = _describe(group)
+        except REQUEST_ERRORS as error:
+            code, message = error_of(error)
+            fields = {"group_id": group_id, "error_code": code}
+            if code == ErrorCode.GROUP_ID_NOT_FOUND:
+                fields["group_state"] = "Dead"
+                if version >= FIRST_WITH_GROUP_ID_NOT_FOUND:
+                    fields["error_message"] = message
+                else:
+                    fields["error_code"] = 0
+        if getattr(request, "include_authorized_operations", False) and not fields["error_code"]:
+            fields["authorized_operations"] = GROUP_OPERATIONS
+        described.append(fields)
+    return encode_response_fields(KEY, version, {"groups": described})
+
+
+def _describe(group: Group) -> dict[str, Any]:
+    classic = group.classic
+    if classic is None:
+        return {"group_id": group.group_id, "error_code": 0, "group_state": group.state}
+    is_stable = group.state == "Stable"
+    return {
+        "group_id": group.group_id,
+        "error_code": 0,
+        "group_state": group.state,
+        "protocol_type": classic.protocol_type or "",
+        "protocol_data": (classic.protocol_name or "") if is_stable else "",
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata(classic.protocol_name) if is_stable else b"",
+                "member_assignment": member.assignment,
+            }
+            for member in classic.members.values()
+        ],
+    }
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

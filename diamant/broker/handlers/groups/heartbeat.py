@@ -1,0 +1,42 @@
+"""Heartbeat (key 12), versions 0 to 4: a member of a classic group is alive, and hears whether it is to join again.
+
+Versions: 3 adds static members (KIP-345).
+Deviations: none known.
+
+Source: KafkaApis.handleHeartbeatRequest, GroupCoordinatorService.heartbeat.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 12
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Start the member's session again."""
+    error = broker.groups.classic.heartbeat(
+        str(request.group_id),
+        str(request.member_id),
+        getattr(request, "group_instance_id", None),
+        int(request.generation_id),
+    )
+    return _encode(context.api_version, error)
+
+
+@cache
+def _encode(version: int, error: ErrorCode) -> bytes:
+    """Kept: there are a handful of them."""
+    return encode_response_fields(KEY, version, {"error_code": int(error)})
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,45 @@
+"""LeaveGroup (key 13), versions 0 to 5: members leave a classic group, or an administrator removes them.
+
+Versions: up to 2 one member id, from 3 on a list of member id and instance id with a result each (KIP-345), 5 adds a reason
+(KIP-800).
+Behaviour: an empty member id with an instance id removes a static member.
+Deviations: none known.
+
+Source: KafkaApis.handleLeaveGroupRequest, GroupCoordinatorService.leaveGroup, LeaveGroupResponse.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.groups.classic.events import Leaver
+from diamant.broker.network.server import Answer
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 13
+FIRST_BATCHED = 3
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Remove the members, answer each for itself."""
+    version = context.api_version
+    members = request.members if version >= FIRST_BATCHED else (request,)
+    leavers = [Leaver(str(member.member_id), getattr(member, "group_instance_id", None)) for member in members]
+    try:
+        results = broker.groups.classic.leave(str(request.group_id), leavers)
+    except REQUEST_ERRORS as error:
+        return encode_response_fields(KEY, version, {"error_code": error_of(error)[0]})
+    if version < FIRST_BATCHED:
+        return encode_response_fields(KEY, version, {"error_code": int(results[0].error)})
+    entries = [
+        {"member_id": member_id, "group_instance_id": instance_id, "error_code": int(error)}
+        for member_id, instance_id, error in results
+    ]
+    return encode_response_fields(KEY, version, {"members": entries})
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

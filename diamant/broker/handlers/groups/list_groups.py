@@ -1,0 +1,58 @@
+"""ListGroups (key 16), versions 0 to 5: the groups of this broker.
+
+Versions: 4 adds the state and a filter by it (KIP-518), 5 the type and a filter by it (KIP-848). Filters take any case; an empty
+one takes all.
+Deviations: none known.
+
+Source: KafkaApis.handleListGroupsRequest, GroupMetadataManager.listGroups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.groups.coordinator.group import Group
+from diamant.broker.groups.coordinator.shard_order import in_listed_order
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 16
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """List the groups that the filters let through."""
+    groups = broker.groups
+    if groups.is_loading:
+        fields: dict[str, Any] = {"error_code": int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}
+        return encode_response_fields(KEY, context.api_version, fields)
+    states = {str(state).lower() for state in getattr(request, "states_filter", ())}
+    types = {str(kind).lower() for kind in getattr(request, "types_filter", ())}
+    listed = []
+    for group_id in in_listed_order(groups.topic, groups.groups):
+        group = groups.groups[group_id]
+        state = group.state
+        if (not states or state.lower() in states) and (not types or group.group_type in types):
+            listed.append(
+                {
+                    "group_id": group_id,
+                    "protocol_type": _protocol_type(group),
+                    "group_state": state,
+                    "group_type": group.group_type,
+                }
+            )
+    return encode_response_fields(KEY, context.api_version, {"groups": listed})
+
+
+def _protocol_type(group: Group) -> str:
+    if group.classic is not None:
+        return group.classic.protocol_type or ""
+    return "" if group.consumer is None else CONSUMER_PROTOCOL_TYPE
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

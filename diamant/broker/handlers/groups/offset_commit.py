@@ -1,0 +1,57 @@
+"""OffsetCommit (key 8), versions 2 to 10: a group's offsets are written down.
+
+Versions: 2 to 4 carry a retention time, 6 adds the leader epoch, 7 static members, 9 members of consumer groups (and
+GROUP_ID_NOT_FOUND), 10 has topic ids in place of names.
+Behaviour: topics and partitions that do not exist are refused one by one, everything else is committed together or not at all.
+Deviations: a retention time that goes beyond the end of time is for ever; in Kafka it overflows, and the offset expires at once.
+
+Source: KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commitOffset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.groups.coordinator.offsets_request import Selection
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.messages.offset_commit import (
+    FIRST_WITH_TOPIC_ID,
+    OffsetCommitRequest,
+    decode_offset_commit_request,
+    encode_offset_commit_response,
+)
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 8
+
+CODES = {ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR}
+"""Errors of the log that have another name for clients (CoordinatorOperationExceptionHelper)."""
+
+
+def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> Answer:
+    """Commit; the offsets count when the answer goes out."""
+    version = context.api_version
+    selection = Selection(broker.topics, request.topics, has_topic_ids=version >= FIRST_WITH_TOPIC_ID)
+    if selection.known or not request.topics:
+        try:
+            too_long = broker.groups.commit(
+                request.group_id,
+                selection.known,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                generation=request.generation,
+                version=version,
+                retention_ms=request.retention_time_ms,
+            )
+            selection.refuse(too_long, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        except REQUEST_ERRORS as error:
+            code = ErrorCode(error_of(error)[0])
+            selection.refuse_all(CODES.get(code, code))
+    return encode_offset_commit_response(version, request.topics, selection.codes)
+
+
+API = Api(KEY, decode_offset_commit_request, handle)

@@ -1,0 +1,51 @@
+"""OffsetDelete (key 47), version 0: forget what a group has committed for some partitions (KIP-496).
+
+Behaviour: topics that members of the group read are refused (GROUP_SUBSCRIBED_TO_TOPIC); deleting what is not there is no error.
+Deviations: none known.
+
+Source: KafkaApis.handleOffsetDeleteRequest, OffsetMetadataManager.deleteOffsets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 47
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Delete offsets."""
+    places = [
+        (str(topic.name), partition.partition_index) for topic in request.topics for partition in topic.partitions
+    ]
+    images = broker.topics.image.topics
+    existing = dict.fromkeys(
+        (topic, partition)
+        for topic, partition in places
+        if topic in broker.topics.by_name and partition in images[topic].partitions
+    )
+    try:
+        subscribed = broker.groups.delete_offsets(str(request.group_id), existing)
+    except REQUEST_ERRORS as error:
+        return encode_response_fields(KEY, context.api_version, {"error_code": error_of(error)[0]})
+    results: dict[str, list[dict[str, int]]] = {}
+    for topic, partition in places:
+        code = ErrorCode.NONE
+        if (topic, partition) not in existing:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif topic in subscribed:
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        results.setdefault(topic, []).append({"partition_index": partition, "error_code": int(code)})
+    topics = [{"name": topic, "partitions": partitions} for topic, partitions in results.items()]
+    return encode_response_fields(KEY, context.api_version, {"topics": topics})
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,153 @@
+"""OffsetFetch (key 9), versions 1 to 10: what groups have committed.
+
+Versions: 2 adds the error for the whole group and null for "all topics", 5 the leader epoch, 7 asks for stable offsets only, 8
+several groups in one request (KIP-709), 9 the member and its epoch, 10 topic ids in place of names.
+Behaviour: what was never committed is offset -1 without an error, whether or not group, topic and partition exist. An offset for
+which a transaction is open is UNSTABLE_OFFSET_COMMIT to who asks for stable ones. Topics of unknown ids come last; of a group's
+"all topics" the order is that of Kafka's hash maps.
+Deviations: a member epoch without a member id is UNKNOWN_MEMBER_ID in a consumer group; Kafka fails on it with
+UNKNOWN_SERVER_ERROR.
+
+Source: KafkaApis.handleOffsetFetchRequest, OffsetMetadataManager.fetchOffsets and fetchAllOffsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from diamant.broker.coordinators.java_order import in_timeline_order, strings_in_timeline_order
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.groups.coordinator.group import Group
+from diamant.broker.groups.coordinator.offsets import is_of_topic
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.internal_topics.group_records import parse_offset_commit_value
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 9
+FIRST_WITH_GROUP_ERROR = 2
+FIRST_WITH_REQUIRE_STABLE = 7
+FIRST_WITH_GROUPS = 8
+FIRST_WITH_MEMBER = 9
+FIRST_WITH_TOPIC_ID = 10
+
+
+class _Wanted(NamedTuple):
+    """A topic of the request: `name` is None if its id is not known, `topic_id` None if it was asked for by name."""
+
+    name: str | None
+    topic_id: UUID | None
+    partitions: Sequence[int]
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Look up offsets."""
+    version = context.api_version
+    is_stable = version >= FIRST_WITH_REQUIRE_STABLE and request.require_stable
+    if version >= FIRST_WITH_GROUPS:
+        groups = [_fetch_group(broker, version, group, is_stable) for group in request.groups]
+        return encode_response_fields(KEY, version, {"groups": groups})
+    fields = _fetch_group(broker, version, request, is_stable)
+    if version < FIRST_WITH_GROUP_ERROR and fields["error_code"]:
+        # Without a place for it the group's error stands at every partition.
+        fields["topics"] = [
+            {"name": name, "partitions": [_no_offset(index, fields["error_code"]) for index in partitions]}
+            for name, _, partitions in _wanted(broker, version, request)
+        ]
+    return encode_response_fields(KEY, version, fields)
+
+
+def _wanted(broker: Broker, version: int, request: Any) -> list[_Wanted]:
+    if version < FIRST_WITH_TOPIC_ID:
+        return [_Wanted(str(topic.name), None, topic.partition_indexes) for topic in request.topics]
+    by_id = broker.topics.by_id
+    wanted = []
+    for topic in request.topics:
+        known = by_id.get(topic.topic_id)
+        wanted.append(_Wanted(None if known is None else known.name, topic.topic_id, topic.partition_indexes))
+    return sorted(wanted, key=lambda topic: topic.name is None)
+
+
+def _fetch_group(broker: Broker, version: int, request: Any, is_stable: bool) -> dict[str, Any]:
+    group_id = str(request.group_id)
+    try:
+        broker.groups.check_usable(group_id, may_be_empty=True)
+        group = broker.groups.group(group_id)
+        if group is not None and version >= FIRST_WITH_MEMBER:
+            _check_member(group, request)
+        if request.topics is None:
+            topics = [] if group is None else _all(broker, version, group, is_stable)
+        else:
+            topics = [_topic(group, wanted, is_stable) for wanted in _wanted(broker, version, request)]
+    except REQUEST_ERRORS as error:
+        return {"group_id": group_id, "error_code": error_of(error)[0], "topics": []}
+    return {"group_id": group_id, "error_code": 0, "topics": topics}
+
+
+def _check_member(group: Group, request: Any) -> None:
+    member_id = None if request.member_id is None else str(request.member_id)
+    if group.consumer is not None:
+        group.consumer.validate_fetch(member_id, request.member_epoch)
+    elif group.classic is not None:
+        group.classic.validate_fetch(member_id or "", request.member_epoch)
+
+
+def _all(broker: Broker, version: int, group: Group, is_stable: bool) -> list[dict[str, Any]]:
+    topics = []
+    committed = group.offsets.committed
+    for name in strings_in_timeline_order(committed):
+        topic_id = None
+        if version >= FIRST_WITH_TOPIC_ID:
+            topic = broker.topics.by_name.get(name)
+            if topic is None:
+                continue  # it has no id to be named by
+            topic_id = topic.topic_id
+        topics.append(_topic(group, _Wanted(name, topic_id, in_timeline_order(committed[name], int)), is_stable))
+    return topics
+
+
+def _topic(group: Group | None, wanted: _Wanted, is_stable: bool) -> dict[str, Any]:
+    name, topic_id, partitions = wanted
+    if name is None:
+        entries: Iterable[dict[str, Any]] = (_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in partitions)
+    elif group is None:
+        entries = map(_no_offset, partitions)
+    else:
+        entries = (_partition(group, wanted, index, is_stable) for index in partitions)
+    return {"name": name or "", "topic_id": topic_id, "partitions": list(entries)}
+
+
+def _partition(group: Group, wanted: _Wanted, index: int, is_stable: bool) -> dict[str, Any]:
+    topic = wanted.name or ""
+    if is_stable and group.offsets.pending and group.offsets.is_pending(topic, index):
+        return _no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    stored = group.offsets.get(topic, index)
+    if stored is None:
+        return _no_offset(index)
+    commit = parse_offset_commit_value(stored[0])
+    if not is_of_topic(commit, wanted.topic_id):
+        return _no_offset(index)
+    return {
+        "partition_index": index,
+        "committed_offset": commit.offset,
+        "committed_leader_epoch": commit.leader_epoch,
+        "metadata": commit.metadata,
+    }
+
+
+def _no_offset(index: int, error_code: int = 0) -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "committed_offset": -1,
+        "committed_leader_epoch": -1,
+        "metadata": "",
+        "error_code": int(error_code),
+    }
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,1 @@
+"""Handlers of ACLs, delegation tokens and SCRAM credentials: there are none, and they say so."""

@@ -1,0 +1,34 @@
+"""DeleteAcls (key 31), versions 1 to 3: there is no authorizer, so the answer is SECURITY_DISABLED.
+
+Deviations: none known; a Kafka without `authorizer.class.name` answers the same.
+
+Source: AclApis.handleDeleteAcls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 31
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Refuse."""
+    refusal = {
+        "error_code": int(ErrorCode.SECURITY_DISABLED),
+        "error_message": "No Authorizer is configured.",
+        "matching_acls": [],
+    }
+    fields = {"filter_results": [refusal] * len(request.filters)}
+    return encode_response_fields(KEY, context.api_version, fields)
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

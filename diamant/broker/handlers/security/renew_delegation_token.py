@@ -1,0 +1,32 @@
+"""RenewDelegationToken (key 39), versions 1 to 2: not allowed to clients that have not authenticated, and here none has.
+
+Deviations: none known; Kafka answers the same on a listener without security.
+
+Source: KafkaApis.handleRenewDelegationTokenRequest, allowTokenRequests (KIP-48).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 39
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Refuse."""
+    fields = {
+        "error_code": int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        "expiry_timestamp_ms": -1,
+    }
+    return encode_response_fields(KEY, context.api_version, fields)
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

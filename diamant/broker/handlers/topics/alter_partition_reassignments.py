@@ -1,0 +1,63 @@
+"""AlterPartitionReassignments (key 45), versions 0 to 1: there is one broker, so the only place is where it is.
+
+Behaviour: a target of our own node is fulfilled already, any other is INVALID_REPLICA_ASSIGNMENT; there is never one to
+cancel.
+Versions: 1 may forbid a change of the replication factor (KIP-860), which could not happen here.
+Deviations: none known.
+
+Source: ReplicationControlManager.alterPartitionReassignments (KIP-455).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 45
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Answer for every partition."""
+    fields = {
+        "allow_replication_factor_change": getattr(request, "allow_replication_factor_change", True),
+        "error_code": 0,
+        "error_message": None if request.topics else "",
+        "responses": [
+            {
+                "name": str(topic.name),
+                "partitions": [_answer(broker, str(topic.name), partition) for partition in topic.partitions],
+            }
+            for topic in request.topics
+        ],
+    }
+    return encode_response_fields(KEY, context.api_version, fields)
+
+
+def _answer(broker: Broker, name: str, partition: Any) -> dict[str, Any]:
+    code, message = 0, None
+    try:
+        _check(broker, name, int(partition.partition_index), partition.replicas)
+    except KafkaError as error:
+        code, message = int(error.code), error.detail or None
+    return {"partition_index": int(partition.partition_index), "error_code": code, "error_message": message}
+
+
+def _check(broker: Broker, name: str, index: int, replicas: Any) -> None:
+    topic = broker.topics.image.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
+    if index not in topic.partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
+    if replicas is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    broker.topics.check_replicas([int(broker_id) for broker_id in replicas])
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

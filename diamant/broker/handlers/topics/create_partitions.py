@@ -1,0 +1,61 @@
+"""CreatePartitions (key 37), versions 0 to 3: grow topics (KIP-195).
+
+Deviations: none known.
+
+Source: ReplicationControlManager.createPartitions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 37
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Grow topics; always a coroutine, as the metadata log has to be synced."""
+    return _create(broker, context.api_version, request)
+
+
+async def _create(broker: Broker, version: int, request: Any) -> bytes:
+    counts = Counter(str(topic.name) for topic in request.topics)
+    await broker.topics.settled(counts)
+    results: dict[str, tuple[int, str | None]] = {}
+    for topic in request.topics:
+        name = str(topic.name)
+        try:
+            if counts[name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            assignments = (
+                None
+                if topic.assignments is None
+                else [[int(broker_id) for broker_id in assignment.broker_ids] for assignment in topic.assignments]
+            )
+            broker.topics.check_partition_count(name, int(topic.count), assignments)
+            if not request.validate_only:
+                await broker.topics.add_partitions(name, int(topic.count))
+            results[name] = (0, None)
+        except REQUEST_ERRORS as error:
+            results[name] = error_of(error)
+    return encode_response_fields(
+        KEY,
+        version,
+        {
+            "results": [
+                {"name": name, "error_code": code, "error_message": message}
+                for name, (code, message) in results.items()
+            ]
+        },
+    )
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,116 @@
+"""CreateTopics (key 19), versions 2 to 7.
+
+Behaviour: all topics of a request that pass go into the metadata log in one batch; the answer comes when that is on
+disk and the partitions take records. -1 partitions and -1 replicas stand for the broker's defaults (KIP-464).
+Versions: 5 answers with counts and configurations (KIP-525), 7 with the topic id (KIP-516).
+Deviations: a replication factor above 1 is refused, as by a Kafka cluster of one broker.
+
+Source: ReplicationControlManager.createTopics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.config.topic_table import describe_topic_configs
+from diamant.broker.config.virtual_topic_table import ROWS
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.broker.node.topics import NewTopic
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 19
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Create topics; always a coroutine, as the metadata log has to be synced."""
+    return _create(broker, context.api_version, request)
+
+
+async def _create(broker: Broker, version: int, request: Any) -> bytes:
+    counts = Counter(str(topic.name) for topic in request.topics)
+    accepted: dict[str, NewTopic] = {}
+    errors: dict[str, tuple[int, str | None]] = {}
+    for topic in request.topics:
+        name = str(topic.name)
+        try:
+            if counts[name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            accepted[name] = _check(broker, topic)
+        except REQUEST_ERRORS as error:
+            errors[name] = error_of(error)
+    _refuse_collisions(accepted, errors)
+    if not request.validate_only:
+        try:
+            await broker.topics.create(list(accepted.values()))
+        except REQUEST_ERRORS as error:
+            errors.update(dict.fromkeys(accepted, error_of(error)))
+    return encode_response_fields(
+        KEY,
+        version,
+        {"topics": [_entry(broker, name, accepted.get(name), errors.get(name)) for name in counts]},
+    )
+
+
+def _check(broker: Broker, topic: Any) -> NewTopic:
+    assignments: dict[int, list[int]] = {}
+    for assignment in topic.assignments:
+        if assignment.partition_index in assignments:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {assignment.partition_index}",
+            )
+        assignments[int(assignment.partition_index)] = [int(broker_id) for broker_id in assignment.broker_ids]
+    return broker.topics.check_new(
+        str(topic.name),
+        int(topic.num_partitions),
+        int(topic.replication_factor),
+        assignments,
+        # Tools that copy a topic send what DescribeConfigs showed of it.
+        {config.name: config.value for config in topic.configs if config.name not in ROWS},
+    )
+
+
+def _refuse_collisions(accepted: dict[str, NewTopic], errors: dict[str, tuple[int, str | None]]) -> None:
+    """Names of one request that differ in '.' and '_' only: the first wins."""
+    forms: dict[str, str] = {}
+    for name in list(accepted):
+        first = forms.setdefault(name.replace(".", "_"), name)
+        if first != name:
+            del accepted[name]
+            errors[name] = (
+                int(ErrorCode.INVALID_TOPIC_EXCEPTION),
+                f"Topic '{name}' collides with existing topic: {first}",
+            )
+
+
+def _entry(broker: Broker, name: str, topic: NewTopic | None, error: tuple[int, str | None] | None) -> dict[str, Any]:
+    if error is not None or topic is None:
+        code, message = error if error is not None else (int(ErrorCode.UNKNOWN_SERVER_ERROR), None)
+        return {"name": name, "topic_id": None, "error_code": code, "error_message": message}
+    return {
+        "name": name,
+        "topic_id": topic.topic_id,
+        "error_code": 0,
+        "error_message": None,
+        "num_partitions": topic.partition_count,
+        "replication_factor": 1,
+        "configs": [
+            {
+                "name": config.name,
+                "value": config.value,
+                "read_only": config.is_read_only,
+                "config_source": int(config.source),
+                "is_sensitive": config.is_sensitive,
+            }
+            for config in describe_topic_configs(topic.configs, broker.config)
+        ],
+    }
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,98 @@
+"""DeleteTopics (key 20), versions 1 to 6.
+
+Behaviour: the directories are renamed at once and removed after `file.delete.delay.ms`; waiting fetches are answered
+with an error.
+Versions: 5 adds messages, 6 topics by id (KIP-516); before 3 disabled deletion is INVALID_REQUEST.
+Deviations: none known.
+
+Source: ControllerApis.deleteTopics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 20
+FIRST_WITH_TOPIC_ID = 6
+FIRST_WITH_DISABLED = 3
+
+
+class _Wanted(NamedTuple):
+    name: str | None
+    topic_id: UUID | None
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Delete topics; always a coroutine, as the metadata log has to be synced."""
+    return _delete(broker, context.api_version, request)
+
+
+async def _delete(broker: Broker, version: int, request: Any) -> bytes:
+    if version >= FIRST_WITH_TOPIC_ID:
+        wanted = [_Wanted(None if topic.name is None else str(topic.name), topic.topic_id) for topic in request.topics]
+    else:
+        wanted = [_Wanted(str(name), None) for name in request.topic_names]
+    await broker.topics.settled(entry.name for entry in wanted if entry.name is not None)
+    counts = Counter(wanted)
+    found: dict[_Wanted, _Wanted] = {}
+    errors: dict[_Wanted, tuple[int, str | None]] = {}
+    doomed: dict[str, _Wanted] = {}
+    for entry in counts:
+        try:
+            if counts[entry] > 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"Duplicate topic {'name' if entry.topic_id is None else 'id'}."
+                )
+            name, topic_id = _find(broker, version, entry)
+            if name in doomed:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
+                )
+            doomed[name] = entry
+            found[entry] = _Wanted(name, topic_id)
+        except REQUEST_ERRORS as error:
+            errors[entry] = error_of(error)
+    if doomed:
+        try:
+            await broker.topics.delete(list(doomed))
+        except REQUEST_ERRORS as error:
+            errors.update(dict.fromkeys(found, error_of(error)))
+        broker.scheduler.poke()
+    responses = []
+    for entry in counts:
+        shown = found.get(entry, entry)
+        code, message = errors.get(entry, (0, None))
+        responses.append({"name": shown.name, "topic_id": shown.topic_id, "error_code": code, "error_message": message})
+    return encode_response_fields(KEY, version, {"responses": responses})
+
+
+def _find(broker: Broker, version: int, wanted: _Wanted) -> tuple[str, UUID]:
+    if not broker.config.delete_topic_enable:
+        code = ErrorCode.TOPIC_DELETION_DISABLED if version >= FIRST_WITH_DISABLED else ErrorCode.INVALID_REQUEST
+        raise KafkaError(code, "Topic deletion is disabled.")
+    if wanted.name is not None and wanted.topic_id is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if wanted.topic_id is not None:
+        by_id = broker.topics.by_id.get(wanted.topic_id)
+        if by_id is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        return by_id.name, by_id.topic_id
+    if wanted.name is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    topic = broker.topics.by_name.get(wanted.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    return topic.name, topic.topic_id
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

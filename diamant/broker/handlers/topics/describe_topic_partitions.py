@@ -1,0 +1,126 @@
+"""DescribeTopicPartitions (key 75), version 0: topics in the order of their names, page by page (KIP-966).
+
+Behaviour: no topic named means all. A page has `max.request.partition.size.limit` partitions at most, or fewer if the
+request says so, and one at least; where the next begins is the answer's cursor. A cursor leaves out topics before its
+own, which must be among those that are named; if all are wanted and its topic is gone, it goes on at partition 0 of
+the next.
+Deviations: none known.
+
+Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.broker.node.topics import INTERNAL_TOPICS, METADATA_TOPIC, Topic, check_name
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.wire.authorized_operations import TOPIC_OPERATIONS
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 75
+
+
+class _Cursor(NamedTuple):
+    topic_name: str
+    partition_index: int
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Describe one page."""
+    wanted = {str(topic.name) for topic in request.topics}
+    is_for_all = not wanted
+    cursor = None
+    if request.cursor is not None:
+        cursor = _Cursor(str(request.cursor.topic_name), int(request.cursor.partition_index))
+    names = sorted(broker.topics.by_name if is_for_all else wanted)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        if cursor.partition_index < 0 or not (is_for_all or cursor.topic_name in wanted):
+            return _refusal(context.api_version, request)
+        if names and names[0] != cursor.topic_name:
+            cursor = None
+    most = broker.config.max_request_partition_size_limit
+    room = max(1, min(int(request.response_partition_limit), most))
+    topics: list[dict[str, Any]] = []
+    next_cursor = None
+    for name in names:
+        if room == 0:
+            next_cursor = _Cursor(name, 0)
+            break
+        topic = broker.topics.by_name.get(name)
+        if topic is None:
+            topics.append(_missing(name))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        indexes = [index for index in sorted(broker.topics.image.topics[name].partitions) if index >= first]
+        page, rest = indexes[:room], indexes[room:]
+        topics.append(_topic(broker, topic, page))
+        room -= len(page)
+        if rest:
+            next_cursor = _Cursor(name, rest[0])
+            break
+    fields = {"topics": topics, "next_cursor": None if next_cursor is None else next_cursor._asdict()}
+    return encode_response_fields(KEY, context.api_version, fields)
+
+
+def _refusal(version: int, request: Any) -> bytes:
+    """What Kafka answers to a request that it cannot follow: the error for each topic."""
+    topics = [
+        {"error_code": int(ErrorCode.INVALID_REQUEST), "name": str(topic.name), "topic_id": None}
+        for topic in request.topics
+    ]
+    return encode_response_fields(KEY, version, {"topics": topics, "next_cursor": None})
+
+
+def _missing(name: str) -> dict[str, Any]:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_name(name)
+    except KafkaError:
+        if name != METADATA_TOPIC:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return {
+        "error_code": int(code),
+        "name": name,
+        "topic_id": None,
+        "is_internal": name in INTERNAL_TOPICS,
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+def _topic(broker: Broker, topic: Topic, indexes: list[int]) -> dict[str, Any]:
+    node_id = broker.config.node_id
+    partitions = []
+    for index in indexes:
+        log = topic.logs.get(index)
+        partitions.append(
+            {
+                # Without a log its files could not be opened: there is a replica, but no leader.
+                "error_code": int(ErrorCode.NONE if log is not None else ErrorCode.LEADER_NOT_AVAILABLE),
+                "partition_index": index,
+                "leader_id": node_id if log is not None else -1,
+                "leader_epoch": log.leader_epoch if log is not None else -1,
+                "replica_nodes": [node_id],
+                "isr_nodes": [node_id] if log is not None else [],
+                "eligible_leader_replicas": [],
+                "last_known_elr": [],
+                "offline_replicas": [] if log is not None else [node_id],
+            }
+        )
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.name in INTERNAL_TOPICS,
+        "partitions": partitions,
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

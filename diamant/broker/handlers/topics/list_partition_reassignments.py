@@ -1,0 +1,27 @@
+"""ListPartitionReassignments (key 46), version 0: there are never any, as there is one broker.
+
+Deviations: none known.
+
+Source: ReplicationControlManager.listPartitionReassignments (KIP-455).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 46
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """List none."""
+    return encode_response_fields(KEY, context.api_version, {"error_code": 0, "error_message": None, "topics": []})
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,202 @@
+"""Metadata (key 3), versions 0 to 13: brokers and topics.
+
+Behaviour: a topic that does not exist is created on first sight if client and configuration allow it, and the answer,
+which comes when it is usable, has it: no client needs a retry. Asking for all topics creates none. Answers are cached
+by request until a topic changes. Versions: 0 takes an empty list for all topics, later ones null; 4 adds
+allow_auto_topic_creation, 8 authorized operations (KIP-430), 10 topic ids and 12 questions by id (KIP-516), 13 a
+top-level error (KIP-1102).
+Deviations: Kafka creates in the background and answers UNKNOWN_TOPIC_OR_PARTITION until done.
+
+Source: KafkaApis.handleTopicMetadataRequest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from diamant.broker.dispatch.dispatcher import Api, RequestContext
+from diamant.broker.network.server import Answer
+from diamant.broker.node.topics import INTERNAL_TOPICS, Topic, check_name
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.messages.metadata import (
+    MetadataBroker,
+    MetadataPartition,
+    MetadataTopic,
+    encode_metadata_response,
+)
+from diamant.protocol.wire.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from diamant.protocol.wire.schemas import decode_request
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 3
+FIRST_WITH_NULL_FOR_ALL = 1
+FIRST_BY_TOPIC_ID = 12
+ALL_TOPICS_SIZE = {9: 5, 10: 5, 11: 4, 12: 4, 13: 4}
+"""Size of a request for all topics, by flexible version: null array, flags, no tagged fields."""
+
+MAX_CACHED_BYTES = 8 * 1024 * 1024
+"""Bound of the cache of answers: when it is full it is emptied."""
+
+
+class MetadataCache:
+    """Encoded answers by (version, advertised address, request body), valid for one generation of the topics."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[int, str, int, bytes], bytes] = {}
+        self._generation = -1
+        self._size = 0
+
+    def get(self, generation: int, key: tuple[int, str, int, bytes]) -> bytes | None:
+        if generation != self._generation:
+            self._answers.clear()
+            self._size = 0
+            self._generation = generation
+        return self._answers.get(key)
+
+    def put(self, generation: int, key: tuple[int, str, int, bytes], answer: bytes) -> None:
+        size = len(answer) + len(key[3]) + 256
+        if generation != self._generation or size > MAX_CACHED_BYTES // 4:
+            return
+        if self._size + size > MAX_CACHED_BYTES:
+            self._answers.clear()
+            self._size = 0
+        self._answers[key] = answer
+        self._size += size
+
+
+def handle(broker: Broker, context: RequestContext, body: bytes) -> Answer:
+    """Answer from the cache, or by looking, or after creating what is missing."""
+    connection = context.connection
+    key = (context.api_version, connection.advertised_host, connection.advertised_port, body)
+    generation = broker.topics.generation
+    answer = broker.metadata_cache.get(generation, key)
+    if answer is not None:
+        return answer
+    request = decode_request(KEY, context.api_version, body)
+    names = _names_to_create(broker, context.api_version, request)
+    if names:
+        return _create_and_answer(broker, context, request, names)
+    answer = _answer(broker, context, request, {})
+    broker.metadata_cache.put(generation, key, answer)
+    return answer
+
+
+async def _create_and_answer(broker: Broker, context: RequestContext, request: Any, names: list[str]) -> bytes:
+    errors = await broker.topics.ensure(names)
+    return _answer(broker, context, request, errors)
+
+
+def _is_for_all(version: int, request: Any) -> bool:
+    return request.topics is None or (version < FIRST_WITH_NULL_FOR_ALL and not request.topics)
+
+
+def _names_to_create(broker: Broker, version: int, request: Any) -> list[str]:
+    """Topics to wait for, or to create if that is allowed."""
+    if _is_for_all(version, request):
+        return []
+    may_create = broker.config.auto_create_topics_enable and getattr(request, "allow_auto_topic_creation", True)
+    missing = dict.fromkeys(
+        str(topic.name)
+        for topic in request.topics
+        if topic.name is not None
+        and getattr(topic, "topic_id", None) is None
+        and topic.name not in broker.topics.by_name
+    )
+    return [name for name in missing if may_create or broker.topics.is_in_creation(name)]
+
+
+def _answer(broker: Broker, context: RequestContext, request: Any, errors: dict[str, KafkaError]) -> bytes:
+    version = context.api_version
+    operations = TOPIC_OPERATIONS if getattr(request, "include_topic_authorized_operations", False) else NOT_REQUESTED
+    if _is_for_all(version, request):
+        topics = [_describe(broker, topic, operations) for topic in broker.topics.by_name.values()]
+    else:
+        topics = [
+            _wanted(broker, version, name, topic_id, operations, errors)
+            for name, topic_id in dict.fromkeys(
+                (topic.name if topic.name is None else str(topic.name), getattr(topic, "topic_id", None))
+                for topic in request.topics
+            )
+        ]
+    return encode_metadata_response(
+        version,
+        brokers=[
+            MetadataBroker(
+                broker.config.node_id,
+                context.connection.advertised_host,
+                context.connection.advertised_port,
+                broker.config.broker_rack,
+            )
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.config.node_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if getattr(request, "include_cluster_authorized_operations", False) else NOT_REQUESTED
+        ),
+    )
+
+
+def _wanted(
+    broker: Broker,
+    version: int,
+    name: str | None,
+    topic_id: UUID | None,
+    operations: int,
+    errors: dict[str, KafkaError],
+) -> MetadataTopic:
+    if name is None or topic_id is not None:
+        if version < FIRST_BY_TOPIC_ID:
+            return MetadataTopic(name or "", topic_id, (), error_code=ErrorCode.INVALID_REQUEST)
+        found = broker.topics.by_id.get(topic_id) if topic_id is not None else None
+        if found is None:
+            return MetadataTopic(None, topic_id, (), error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+        return _describe(broker, found, operations)
+    topic = broker.topics.by_name.get(name)
+    if topic is not None:
+        return _describe(broker, topic, operations)
+    try:
+        check_name(name)
+        code = errors[name].code if name in errors else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except KafkaError as error:
+        is_reserved = error.code is ErrorCode.INVALID_REQUEST  # a sound name that no topic may have
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_reserved else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return MetadataTopic(name, None, (), is_internal=name in INTERNAL_TOPICS, error_code=code)
+
+
+def _describe(broker: Broker, topic: Topic, operations: int) -> MetadataTopic:
+    node_id = broker.config.node_id
+    nodes = (node_id,)
+    partitions = []
+    for index in sorted(broker.topics.image.topics[topic.name].partitions):
+        log = topic.logs.get(index)
+        if log is None:
+            # Its files could not be opened: there is a replica, but no leader.
+            partitions.append(MetadataPartition(index, -1, -1, nodes, (), nodes, ErrorCode.LEADER_NOT_AVAILABLE))
+        else:
+            partitions.append(MetadataPartition(index, node_id, log.leader_epoch, nodes, nodes))
+    return MetadataTopic(
+        topic.name,
+        topic.topic_id,
+        partitions,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        authorized_operations=operations,
+    )
+
+
+def _undecoded(version: int, body: memoryview) -> bytes:
+    """The body itself: it is the key of the cache, and is decoded only if the cache has no answer.
+
+    librdkafka (2.16) asks for all topics with three stray zero bytes after the compact null array: the space that it had
+    reserved for a count. Kafka reads the flags from them and does not look at what follows the request.
+    """
+    size = ALL_TOPICS_SIZE.get(version)
+    if size is not None and len(body) == size + 3 and bytes(body[:4]) == b"\x00\x00\x00\x00":
+        body = body[3:]
+    return bytes(body)
+
+
+API = Api(KEY, _undecoded, handle)

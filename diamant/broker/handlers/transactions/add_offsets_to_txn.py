@@ -1,0 +1,48 @@
+"""AddOffsetsToTxn (key 25), versions 0 to 4: the transaction is going to commit offsets of a group.
+
+Behaviour: the group's partition of `__consumer_offsets` becomes part of the transaction. Versions: 2 knows
+PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never given here.
+Deviations: none known.
+
+Source: KafkaApis.handleAddOffsetsToTxnRequest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 25
+FIRST_WITH_PRODUCER_FENCED = 2
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Add the partition of the group."""
+    from diamant.broker.transactions.transaction import ProducerIdAndEpoch
+
+    version = context.api_version
+    code = int(ErrorCode.NONE)
+    try:
+        partition = broker.groups.topic.partition_of(request.group_id)
+        broker.transactions.add_partitions(
+            request.transactional_id,
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            [(GROUP_OFFSETS_TOPIC, partition)],
+            client_version=0,
+        )
+    except REQUEST_ERRORS as error:
+        code = error_of(error)[0]
+        if code == ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED:
+            code = int(ErrorCode.INVALID_PRODUCER_EPOCH)
+    return encode_response_fields(KEY, version, {"error_code": code})
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

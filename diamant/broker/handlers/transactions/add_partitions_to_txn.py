@@ -1,0 +1,112 @@
+"""AddPartitionsToTxn (key 24), versions 0 to 5: partitions that a transaction is going to write to.
+
+Behaviour: all partitions of a transaction are added or none: if one does not exist it gets its error and all others
+OPERATION_NOT_ATTEMPTED. Versions: 2 knows PRODUCER_FENCED. 4 is for brokers: several transactions in a request, and
+`verify_only`, which adds nothing and says which partitions are part of the transaction (KIP-890). 5 says no more.
+Deviations: none known.
+
+Source: KafkaApis.handleAddPartitionsToTxnRequest, TransactionCoordinator.handleAddPartitionsToTransaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 24
+FIRST_WITH_PRODUCER_FENCED = 2
+FIRST_BATCHED = 4
+TV2 = 2
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Add or verify; every partition of the request gets a code."""
+    version = context.api_version
+    if version >= FIRST_BATCHED:
+        results = [
+            {
+                "transactional_id": txn.transactional_id,
+                "topic_results": _results(
+                    broker,
+                    version,
+                    txn.transactional_id,
+                    (txn.producer_id, txn.producer_epoch),
+                    txn.topics,
+                    is_verification=txn.verify_only,
+                ),
+            }
+            for txn in request.transactions
+        ]
+        return encode_response_fields(KEY, version, {"error_code": 0, "results_by_transaction": results})
+    producer = (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    topics = _results(broker, version, request.v3_and_below_transactional_id, producer, request.v3_and_below_topics)
+    return encode_response_fields(KEY, version, {"results_by_topic_v3_and_below": topics})
+
+
+def _results(
+    broker: Broker,
+    version: int,
+    transactional_id: str,
+    producer: tuple[int, int],
+    topics: Iterable[Any],
+    *,
+    is_verification: bool = False,
+) -> list[dict[str, Any]]:
+    by_topic: dict[str, list[int]] = {}
+    for topic in topics:
+        by_topic.setdefault(topic.name, []).extend(topic.partitions)
+    wanted = [(name, index) for name, indexes in by_topic.items() for index in indexes]
+    codes = _codes(broker, version, transactional_id, producer, wanted, is_verification)
+    return [
+        {
+            "name": name,
+            "results_by_partition": [
+                {"partition_index": index, "partition_error_code": int(codes[name, index])} for index in indexes
+            ],
+        }
+        for name, indexes in by_topic.items()
+    ]
+
+
+def _codes(
+    broker: Broker,
+    version: int,
+    transactional_id: str,
+    producer: tuple[int, int],
+    wanted: list[tuple[str, int]],
+    is_verification: bool,
+) -> dict[tuple[str, int], int]:
+    from diamant.broker.transactions.transaction import ProducerIdAndEpoch
+
+    known = broker.topics.image.topics
+    unknown = {(name, index) for name, index in wanted if name not in known or index not in known[name].partitions}
+    if unknown:
+        return {
+            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if each in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for each in wanted
+        }
+    try:
+        if not is_verification:
+            client_version = TV2 if version >= FIRST_BATCHED else 0
+            broker.transactions.add_partitions(
+                transactional_id, ProducerIdAndEpoch(*producer), wanted, client_version=client_version
+            )
+            return dict.fromkeys(wanted, ErrorCode.NONE)
+        added = broker.transactions.verify_partitions(transactional_id, ProducerIdAndEpoch(*producer))
+        return {each: ErrorCode.NONE if each in added else ErrorCode.TRANSACTION_ABORTABLE for each in wanted}
+    except REQUEST_ERRORS as error:
+        code = error_of(error)[0]
+        if code == ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        return dict.fromkeys(wanted, code)
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

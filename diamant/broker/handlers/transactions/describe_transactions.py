@@ -1,0 +1,56 @@
+"""DescribeTransactions (key 65), version 0: the state of transactional ids (KIP-664).
+
+Deviations: none known.
+
+Source: TransactionCoordinator.handleDescribeTransactions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 65
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Describe each id."""
+    states = [_describe(broker, transactional_id) for transactional_id in request.transactional_ids]
+    return encode_response_fields(KEY, context.api_version, {"transaction_states": states})
+
+
+def _describe(broker: Broker, transactional_id: str) -> dict[str, Any]:
+    try:
+        txn = broker.transactions.look_up(transactional_id)
+        if txn is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    except REQUEST_ERRORS as error:
+        return {
+            "transactional_id": transactional_id,
+            "error_code": error_of(error)[0],
+            "transaction_state": "",
+            "transaction_start_time_ms": 0,
+        }
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(broker.transactions.partitions_without_marker(txn)):
+        topics.setdefault(topic, []).append(partition)
+    return {
+        "transactional_id": transactional_id,
+        "error_code": 0,
+        "transaction_state": txn.state.label,
+        "transaction_timeout_ms": txn.timeout_ms,
+        "transaction_start_time_ms": txn.start_ms,
+        "producer_id": txn.producer_id,
+        "producer_epoch": txn.producer_epoch,
+        "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
+    }
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

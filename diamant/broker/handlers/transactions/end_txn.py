@@ -1,0 +1,61 @@
+"""EndTxn (key 26), versions 0 to 5: commit or abort.
+
+Behaviour: answered when the decision and, unless a disk fails, all markers are written, so that the next transaction may
+begin at once. Versions: 2 knows PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never given here. 5 raises the
+producer's epoch and returns it (TV2, KIP-890); a producer whose epochs are used up gets another id.
+Deviations: none known.
+
+Source: KafkaApis.handleEndTxnRequest, TransactionCoordinator.handleEndTransaction.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 26
+FIRST_WITH_PRODUCER_FENCED = 2
+FIRST_TV2 = 5
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """End the transaction; a coroutine only when a new block of producer ids has to be recorded first."""
+    from diamant.broker.transactions.transaction import ProducerIdAndEpoch
+
+    version = context.api_version
+    coordinator = broker.transactions
+    step = partial(
+        coordinator.end,
+        request.transactional_id,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+        is_commit=request.committed,
+        client_version=2 if version >= FIRST_TV2 else 0,
+    )
+
+    def answer(new_producer_id: int | None) -> bytes:
+        try:
+            return _encode(version, ErrorCode.NONE, *step(new_producer_id=new_producer_id))
+        except REQUEST_ERRORS as error:
+            code = error_of(error)[0]
+            if code == ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED:
+                code = ErrorCode.INVALID_PRODUCER_EPOCH
+            return _encode(version, code)
+
+    return coordinator.with_producer_id(answer, lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+
+
+def _encode(version: int, code: int, producer_id: int = -1, producer_epoch: int = -1) -> bytes:
+    return encode_response_fields(
+        KEY, version, {"error_code": int(code), "producer_id": producer_id, "producer_epoch": producer_epoch}
+    )
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

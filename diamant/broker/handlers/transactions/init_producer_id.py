@@ -1,0 +1,76 @@
+"""InitProducerId (key 22), versions 0 to 5: a producer id for an idempotent or transactional producer.
+
+Behaviour: without a transactional id a fresh id with epoch 0. With one, the id's producer with an epoch that fences all
+before it; an open transaction is aborted first, and the client told to come again. Versions: 3 lets a producer name its old
+id and epoch (KIP-360): an idempotent one gets a new id all the same, as from Kafka. 4 knows PRODUCER_FENCED, 5
+TRANSACTION_ABORTABLE, which is never given here.
+Deviations: none known.
+
+Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 22
+FIRST_WITH_PRODUCER_FENCED = 4
+NOBODY = (-1, -1)
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Hand out an id; a coroutine only when a new block of ids has to be recorded first."""
+    version = context.api_version
+    expected = (getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
+    if expected != NOBODY and -1 in expected:
+        return _encode(version, ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        return _transactional(broker, version, request, None if expected == NOBODY else expected)
+    return broker.producer_ids.give(
+        lambda producer_id: _encode(version, ErrorCode.NONE, producer_id, 0),
+        lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    )
+
+
+def _transactional(broker: Broker, version: int, request: Any, expected: tuple[int, int] | None) -> Answer:
+    from diamant.broker.transactions.transaction import ProducerIdAndEpoch
+
+    coordinator = broker.transactions
+    step = partial(
+        coordinator.init_producer_id,
+        request.transactional_id,
+        round(request.transaction_timeout.total_seconds() * 1000),
+        None if expected is None else ProducerIdAndEpoch(*expected),
+    )
+
+    def answer(new_producer_id: int | None) -> bytes:
+        try:
+            return _encode(version, ErrorCode.NONE, *step(new_producer_id))
+        except REQUEST_ERRORS as error:
+            return _encode(version, _known_code(version, error_of(error)[0]))
+
+    return coordinator.with_producer_id(answer, lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+
+
+def _known_code(version: int, code: int) -> int:
+    if code == ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+def _encode(version: int, code: int, producer_id: int = -1, producer_epoch: int = -1) -> bytes:
+    return encode_response_fields(
+        KEY, version, {"error_code": int(code), "producer_id": producer_id, "producer_epoch": producer_epoch}
+    )
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,94 @@
+"""ListTransactions (key 66), versions 0 to 2: the transactional ids that are known (KIP-664).
+
+Behaviour: all filters must apply. States that do not exist are named in the answer. Versions: 1 filters by how long a
+transaction is open (KIP-994), 2 by a regular expression that the whole id must match (KIP-1152).
+Deviations: in patterns a character beyond ASCII stands for nothing; in ids `.` and the like match it.
+
+Source: TransactionStateManager.listTransactionStates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+    from diamant.broker.groups.consumer.topic_patterns import TopicPattern
+    from diamant.broker.transactions.transaction import Transaction
+
+KEY = 66
+
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
+_SUBSTITUTE = "\x1a"
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """List what passes the filters; a coroutine if there is a pattern, whose matching takes its time in a thread."""
+    version = context.api_version
+    try:
+        found, unknown = _filtered(broker, request)
+        text = getattr(request, "transactional_id_pattern", None)
+        if text:
+            from diamant.broker.groups.consumer.topic_patterns import TopicPattern
+
+            return _matching(version, TopicPattern(text), found, unknown)
+    except REQUEST_ERRORS as error:
+        return _refused(version, error)
+    return _encode(version, found, unknown)
+
+
+def _filtered(broker: Broker, request: Any) -> tuple[list[Transaction], list[str]]:
+    from diamant.broker.transactions.transaction import TransactionState
+
+    coordinator = broker.transactions
+    coordinator.check_all_loaded()
+    by_label = {state.label: state for state in TransactionState}
+    states = {by_label[label] for label in request.state_filters if label in by_label}
+    unknown = [label for label in request.state_filters if label not in by_label]
+    producer_ids = frozenset(request.producer_id_filters)
+    duration_ms = getattr(request, "duration_filter", -1)
+    now_ms = broker.env.clock.now_ms()
+    found = [
+        txn
+        for txn in coordinator.transactions.values()
+        if (not request.state_filters or txn.state in states)
+        and (not producer_ids or txn.producer_id in producer_ids)
+        and (duration_ms < 0 or now_ms - txn.start_ms > duration_ms)
+    ]
+    return found, unknown
+
+
+async def _matching(version: int, pattern: TopicPattern, found: list[Transaction], unknown: list[str]) -> bytes:
+    def match() -> list[Transaction]:
+        return [txn for txn in found if pattern.matches(_BEYOND_ASCII.sub(_SUBSTITUTE, txn.transactional_id))]
+
+    try:
+        return _encode(version, await asyncio.to_thread(match), unknown)
+    except REQUEST_ERRORS as error:
+        return _refused(version, error)
+
+
+def _refused(version: int, error: Exception) -> bytes:
+    return encode_response_fields(KEY, version, {"error_code": error_of(error)[0]})
+
+
+def _encode(version: int, found: list[Transaction], unknown: list[str]) -> bytes:
+    states = [
+        {
+            "transactional_id": txn.transactional_id,
+            "producer_id": txn.producer_id,
+            "transaction_state": txn.state.label,
+        }
+        for txn in found
+    ]
+    fields = {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": states}
+    return encode_response_fields(KEY, version, fields)
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -1,0 +1,81 @@
+"""TxnOffsetCommit (key 28), versions 0 to 5: offsets that count when the transaction is committed.
+
+Behaviour: the group's partition of `__consumer_offsets` must be part of the transaction; the group coordinator checks the
+member and writes. Partitions that do not exist get their error, the others go on. Versions: 3 names the member
+(KIP-447), 4 knows TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction (TV2, KIP-890).
+Deviations: none known.
+
+Source: KafkaApis.handleTxnOffsetCommitRequest, GroupCoordinatorService.commitTransactionalOffsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.groups.coordinator.offsets_request import Selection
+from diamant.broker.handlers.groups.offset_commit import CODES
+from diamant.broker.network.server import Answer
+from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    decode_txn_offset_commit_request,
+    encode_txn_offset_commit_response,
+)
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 28
+FIRST_WITH_ABORTABLE = 4
+FIRST_TV2 = 5
+
+
+def handle(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest) -> Answer:
+    """Commit what can be committed; every partition of the request gets a code."""
+    version = context.api_version
+    selection = Selection(broker.topics, request.topics, has_topic_ids=False)
+    if selection.known:
+        try:
+            too_long = _commit(broker, version, request, selection)
+            selection.refuse(too_long, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        except REQUEST_ERRORS as error:
+            code = ErrorCode(error_of(error)[0])
+            selection.refuse_all(CODES.get(code, code))
+    return encode_txn_offset_commit_response(version, request.topics, selection.codes)
+
+
+def _commit(
+    broker: Broker, version: int, request: TxnOffsetCommitRequest, selection: Selection
+) -> Iterable[tuple[int, int]]:
+    from diamant.broker.transactions.transaction import ProducerIdAndEpoch
+    from diamant.broker.transactions.verification import Support, Write
+
+    groups = broker.groups
+    groups.check_usable(request.group_id)
+    partition = groups.topic.partition_of(request.group_id)
+    log = groups.topic.log(partition)
+    refused = broker.transactions.verification.check(
+        request.transactional_id,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+        [Write(log, -1)],
+        Support(version >= FIRST_WITH_ABORTABLE, version >= FIRST_TV2),
+        is_enabled=broker.config.transaction_partition_verification_enable,
+    )
+    if refused:
+        raise refused[GROUP_OFFSETS_TOPIC, partition]
+    return groups.commit_transactional(
+        request.group_id,
+        selection.known,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation,
+        version=version,
+    )
+
+
+API = Api(KEY, decode_txn_offset_commit_request, handle)

@@ -1,0 +1,79 @@
+"""WriteTxnMarkers (key 27), versions 1 and 2: end a producer's transaction in single partitions.
+
+Behaviour: between brokers in Kafka; here for `kafka-transactions --abort`, which ends transactions that no coordinator
+knows. Versions: 2 says by which rules the transaction is ended: by those of TV2 the marker's epoch is above that of the
+open transaction.
+Deviations: none known.
+
+Source: KafkaApis.handleWriteTxnMarkersRequest, ProducerAppendInfo.checkProducerEpoch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.network.server import Answer
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+KEY = 27
+TV2 = 2
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+    """Append a marker to each partition named."""
+    markers = [
+        {
+            "producer_id": marker.producer_id,
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        {"partition_index": index, "error_code": _write(broker, marker, topic.name, index)}
+                        for index in topic.partition_indexes
+                    ],
+                }
+                for topic in marker.topics
+            ],
+        }
+        for marker in request.markers
+    ]
+    return encode_response_fields(KEY, context.api_version, {"markers": markers})
+
+
+def _write(broker: Broker, marker: Any, topic: str, partition: int) -> int:
+    from diamant.broker.transactions.markers import write_marker
+
+    try:
+        log = broker.topics.log(topic, partition)
+        if getattr(marker, "transaction_version", 0) >= TV2:
+            _check_raised_epoch(log, marker)
+        write_marker(
+            broker,
+            log,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            is_commit=marker.transaction_result,
+            coordinator_epoch=marker.coordinator_epoch,
+        )
+    except REQUEST_ERRORS as error:
+        return error_of(error)[0]
+    return int(ErrorCode.NONE)
+
+
+def _check_raised_epoch(log: Log, marker: Any) -> None:
+    state = log.producers.state_of(marker.producer_id)
+    if state is not None and state.current_txn_first_offset >= 0 and marker.producer_epoch <= state.producer_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"the marker's epoch {marker.producer_epoch} must be above {state.producer_epoch}, "
+            f"that of the open transaction of producer {marker.producer_id} in {log.topic}-{log.partition}",
+        )
+
+
+API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

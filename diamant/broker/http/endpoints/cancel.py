@@ -1,0 +1,29 @@
+"""Ending erasures and redactions that are not over: `/v1/cancel`. docs/erase.md has examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diamant.broker.http.serving.route import Call, Param, Route
+
+
+async def cancel(call: Call) -> Any:
+    """End one."""
+    return await call.broker.cancel(call.fields["id"], reason=call.fields["reason"])
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/cancel",
+        cancel,
+        "End an erasure or a redaction without finishing it.",
+        changes_data=True,
+        is_job=True,
+        fields=(
+            Param("id", "string", "Its id, from `GET /v1/certificates` or an error.", is_required=True),
+            Param("reason", "string", "Why; it stands in the certificate: no key, no value.", is_required=True),
+        ),
+        answer="As of the call that is ended: the state `not-certified`, and the certificate, whose `ended` says what ended it.",
+    ),
+)

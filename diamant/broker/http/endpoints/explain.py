@@ -1,0 +1,45 @@
+"""Explanations over HTTP: `POST /v1/explain`. docs/explain.md has the fields and examples.
+
+The key is in the body and not in the path, where access logs of proxies would keep it; and in no job.
+"""
+
+from __future__ import annotations
+
+from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
+from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.operations.explaining import Explanation
+
+
+async def explain(call: Call) -> Explanation:
+    """Explain a topic, a partition, a key or a record."""
+    fields = call.fields
+    return await call.broker.explaining.explain(
+        fields["topic"],
+        partition=fields["partition"],
+        key=fields["key"],
+        offset=fields["offset"],
+        is_tombstones=fields["tombstones"],
+        progress=call.progress,
+    )
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/explain",
+        explain,
+        "Why records are still on the disk, when they go, and what would have them go now.",
+        is_job=True,
+        can_be_ended=True,
+        not_kept=("key",),
+        max_body_bytes=MAX_KEYED_BODY_BYTES,
+        fields=(
+            Param("topic", "string", "The topic.", is_required=True),
+            Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),
+            Param("key", "key", "Every record of this key."),
+            Param("offset", "integer", "The record at this offset, which needs a partition, and all of its key."),
+            Param("tombstones", "boolean", "Every tombstone, and the groups that have not passed it.", default=False),
+        ),
+        answer="Partition by partition: how clean it is, and each record with its gates and the time at which it goes.",
+    ),
+)

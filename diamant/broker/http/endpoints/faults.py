@@ -1,0 +1,140 @@
+"""Faults over HTTP: `/v1/faults`, for tests in any language. docs/faults.md has the fields and examples.
+
+POST   /v1/faults                {"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}     201
+GET    /v1/faults                all of them, with counts and what fired
+GET    /v1/faults/3              one; ?wait_fired=2&timeout_ms=5000: when it has fired twice (408 if it does not)
+POST   /v1/faults/3/release      let go what it holds
+DELETE /v1/faults/3              remove one
+DELETE /v1/faults                remove all
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from diamant.broker.faults.fault import Fault
+from diamant.broker.faults.faults import MAX_FAULTS, TooManyFaults
+from diamant.broker.faults.spec import FaultError, FaultSpec
+from diamant.broker.http.serving.json_body import JsonError, read_int, read_object
+from diamant.broker.http.serving.route import Call, Handle, Param, Route
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from diamant.broker.broker import Broker
+
+MAX_WAIT_MS = 8000
+"""Of `wait_fired`: less than the time that a connection has."""
+
+
+class FaultRoutes:
+    """Answers for the paths below `/v1/faults`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def add(self, request: web.BaseRequest) -> web.Response:
+        """Install a fault."""
+        description = await read_object(request)
+        try:
+            fault = self._broker.faults.add_spec(FaultSpec.make(**description))
+        except TooManyFaults as error:
+            raise JsonError(409, str(error)) from None
+        except FaultError as error:
+            raise JsonError(400, str(error)) from None
+        return web.json_response(fault.as_json(), status=201, headers={"Location": f"/v1/faults/{fault.id}"})
+
+    async def list(self, _request: web.BaseRequest) -> web.Response:
+        """All faults."""
+        faults = [fault.as_json() for fault in self._broker.faults.list()] if self._broker.has_faults else []
+        return web.json_response({"faults": faults, "max_faults": MAX_FAULTS})
+
+    async def clear(self, _request: web.BaseRequest) -> web.Response:
+        """Remove all."""
+        return web.json_response({"removed": self._broker.faults.clear() if self._broker.has_faults else 0})
+
+    async def get(self, request: web.BaseRequest) -> web.Response:
+        """One fault, perhaps not before it has fired."""
+        fault = self._fault(request)
+        count = read_int(request, "wait_fired", 0, 0, 1_000_000)
+        timeout_ms = read_int(request, "timeout_ms", MAX_WAIT_MS, 0, MAX_WAIT_MS)
+        try:
+            await fault.until_fired(count, timeout_s=timeout_ms / 1000)
+        except TimeoutError as error:
+            raise JsonError(408, str(error)) from None
+        return web.json_response(fault.as_json())
+
+    async def remove(self, request: web.BaseRequest) -> web.Response:
+        """Remove one; the answer has its last counts."""
+        fault = self._fault(request)
+        shown = fault.as_json()
+        fault.remove()
+        return web.json_response(shown)
+
+    async def release(self, request: web.BaseRequest) -> web.Response:
+        """Let go what one holds."""
+        return web.json_response({"released": self._fault(request).release()})
+
+    def _fault(self, request: web.BaseRequest) -> Fault:
+        text = request.path.split("/")[3]
+        is_number = text.isascii() and text.isdigit() and len(text) < 20
+        fault = self._broker.faults.get(int(text)) if is_number and self._broker.has_faults else None
+        if fault is None:
+            raise JsonError(404, f"there is no fault {text[:40]!r}")
+        return fault
+
+
+def _handle(answer: Callable[[FaultRoutes, web.BaseRequest], Awaitable[web.Response]]) -> Handle:
+    async def handle(call: Call) -> web.Response:
+        return await answer(FaultRoutes(call.broker), call.request)
+
+    return handle
+
+
+_WAIT = (
+    Param("wait_fired", "integer", "Answer once it has fired so often.", default=0, most=1_000_000),
+    Param("timeout_ms", "integer", "How long to wait for that; then 408.", default=MAX_WAIT_MS, most=MAX_WAIT_MS),
+)
+
+ROUTES = (
+    Route(
+        "GET", "/v1/faults", _handle(FaultRoutes.list), "All faults, with counts and what fired.", takes_any_query=True
+    ),
+    Route(
+        "POST",
+        "/v1/faults",
+        _handle(FaultRoutes.add),
+        "Install a fault; docs/faults.md has the fields.",
+        changes_data=True,
+        takes_any_body=True,
+        takes_any_query=True,
+    ),
+    Route("DELETE", "/v1/faults", _handle(FaultRoutes.clear), "Remove all.", changes_data=True, takes_any_query=True),
+    Route(
+        "GET",
+        "/v1/faults/{id}",
+        _handle(FaultRoutes.get),
+        "One fault, perhaps not before it has fired.",
+        query=_WAIT,
+        takes_any_query=True,
+    ),
+    Route(
+        "DELETE",
+        "/v1/faults/{id}",
+        _handle(FaultRoutes.remove),
+        "Remove one; the answer has its last counts.",
+        changes_data=True,
+        takes_any_query=True,
+    ),
+    Route(
+        "POST",
+        "/v1/faults/{id}/release",
+        _handle(FaultRoutes.release),
+        "Let go what it holds.",
+        changes_data=True,
+        takes_any_body=True,
+        takes_any_query=True,
+    ),
+)

@@ -1,0 +1,52 @@
+"""`/healthz` and `/readyz`, as Kubernetes asks for them. `/health` says the same and more, for people.
+
+/healthz            200 as long as the broker answers at all: restart it if it does not
+/healthz?erasure    503 while something superseded or deleted is older than `diamant.erasure.deadline.ms` and still there;
+                    200 with the status `cannot-be-told`, and the partitions, if nobody knows whether something is
+/readyz             200 if clients may be sent here: 503 while it stops
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.metrics.prometheus import offline_partitions
+from diamant.broker.operations.erasure_deadline import take_deadlines
+
+
+async def healthz(call: Call) -> web.Response:
+    """Tell that the broker lives, or of each topic that is past the deadline of erasure."""
+    if not call.query["erasure"]:
+        return web.json_response({"status": "ok"})
+    found = await take_deadlines(call.broker)
+    late = [one for one in found if one.is_late]
+    not_told = [{"topic": one.topic, "partitions": one.not_told} for one in found if one.not_told]
+    fields = {
+        "status": "late" if late else "cannot-be-told" if not_told else "ok",
+        "deadline_ms": call.broker.config.diamant_erasure_deadline_ms,
+        "topics": [one.to_fields() for one in late],
+        "not_told": not_told,
+    }
+    return web.json_response(fields, status=503 if late else 200)
+
+
+async def readyz(call: Call) -> web.Response:
+    """Tell whether clients may be sent here."""
+    broker = call.broker
+    offline = offline_partitions(broker)
+    is_stopping = broker.server.is_stopping
+    fields = {"status": "stopping" if is_stopping else "ok", "partitions_offline": offline}
+    return web.json_response(fields, status=503 if is_stopping else 200)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/healthz",
+        healthz,
+        "Whether the broker lives; with ?erasure whether every deadline of erasure is kept (503: no).",
+        query=(Param("erasure", "boolean", "Look at the deadlines of erasure, too.", default=False),),
+    ),
+    Route("GET", "/readyz", readyz, "Whether clients may be sent here (503: no)."),
+)

@@ -1,0 +1,17 @@
+"""How the broker is, over HTTP: `/v1/status`.
+
+GET /v1/status      what it is, its clock, its cleaner by partition
+"""
+
+from __future__ import annotations
+
+from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operations.status import BrokerStatus, broker_status
+
+
+async def show(call: Call) -> BrokerStatus:
+    """Answer how it is."""
+    return broker_status(call.broker, call.broker.started_s)
+
+
+ROUTES = (Route("GET", "/v1/status", show, "What the broker is, its clock, and how far its cleaner is."),)

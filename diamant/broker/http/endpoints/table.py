@@ -1,0 +1,34 @@
+"""Which module answers below which path: the whole table of HTTP, without importing any of it.
+
+A path belongs to the longest prefix (of whole steps) that is here. A module that is not installed is skipped.
+"""
+
+from __future__ import annotations
+
+MODULES: dict[str, str] = {
+    "/healthz": "diamant.broker.http.endpoints.health",
+    "/readyz": "diamant.broker.http.endpoints.health",
+    "/v1/cancel": "diamant.broker.http.endpoints.cancel",
+    "/v1/certificates": "diamant.broker.http.endpoints.erase",
+    "/v1/clock": "diamant.broker.http.endpoints.clock",
+    "/v1/compact": "diamant.broker.http.endpoints.compact",
+    "/v1/count": "diamant.broker.http.endpoints.count",
+    "/v1/erase": "diamant.broker.http.endpoints.erase",
+    "/v1/explain": "diamant.broker.http.endpoints.explain",
+    "/v1/faults": "diamant.broker.http.endpoints.faults",
+    "/v1/latest": "diamant.broker.http.endpoints.latest",
+    "/v1/redact": "diamant.broker.http.endpoints.redact",
+    "/v1/status": "diamant.broker.http.endpoints.status",
+    "/v1/verify": "diamant.broker.http.endpoints.erase",
+}
+"""Path prefix → module with `ROUTES`."""
+
+
+def module_of(path: str) -> str | None:
+    """Return the module that a path belongs to; None if nobody has it."""
+    steps = path.split("/")
+    for count in range(len(steps), 1, -1):
+        found = MODULES.get("/".join(steps[:count]))
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,1 @@
+"""The HTTP server: routes, jobs, tokens, OpenAPI."""

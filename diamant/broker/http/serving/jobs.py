@@ -1,0 +1,265 @@
+"""Jobs: calls that may take longer than anybody waits for an answer.
+
+POST <verb>?wait_ms=5000    200 with the result if it was over by then, else 202 with the job
+GET  /v1/jobs               those that are remembered, without their results
+GET  /v1/jobs/<id>          one; ?wait_ms=5000: when it is over, at most so much later
+DELETE /v1/jobs/<id>        end one that leaves nothing half-done (`Route.can_be_ended`), and has begun no erasure or redaction
+
+A job goes on whether somebody waits or not, and ends with the broker. Bounds: `MAX_JOBS` are remembered, results of
+`MAX_RESULT_BYTES` together; the oldest that are over are forgotten first, and while `MAX_JOBS` run no other begins (429).
+`MAX_WAITERS` requests wait at once, others are answered without waiting.
+
+No job shows a key or a value of a record. Fields of a result that have one (`Route.not_kept`) are for whoever waits for the POST
+itself; in a job they are null, and they are not kept once nobody waits any more. The list shows no results. A result that the
+POST was answered with is not kept, others are for `RESULT_KEEP_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from diamant.broker.client.errors import NotFound, NotPossible, TooMany, VerbError
+from diamant.broker.http.serving.json_body import JsonError
+from diamant.broker.operations.progress import Progress
+from diamant.storage.env.clock import SystemClock
+
+logger = logging.getLogger(__name__)
+
+MAX_JOBS = 100
+MAX_RESULT_BYTES = 16 * 1024 * 1024
+MAX_WAITERS = 32
+RESULT_KEEP_S = 600.0
+DEFAULT_WAIT_MS = 5_000
+MAX_WAIT_MS = 60_000
+
+RUNNING, DONE, FAILED = "running", "done", "failed"
+
+_real_clock = SystemClock()
+
+
+def error_fields(error: BaseException) -> dict[str, Any]:
+    """What a failure looks like in JSON: a sentence, a word and the status; nothing of an unexpected one but that."""
+    if isinstance(error, VerbError):
+        return {"error": str(error), "code": error.code, "status": error.status}
+    if isinstance(error, JsonError):
+        return {"error": str(error), "code": _codes.get(error.status, "failed"), "status": error.status}
+    if isinstance(error, asyncio.CancelledError):
+        return {"error": "the broker stops", "code": "stopping", "status": 503}
+    return {"error": "internal error, see the broker's log", "code": "internal", "status": 500}
+
+
+_codes = {
+    400: "bad-argument",
+    401: "unauthorized",
+    403: "not-allowed",
+    404: "not-found",
+    408: "timed-out",
+    409: "not-possible",
+    413: "too-large",
+    415: "bad-argument",
+    429: "too-many",
+}
+
+
+class Job:
+    """One call. `state` is running, done or failed."""
+
+    def __init__(self, number: int, verb: str, not_kept: Sequence[str] = (), *, can_be_ended: bool = False) -> None:
+        self.id = str(number)
+        self._can_be_ended = can_be_ended
+        self.is_ended = False
+        """Whether somebody wanted it to end."""
+        self._not_kept = not_kept
+        self._is_left = False
+        self.verb = verb
+        self.progress = Progress()
+        self.state = RUNNING
+        self.started_ms = _real_clock.now_ms()
+        self.ended_ms: int | None = None
+        self.result: Mapping[str, Any] | None = None
+        """Of a job that is done, as long as it is kept."""
+        self.error: dict[str, Any] | None = None
+        self.result_bytes = 0
+        self.task: asyncio.Task[None] | None = None
+
+    def forget_result(self) -> None:
+        """Keep of the result only that there was one."""
+        self.result, self.result_bytes = None, 0
+
+    def leave(self) -> None:
+        """Nobody waits for the POST's own answer any more."""
+        self._is_left = True
+        self.result = self._kept
+
+    @property
+    def _kept(self) -> Mapping[str, Any] | None:
+        if self.result is None or not self._not_kept:
+            return self.result
+        return {**self.result, **{name: None for name in self._not_kept if name in self.result}}
+
+    def end(self, result: Mapping[str, Any]) -> None:
+        """Be done."""
+        self.result, self.state = result, DONE
+        self.result_bytes = len(json.dumps(result))
+        if self._is_left:
+            self.result = self._kept
+
+    @property
+    def can_be_ended(self) -> bool:
+        """Whether it may end before it is over: an erasure that has begun would go on by itself."""
+        return self._can_be_ended and self.progress.undertaking is None and self.state == RUNNING
+
+    @property
+    def href(self) -> str:
+        """Where it can be looked at."""
+        return f"/v1/jobs/{self.id}"
+
+    def to_fields(self, *, with_result: bool = True) -> dict[str, Any]:
+        """As JSON has it. Times are of the real clock."""
+        fields: dict[str, Any] = {
+            "id": self.id,
+            "href": self.href,
+            "verb": self.verb,
+            "state": self.state,
+            "progress": self.progress.to_fields(),
+            "undertaking": self.progress.undertaking,
+            "can_be_ended": self.can_be_ended,
+            "started_ms": self.started_ms,
+            "ended_ms": self.ended_ms,
+        }
+        if with_result:
+            fields["is_result_kept"] = self.result is not None
+            fields["result"] = self._kept
+            fields["error"] = self.error
+        return fields
+
+
+class Jobs:
+    """The jobs of a broker; on the loop thread."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Job] = {}
+        self._last = 0
+        self._waiters = 0
+        self._forgetting: dict[str, asyncio.TimerHandle] = {}
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def list(self) -> list[Job]:
+        """All that are remembered, the latest first."""
+        return list(reversed(self._by_id.values()))
+
+    def get(self, job_id: str) -> Job:
+        """One; raises NotFound."""
+        found = self._by_id.get(job_id)
+        if found is None:
+            raise NotFound(f"there is no such job: the last {MAX_JOBS} are remembered, until the broker stops")
+        return found
+
+    def begin(
+        self,
+        verb: str,
+        run: Callable[[Progress], Awaitable[Mapping[str, Any]]],
+        not_kept: Sequence[str] = (),
+        *,
+        can_be_ended: bool = False,
+    ) -> Job:
+        """Start a job; `verb` names it without keys or values, `not_kept` fields of its result that have some. Raises TooMany."""
+        if self._is_closed:
+            raise asyncio.CancelledError
+        self._make_room()
+        self._last += 1
+        job = self._by_id[str(self._last)] = Job(self._last, verb, not_kept, can_be_ended=can_be_ended)
+        job.task = asyncio.get_running_loop().create_task(self._run(job, run))
+        return job
+
+    async def wait(self, job: Job, wait_ms: int) -> None:
+        """Return when a job is over, at most `wait_ms` later; at once if too many wait already."""
+        if job.task is None or job.state != RUNNING or not wait_ms or self._waiters >= MAX_WAITERS:
+            return
+        self._waiters += 1
+        try:
+            await asyncio.wait({job.task}, timeout=wait_ms / 1000)
+        finally:
+            self._waiters -= 1
+
+    async def end(self, job: Job) -> None:
+        """End a job that is not over; raises NotPossible."""
+        if job.state != RUNNING or job.task is None:
+            return
+        if not job.can_be_ended:
+            undertaking = job.progress.undertaking
+            how = "it ends by itself" if undertaking is None else f"POST /v1/cancel ends its undertaking {undertaking}"
+            raise NotPossible(f"job {job.id}, {job.verb}, cannot be ended half-way: {how}")
+        job.is_ended = True
+        job.task.cancel()
+        await asyncio.wait({job.task})
+
+    def take_result(self, job: Job) -> Mapping[str, Any]:
+        """Return the result of a job that is done, for whoever began it; it is not kept any longer."""
+        result = job.result
+        assert result is not None
+        job.forget_result()
+        return result
+
+    async def close(self) -> None:
+        """End all."""
+        self._is_closed = True
+        tasks = [job.task for job in self._by_id.values() if job.task is not None and not job.task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for timer in self._forgetting.values():
+            timer.cancel()
+        for job in self._by_id.values():
+            if job.state == RUNNING:  # cancelled before it had its first turn
+                job.error, job.state = error_fields(asyncio.CancelledError()), FAILED
+
+    async def _run(self, job: Job, run: Callable[[Progress], Awaitable[Mapping[str, Any]]]) -> None:
+        try:
+            job.end(await run(job.progress))
+            self._forgetting[job.id] = asyncio.get_running_loop().call_later(RESULT_KEEP_S, self._forget_result, job)
+        except asyncio.CancelledError as error:
+            ended = NotPossible(f"job {job.id}, {job.verb}, was ended before it was over")
+            job.error, job.state = error_fields(ended if job.is_ended else error), FAILED
+        except Exception as error:
+            if not isinstance(error, VerbError | JsonError):
+                logger.exception("job %s, %s, failed", job.id, job.verb)
+            job.error, job.state = error_fields(error), FAILED
+        job.ended_ms = _real_clock.now_ms()
+        self._trim_results(job)
+
+    def _make_room(self) -> None:
+        if len(self._by_id) < MAX_JOBS:
+            return
+        over = next((job.id for job in self._by_id.values() if job.state != RUNNING), None)
+        if over is None:
+            raise TooMany(f"{MAX_JOBS} jobs are under way: wait for one to end")
+        self._forget(over)
+
+    def _trim_results(self, latest: Job) -> None:
+        """Forget whole jobs, for a job without its result would be a riddle; never the one that has just ended."""
+        total = sum(job.result_bytes for job in self._by_id.values())
+        for job in [*self._by_id.values()]:
+            if total <= MAX_RESULT_BYTES:
+                return
+            if job is not latest and job.state != RUNNING:
+                total -= job.result_bytes
+                self._forget(job.id)
+
+    def _forget(self, job_id: str) -> None:
+        del self._by_id[job_id]
+        timer = self._forgetting.pop(job_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _forget_result(self, job: Job) -> None:
+        self._forgetting.pop(job.id, None)
+        job.forget_result()

@@ -1,0 +1,167 @@
+"""The OpenAPI 3.1 document of the HTTP port, made of the rows that answer it: `/v1/openapi.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from diamant import __version__
+from diamant.broker.http.serving.jobs import DEFAULT_WAIT_MS, MAX_WAIT_MS
+from diamant.broker.http.serving.route import Param, Route
+
+JSON = "application/json"
+
+WAIT_PARAM = Param(
+    "wait_ms",
+    "integer",
+    "How long to wait for the end; after that the answer is 202 and the job.",
+    default=DEFAULT_WAIT_MS,
+    least=0,
+    most=MAX_WAIT_MS,
+)
+
+_KEY_SCHEMA: dict[str, Any] = {
+    "description": "The bytes of a record's key.",
+    "oneOf": [
+        {"type": "string", "description": "UTF-8"},
+        *(
+            {
+                "type": "object",
+                "properties": {form: {"type": "string"}},
+                "required": [form],
+                "additionalProperties": False,
+            }
+            for form in ("text", "hex", "base64")
+        ),
+    ],
+}
+
+_ERROR_SCHEMA = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}, "code": {"type": "string"}},
+    "required": ["error"],
+}
+
+_JOB_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "href": {"type": "string"},
+        "verb": {"type": "string"},
+        "state": {"enum": ["running", "done", "failed"]},
+        "progress": {
+            "type": "object",
+            "properties": {
+                "stage": {"type": "string"},
+                "done": {"type": "integer"},
+                "total": {"type": ["integer", "null"]},
+                "unit": {"type": "string"},
+                "rate_per_s": {"type": ["number", "null"]},
+                "left_s": {"type": ["number", "null"]},
+            },
+        },
+        "started_ms": {"type": "integer"},
+        "ended_ms": {"type": ["integer", "null"]},
+        "is_result_kept": {"type": "boolean"},
+        "result": {"type": ["object", "null"]},
+        "error": {"type": ["object", "null"]},
+    },
+}
+
+
+def document(routes: Iterable[Route], *, needs_token: bool) -> dict[str, Any]:
+    """Return the document of these rows."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in sorted(routes, key=lambda route: (route.path, route.method)):
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, needs_token=needs_token)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Diamant",
+            "version": __version__,
+            "description": "What a Diamant broker does beyond Kafka's protocol. Times are milliseconds since the Unix epoch.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": _ERROR_SCHEMA, "Job": _JOB_SCHEMA, "Key": _KEY_SCHEMA},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(route: Route, *, needs_token: bool) -> dict[str, Any]:
+    steps = [step[1:-1] for step in route.path.split("/") if step.startswith("{")]
+    query = (*route.query, WAIT_PARAM) if route.is_job else route.query
+    operation: dict[str, Any] = {
+        "operationId": f"{route.method.lower()}{''.join(_word(step) for step in route.path.split('/'))}",
+        "summary": route.summary,
+        "parameters": [
+            *({"name": step, "in": "path", "required": True, "schema": {"type": "string"}} for step in steps),
+            *(
+                {
+                    "name": param.name,
+                    "in": "query",
+                    "required": param.is_required,
+                    "description": param.doc,
+                    "schema": _schema(param),
+                }
+                for param in query
+            ),
+        ],
+        "responses": {
+            "200": {"description": route.answer, "content": {JSON: {"schema": {"type": "object"}}}},
+            "default": {
+                "description": "What is wrong, and what to do.",
+                "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}},
+            },
+        },
+    }
+    if route.is_job:
+        operation["responses"]["202"] = {
+            "description": "It goes on as a job.",
+            "headers": {"Location": {"schema": {"type": "string"}}},
+            "content": {JSON: {"schema": {"$ref": "#/components/schemas/Job"}}},
+        }
+    if route.method in ("POST", "PUT"):
+        operation["requestBody"] = {
+            "required": any(param.is_required for param in route.fields),
+            "content": {JSON: {"schema": _body_schema(route)}},
+        }
+    if route.changes_data:
+        operation["security"] = [{"token": []}] if needs_token else [{"token": []}, {}]
+    return operation
+
+
+def _body_schema(route: Route) -> dict[str, Any]:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {param.name: {**_schema(param), "description": param.doc} for param in route.fields},
+    }
+    if required := [param.name for param in route.fields if param.is_required]:
+        schema["required"] = required
+    if not route.takes_any_body:
+        schema["additionalProperties"] = False
+    return schema
+
+
+def _schema(param: Param) -> dict[str, Any]:
+    schema: dict[str, Any]
+    if param.type == "key":
+        schema = {"$ref": "#/components/schemas/Key"}
+    elif param.type == "strings":
+        schema = {"type": "array", "items": {"type": "string"}}
+    elif param.type == "any":
+        schema = {}
+    else:
+        schema = {"type": param.type}
+    if param.type == "integer":
+        schema |= {"minimum": param.least, "maximum": param.most}
+    if param.choices:
+        schema["enum"] = list(param.choices)
+    if param.default is not None:
+        schema["default"] = param.default
+    return schema
+
+
+def _word(step: str) -> str:
+    return "".join(part.capitalize() for part in step.strip("{}").replace(".", "_").split("_"))

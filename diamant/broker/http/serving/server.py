@@ -1,0 +1,96 @@
+"""The broker's HTTP port: bound at the start, served from the first connection on.
+
+Until someone connects there is a listening socket and nothing else: aiohttp takes some tenths of a second and 17 MB, so it is
+imported in a thread when it is needed, while the first peer waits in the socket's queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+    from diamant.broker.http.serving.routes import Serving
+    from diamant.broker.http.serving.token import TokenCheck
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 64
+"""Connections that wait to be accepted."""
+
+
+class HttpServer:
+    """Serves HTTP for a broker. `start` and `close` on its loop thread."""
+
+    def __init__(self, broker: Broker, sock: socket.socket) -> None:
+        """`sock` is bound and does not block; it belongs to this object."""
+        self._broker = broker
+        self._sock = sock
+        self._started_s = time.monotonic()
+        self._starting: asyncio.Task[None] | None = None
+        self._serving: Serving | None = None
+        self._is_closed = False
+        listener = broker.config.http_listener
+        assert listener is not None
+        self._token_source = listener._replace(port=sock.getsockname()[1]), broker.config.diamant_http_token_file
+        self._token: TokenCheck | None = None
+
+    def start(self) -> None:
+        """Listen. What is wrong with the token, or with having none, is logged here, not when somebody needs it."""
+        listener, path = self._token_source
+        if path or not listener.host.startswith("127."):
+            from diamant.broker.http.serving.token import load_token_check
+
+            self._token = load_token_check(*self._token_source)
+        self._sock.listen(BACKLOG)
+        asyncio.get_running_loop().add_reader(self._sock, self._someone_connects)
+
+    async def close(self) -> None:
+        """Close the port and every connection. Closing twice is harmless."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._starting is None:
+            asyncio.get_running_loop().remove_reader(self._sock)
+        else:
+            await self._starting
+        if self._serving is not None:
+            await self._serving.close()
+        self._sock.close()
+
+    def abandon(self) -> None:
+        """Let go of the port without waiting for anything; for a start that fails."""
+        self._is_closed = True
+        asyncio.get_running_loop().remove_reader(self._sock)
+        self._sock.close()
+
+    def _someone_connects(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._sock)
+        self._starting = loop.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        try:
+            await asyncio.to_thread(_load)
+            from diamant.broker.http.serving import routes as http_routes
+            from diamant.broker.http.serving.token import load_token_check
+
+            if not self._is_closed:
+                token = self._token or load_token_check(*self._token_source)
+                routes = http_routes.Routes(self._broker, self._started_s, token)
+                self._serving = http_routes.Serving(routes, self._sock)
+                self._serving.start()
+        except Exception:
+            logger.exception("HTTP could not be started: there will be no /metrics and no /health")
+            self._sock.close()
+
+
+def _load() -> ModuleType:
+    from diamant.broker.http.serving import routes as http_routes
+
+    return http_routes

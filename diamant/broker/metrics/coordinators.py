@@ -1,0 +1,123 @@
+"""What the coordinators' metrics are made of: groups by state, how far each group is behind, transactions and their age.
+
+Taken on the loop thread for one scrape, with pauses in which others have their turn; a group or a partition may change
+in between. A million committed offsets take about a second of such turns.
+
+Bounds: of the lags the `MAX_LAGS` greatest are shown, of the open transactions the `MAX_OPEN_TRANSACTIONS` oldest; the
+numbers of those left out are metrics of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import Counter
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from diamant.broker.node.topics import Topics
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.group import Group
+
+MAX_LAGS = 10_000
+MAX_OPEN_TRANSACTIONS = 1_000
+OFFSETS_PER_TURN = 2_000
+
+_COMMITTED_OFFSET = Struct(">2xq")
+"""Of an OffsetCommitValue, every version: the version, then the offset."""
+
+
+class Lag(NamedTuple):
+    """How many offsets a group is behind the end of a partition; the greater ones are shown first."""
+
+    lag: int
+    group_id: str
+    topic: str
+    partition: int
+    committed_offset: int
+
+
+class OpenTransaction(NamedTuple):
+    age_ms: int
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """`states`: number of groups by (type, state), as ListGroups names them."""
+
+    states: tuple[tuple[tuple[str, str], int], ...] = ()
+    offset_count: int = 0
+    lags: tuple[Lag, ...] = ()
+    lags_left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFigures:
+    """`states`: number of transactional ids by state. `open`: the oldest first."""
+
+    states: tuple[tuple[str, int], ...] = ()
+    open: tuple[OpenTransaction, ...] = ()
+    open_count: int = 0
+
+
+async def take_groups(broker: Broker) -> GroupFigures | None:
+    """Look at all groups; None while there is no group coordinator."""
+    if not broker.has_groups:
+        return None
+    counts: Counter[tuple[str, str]] = Counter()
+    lags: list[Lag] = []  # a heap, the least first
+    offset_count = seen = shown = 0
+    for group in list(broker.groups.groups.values()):
+        counts[group.group_type, group.state] += 1
+        offset_count += group.offsets.count
+        for lag in _lags(group, broker.topics):
+            shown += 1
+            if len(lags) < MAX_LAGS:
+                heapq.heappush(lags, lag)
+            else:
+                heapq.heappushpop(lags, lag)
+        seen += 1 + group.offsets.count
+        if seen >= OFFSETS_PER_TURN:
+            seen = 0
+            await asyncio.sleep(0)
+    return GroupFigures(tuple(sorted(counts.items())), offset_count, tuple(sorted(lags)), shown - len(lags))
+
+
+def committed_offset_of(value: bytes) -> int:
+    """Return the offset in the bytes of an OffsetCommitValue."""
+    (offset,) = _COMMITTED_OFFSET.unpack_from(value)
+    return int(offset)
+
+
+def _lags(group: Group, topics: Topics) -> list[Lag]:
+    found = []
+    for name, partitions in group.offsets.committed.items():
+        topic = topics.by_name.get(name)
+        for partition, (value, _) in partitions.items() if topic is not None else ():
+            assert topic is not None
+            log = topic.logs.get(partition)
+            if log is not None:
+                offset = committed_offset_of(value)
+                found.append(Lag(max(log.high_watermark - offset, 0), group.group_id, name, partition, offset))
+    return found
+
+
+def take_transactions(broker: Broker) -> TransactionFigures | None:
+    """Look at all transactions; None while there is no transaction coordinator."""
+    if not broker.has_transactions:
+        return None
+    coordinator = broker.transactions
+    now_ms = broker.env.clock.now_ms()
+    opened = coordinator.open_transactions
+    return TransactionFigures(
+        tuple(sorted(Counter(txn.state.label for txn in coordinator.transactions.values()).items())),
+        tuple(
+            OpenTransaction(max(now_ms - txn.start_ms, 0), txn.transactional_id)
+            for txn in opened[:MAX_OPEN_TRANSACTIONS]
+        ),
+        len(opened),
+    )

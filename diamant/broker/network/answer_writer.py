@@ -1,0 +1,189 @@
+"""Writes answers that hold ranges of log files: from the page cache to the socket, without a copy in our memory.
+
+asyncio allows no second watcher on a descriptor that a transport owns, and its own sendfile stops all reading meanwhile.
+So this writes on a duplicate of the socket's descriptor, and only while the transport's own buffer is empty.
+
+All of it happens in callbacks of the loop: one answer of a megabyte takes about ten of them, and a task for each would
+cost more than the sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias, cast
+
+from diamant.storage.segments.segment import FileSlice
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Part: TypeAlias = Buffer | FileSlice
+
+SENDFILE_MIN_BYTES = 64 * 1024
+"""Slices below this are read into memory: one copy is cheaper than one more system call and wake-up."""
+
+TURN_MAX_BYTES = 1024 * 1024
+"""What one connection may send before others get their turn; also what is looked for in the page cache at once."""
+
+
+def read_small(parts: Iterable[Part]) -> list[Buffer] | None:
+    """All parts as buffers if every file slice is small and in the page cache, else None."""
+    buffers: list[Buffer] = []
+    for part in parts:
+        if type(part) is not FileSlice:
+            buffers.append(cast(Buffer, part))
+            continue
+        data = part.file.try_pread(part.size, part.position) if part.size < SENDFILE_MIN_BYTES else None
+        if data is None or len(data) != part.size:
+            return None
+        buffers.append(data)
+    return buffers
+
+
+class AnswerWriter:
+    """One answer at a time for one connection, as fast as its peer takes it.
+
+    `sock` is the connection's socket; a duplicate is used and owned. In memory is at most one slice below
+    `SENDFILE_MIN_BYTES`, or one turn's bytes while a thread brings a cold range into the page cache.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket = socket.socket(sock.family, sock.type, sock.proto, fileno=os.dup(sock.fileno()))
+        self._socket.setblocking(False)
+        self._parts: deque[Part] = deque()
+        self._sent = 0  # of the first part
+        self._warm_until = 0  # position in the first part up to which the page cache has been asked
+        self._is_watching = False
+        self._done: asyncio.Future[None] | None = None
+
+    def write(self, parts: Sequence[Part]) -> asyncio.Future[None]:
+        """Send all parts in order; the future ends with them, or with OSError or EOFError."""
+        done = self._done = self._loop.create_future()
+        self._parts.extend(parts)
+        self._advance()
+        return done
+
+    def close(self) -> None:
+        """Give up what is left and close the duplicate; harmless a second time."""
+        self._parts.clear()
+        self._unwatch()
+        if self._done is not None:
+            self._done.cancel()
+        self._socket.close()
+
+    def _advance(self) -> None:
+        """Send until the socket is full, a range is cold, or the turn is over."""
+        done = self._done
+        if done is None or done.done():  # closed meanwhile
+            return
+        turn_bytes = TURN_MAX_BYTES
+        try:
+            while self._parts:
+                sent = self._send_some()
+                if sent is None:
+                    return
+                turn_bytes -= sent
+                if turn_bytes <= 0 and self._parts:
+                    self._unwatch()
+                    self._loop.call_soon(self._advance)
+                    return
+        except (BlockingIOError, InterruptedError):
+            if not self._is_watching:
+                self._is_watching = True
+                self._loop.add_writer(self._socket, self._advance)
+            return
+        except (OSError, EOFError) as error:
+            self._finish(done, error)
+            return
+        self._finish(done, None)
+
+    def _send_some(self) -> int | None:
+        """One system call's worth of the first part; None if a thread has been asked to read first."""
+        part = self._parts[0]
+        if type(part) is not FileSlice:
+            return self._send_buffer(cast(Buffer, part))
+        left = part.size - self._sent
+        position = part.position + self._sent
+        descriptor = part.file.fileno() if part.size >= SENDFILE_MIN_BYTES else None
+        if descriptor is None:
+            count = min(left, TURN_MAX_BYTES)
+            data = part.file.try_pread(count, position)
+            if data is None or len(data) != count:
+                self._read_in_thread(part, position, count)
+                return None
+            self._replace_first(part, data)
+            return self._send_some()
+        if descriptor < 0:
+            raise EOFError(f"{part.file.path}: closed while being sent")
+        if self._sent >= self._warm_until:
+            count = min(left, TURN_MAX_BYTES)
+            self._warm_until = self._sent + count
+            if part.file.try_pread(1, position + count - 1) is None:
+                # Not in the page cache: a thread brings it there, so that a cold disk stops nobody else.
+                self._read_in_thread(part, position, count)
+                return None
+        sent = os.sendfile(self._socket.fileno(), descriptor, position, self._warm_until - self._sent)
+        if sent == 0:
+            raise EOFError(f"{part.file.path}: ends before position {part.position + part.size}")
+        self._count(sent, part.size)
+        return sent
+
+    def _send_buffer(self, part: Buffer) -> int:
+        # More follows: the kernel may wait for it instead of sending a segment of a few bytes.
+        flags = socket.MSG_MORE if len(self._parts) > 1 else 0
+        sent = self._socket.send(memoryview(part)[self._sent :] if self._sent else part, flags) if part else 0
+        self._count(sent, len(part))
+        return sent
+
+    def _count(self, sent: int, size: int) -> None:
+        self._sent += sent
+        if self._sent == size:
+            self._parts.popleft()
+            self._sent = self._warm_until = 0
+
+    def _replace_first(self, part: FileSlice, data: bytes) -> None:
+        """Put bytes that were read in the place of the beginning of a slice."""
+        self._parts.popleft()
+        rest = part.size - self._sent - len(data)
+        if rest:
+            self._parts.appendleft(FileSlice(part.file, part.position + self._sent + len(data), rest))
+        self._parts.appendleft(data)
+        self._sent = self._warm_until = 0
+
+    def _read_in_thread(self, part: FileSlice, position: int, count: int) -> None:
+        self._unwatch()
+        reading = self._loop.run_in_executor(None, part.file.pread, count, position)
+        reading.add_done_callback(self._has_read)
+
+    def _has_read(self, reading: asyncio.Future[bytes]) -> None:
+        done = self._done
+        if done is None or done.done() or reading.cancelled():
+            return
+        part = self._parts[0]
+        assert isinstance(part, FileSlice)
+        error = reading.exception()
+        if error is None and not reading.result():
+            error = EOFError(f"{part.file.path}: ends before position {part.position + part.size}")
+        if error is not None:
+            self._finish(done, error)
+            return
+        if part.file.fileno() is None or part.size < SENDFILE_MIN_BYTES:
+            self._replace_first(part, reading.result())
+        self._advance()
+
+    def _finish(self, done: asyncio.Future[None], error: BaseException | None) -> None:
+        self._unwatch()
+        self._parts.clear()
+        self._sent = self._warm_until = 0
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    def _unwatch(self) -> None:
+        if self._is_watching:
+            self._is_watching = False
+            self._loop.remove_writer(self._socket)

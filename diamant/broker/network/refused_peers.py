@@ -1,0 +1,61 @@
+"""Log lines for connections that are closed for what they have sent: one for each address and minute, and a count of the rest.
+
+Bound: `MAX_ADDRESSES` are told apart, some 300 bytes each; the rest are one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+logger = logging.getLogger("diamant.broker.network.server")
+
+PAUSE_S = 60.0
+MAX_ADDRESSES = 1_000
+OTHERS = "other addresses"
+
+
+class RefusedPeers:
+    """Of one server; its loop thread's."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[int, str]] = {}
+        """By address: how many were closed since its line, and why the last one was."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def tell(self, peer: str, reason: str) -> None:
+        """Log that a connection of `peer`, an address with its port, is closed; or count it."""
+        address = peer.rpartition(":")[0]
+        if address not in self._counts and len(self._counts) >= MAX_ADDRESSES:
+            address = OTHERS
+        known = self._counts.get(address)
+        if known is not None:
+            self._counts[address] = known[0] + 1, reason
+            return
+        logger.warning("%s: connection closed: %s", peer, reason)
+        self._begin(address)
+
+    def close(self) -> None:
+        """Tell of those that were counted."""
+        for timer in self._timers.values():
+            timer.cancel()
+        for address in [*self._counts]:
+            self._end(address)
+
+    def _begin(self, address: str) -> None:
+        self._counts[address] = 0, ""
+        self._timers[address] = asyncio.get_running_loop().call_later(PAUSE_S, self._minute_over, address)
+
+    def _minute_over(self, address: str) -> None:
+        if self._end(address):
+            self._begin(address)
+
+    def _end(self, address: str) -> bool:
+        """Tell how many more there were; whether there were any."""
+        self._timers.pop(address).cancel()
+        count, reason = self._counts.pop(address)
+        if count:
+            logger.warning(
+                "%s: %d more connections closed in the last %d s, the last one: %s", address, count, PAUSE_S, reason
+            )
+        return bool(count)

@@ -1,0 +1,268 @@
+"""The cleaner as a part of the broker: when it is loaded, its settings from the configuration, and who tells it what.
+
+Topics tell it of new, deleted and reconfigured logs, the broker of rolled segments, appends to compacted logs and changed
+`log.cleaner.*`. It tells of cleaned logs and deleted segments, for waiting fetches, checkpoints and the removal of files.
+
+It is loaded with the first compacted log: a broker without one starts some 50 ms sooner and stays smaller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from diamant.broker.config.broker_config import BrokerConfig, check_cleaner_memory
+from diamant.broker.config.broker_configs import BROKER_CONFIGS
+from diamant.broker.config.config_key import DOUBLE_MAX, ConfigError
+from diamant.broker.node.superseded_checks import SupersededLooks
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage import names
+from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.log.log import Log
+from diamant.storage.segments.log_config import LogConfig
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+    from diamant.cleaner.runners.inline import Runner
+    from diamant.cleaner.service.service import CleanerService
+    from diamant.cleaner.service.settings import ServiceSettings
+    from diamant.cleaner.service.status import CleanerStatus
+    from diamant.cleaner.spark.runner.turns import SparkTurns
+
+logger = logging.getLogger(__name__)
+
+
+class Cleaning:
+    """The broker's cleaner, once it is needed."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._service: CleanerService | None = None
+        self._loading: asyncio.Task[CleanerService] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self.superseded = SupersededLooks()
+        broker.topics.on_created = broker.topics.on_deletion = self._forget
+        broker.topics.on_config_changed = self._config_changed
+
+    @property
+    def is_loaded(self) -> bool:
+        """True once the cleaner runs."""
+        return self._service is not None
+
+    async def start(self) -> None:
+        """Load the cleaner if there is work for it: a compacted log, or a checkpoint of one, which a deletion must forget."""
+        checkpoint = f"{self._broker.directory.path}/{names.CLEANER_CHECKPOINT}"
+        is_needed = any(log.config.is_compacted for log in self._broker.directory.logs.values())
+        if is_needed or self._broker.env.exists(checkpoint):
+            await self.service()
+        if self._broker.config.diamant_cleaner_spark_staging and isinstance(self._broker.env, RealEnv):
+            # Values of topics that are long deleted may lie there, if an earlier run was killed.
+            self._sweeping = asyncio.create_task(self._sweep_staging())
+
+    async def service(self) -> CleanerService:
+        """The cleaner, started."""
+        if self._service is not None:
+            return self._service
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._load())
+        return await asyncio.shield(self._loading)
+
+    async def settled(self) -> None:
+        """Wait until there is nothing to clean at this time of the clock; at once if there is no cleaner."""
+        if self._loading is not None:
+            await asyncio.wait({self._loading})
+        if self._service is not None:
+            await self._service.settled()
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the clock alone will make something due; None if nothing is known of."""
+        return None if self._service is None else self._service.next_deadline_ms
+
+    async def _load(self) -> CleanerService:
+        # In a thread, as it takes some 50 ms.
+        module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.service.service")
+        service: CleanerService = make_service(self._broker, module.CleanerService)
+        await service.start(self._broker.directory.unopened)
+        self._service = service
+        return service
+
+    async def stop(self) -> None:
+        """Stop it, if it runs."""
+        self._stopping.set()
+        if self._loading is not None:
+            await asyncio.wait({self._loading})
+        if self._service is not None:
+            await self._service.stop()
+        if self._sweeping is not None:
+            await asyncio.wait({self._sweeping})
+
+    async def _sweep_staging(self) -> None:
+        """Remove what is left there; what is too young for that, when it is older."""
+        staging = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.staging")
+        module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.runner.staging_sweep")
+        config = self._broker.config
+        sweep = module.StagingSweep(self._broker.env, self._broker.directory.path, config.diamant_cleaner_spark_staging)
+        stopping = asyncio.create_task(self._stopping.wait())
+        while not self._stopping.is_set():
+            sweeping = asyncio.create_task(asyncio.to_thread(sweep.run))
+            await asyncio.wait({sweeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not sweeping.done():
+                await asyncio.to_thread(sweep.stop)
+            if not await sweeping:
+                break
+            await asyncio.wait({stopping}, timeout=staging.YOUNG_S)
+        stopping.cancel()
+
+    def status(self) -> CleanerStatus:
+        """What it tells about itself; nothing yet if it is not loaded."""
+        from diamant.cleaner.service.status import CleanerStatus
+
+        return CleanerStatus() if self._service is None else self._service.status()
+
+    def reconfigure(self) -> None:
+        """Take over changed `log.cleaner.*`."""
+        if self._service is not None:
+            self._service.reconfigure(cleaner_settings(self._broker.config))
+
+    def saw_append(self, log: Log) -> None:
+        """Take note of an append to a compacted log."""
+        if self._service is not None:
+            self._service.saw_append(log)
+
+    def rolled(self, log: Log) -> None:
+        """Take note of a segment that was closed."""
+        if self._service is not None:
+            self._service.rolled(log)
+
+    def _forget(self, log: Log) -> None:
+        """A log is new, or about to be deleted: what was known under its name does not hold."""
+        if self._service is not None:
+            self._service.forget(log)
+        elif not log.is_deleted:
+            self._need(log)
+
+    def _config_changed(self, log: Log, before: LogConfig) -> None:
+        if self._service is not None:
+            self._service.config_changed(log, before)
+        else:
+            self._need(log)
+
+    def _need(self, log: Log) -> None:
+        if log.config.is_compacted and self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._load())
+            self._loading.add_done_callback(_tell_failure)
+
+
+def _tell_failure(loading: asyncio.Task[CleanerService]) -> None:
+    if not loading.cancelled() and (error := loading.exception()) is not None:
+        logger.error("the cleaner cannot be started, nothing is compacted", exc_info=error)
+
+
+def cleaner_settings(config: BrokerConfig) -> ServiceSettings:
+    """Return what the configuration says to the cleaner."""
+    from diamant.cleaner.service.settings import ServiceSettings
+
+    rate = config.log_cleaner_io_max_bytes_per_second
+    return ServiceSettings(
+        mode=config.diamant_cleaner_mode,
+        is_enabled=config.log_cleaner_enable,
+        threads=config.log_cleaner_threads,
+        backoff_ms=config.log_cleaner_backoff_ms,
+        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+        load_factor=config.log_cleaner_io_buffer_load_factor,
+        io_buffer_bytes=config.log_cleaner_io_buffer_size,
+        io_max_bytes_per_second=math.inf if rate >= DOUBLE_MAX else rate,
+    )
+
+
+def make_service(broker: Broker, service: type[CleanerService]) -> CleanerService:
+    """Return the broker's cleaner, which is to be started once the logs are loaded."""
+
+    def retained(log: Log) -> None:
+        broker.log_changed(log)
+        broker.scheduler.poke()
+
+    return service(
+        broker.env,
+        broker.config.data_dir,
+        broker.directory.logs,
+        cleaner_settings(broker.config),
+        new_process_runner=_process_runners(broker.env),
+        new_offload_runner=_spark_runners(broker),
+        offload_from_bytes=_offload_from_bytes(broker.config),
+        on_cleaned=lambda _log: broker.scheduler.poke(),
+        on_retained=retained,
+    )
+
+
+def _process_runners(env: Env) -> Callable[[], Runner] | None:
+    """How to make runners with worker processes; None if the files are not where another process could find them."""
+    if not isinstance(env, RealEnv):
+        return None
+
+    def make() -> Runner:
+        from diamant.cleaner.runners.process import ProcessRunner
+
+        return ProcessRunner(env)
+
+    return make
+
+
+def _offload_from_bytes(config: BrokerConfig) -> float:
+    return math.inf if config.diamant_cleaner_spark_min_bytes < 0 else config.diamant_cleaner_spark_min_bytes
+
+
+def _spark_runners(broker: Broker) -> Callable[[Runner], Runner] | None:
+    """How to make runners on Spark, given who takes over what they fail at; None as for processes."""
+    if not isinstance(broker.env, RealEnv):
+        return None
+    turns: SparkTurns | None = None
+
+    def make(local: Runner) -> Runner:
+        from diamant.cleaner.spark.environment.settings import SparkSettings
+        from diamant.cleaner.spark.runner.runner import SparkRunner
+        from diamant.cleaner.spark.runner.turns import SparkTurns
+
+        nonlocal turns
+        config = broker.config
+        settings = SparkSettings(
+            master=config.diamant_cleaner_spark_master,
+            staging=config.diamant_cleaner_spark_staging,
+            min_bytes=config.diamant_cleaner_spark_min_bytes,
+            conf=config.spark_conf,
+            executor_timeout_ms=config.diamant_cleaner_spark_executor_timeout_ms,
+        )
+        turns = turns or SparkTurns(settings)
+        return SparkRunner(broker.env, settings, local, turns=turns)
+
+    return make
+
+
+def check_cleaner_change(config: BrokerConfig, changes: Mapping[str, str | None]) -> None:
+    """Whether the cleaner can be reconfigured so while it runs; raises KafkaError (``LogCleaner.validateReconfiguration``)."""
+    names = ("log.cleaner.threads", "log.cleaner.dedupe.buffer.size")
+    values = {name: config[name] for name in names}
+    for name in names:
+        if name in changes:
+            text = changes[name]
+            values[name] = BROKER_CONFIGS[name].default if text is None else BROKER_CONFIGS[name].parse(text)
+    if values == {name: config[name] for name in names}:
+        return
+    threads, present = values["log.cleaner.threads"], config.log_cleaner_threads
+    assert isinstance(threads, int)
+    if not present // 2 <= threads <= present * 2:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"log.cleaner.threads can be changed from {present} to between {max(1, present // 2)} and {present * 2} at a time, "
+            f"not to {threads}",
+        )
+    try:
+        check_cleaner_memory(values)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None

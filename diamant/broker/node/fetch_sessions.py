@@ -1,0 +1,282 @@
+"""Fetch sessions (KIP-227): what a consumer wants, remembered, so that it need only say what changes, and is only told what
+changed.
+
+A session knows which of its partitions have to be looked at: those that the client named, those whose log has changed since,
+and those that had more to give than the last answer could hold. All others cost nothing, neither when a fetch comes nor while
+it waits.
+
+Bounds: `max.incremental.fetch.session.cache.slots` sessions and MAX_CACHED_PARTITIONS partitions in all of them, at about
+0.5 KB each. When the slots are taken, a session that was silent for EVICTION_MS makes room, or one that is older than that
+and smaller than the new one; otherwise the client gets no session and goes on with full requests, which is always allowed.
+
+Source: FetchSession, FetchSessionCache, FetchManager.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+from uuid import UUID
+
+from diamant.broker.node.purgatory import Purgatory, Watch
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.messages.fetch import FetchPartition, FetchPartitionResult, FetchRequest
+from diamant.storage.log.log import Log
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+"""In a request: please open a session."""
+FINAL_EPOCH = -1
+"""In a request: no session, or no longer."""
+
+EVICTION_MS = 120_000
+"""`FetchSession.EVICTION_MS` (`BrokerServer`, MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
+
+MAX_CACHED_PARTITIONS = 200_000
+"""Of all sessions together. Kafka has no such limit."""
+
+FIRST_WITH_TOPIC_ID = 13
+_MAX_INT = (1 << 31) - 1
+
+PartitionKey: TypeAlias = tuple[str | None, UUID | None, int]
+"""Topic name (up to version 12) or id, and partition."""
+
+Wanted: TypeAlias = tuple[str | None, UUID | None, FetchPartition]
+
+
+class SessionPartition:
+    """A partition of a session: what is wanted of it, and what the client was last told."""
+
+    __slots__ = ("high_watermark", "key", "log", "log_start_offset", "topic_name", "wanted")
+
+    def __init__(self, key: PartitionKey, wanted: FetchPartition) -> None:
+        self.key = key
+        self.wanted = wanted
+        self.log: Log | None = None
+        self.topic_name: str | None = None
+        """The name of the topic when there last was one."""
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def is_news(self, result: FetchPartitionResult) -> bool:
+        """Whether the client has to be told; notes what it then knows (`CachedPartition.maybeUpdateResponseData`)."""
+        is_news = result.records_size > 0 or result.diverging_epoch is not None
+        if result.high_watermark != self.high_watermark:
+            self.high_watermark = result.high_watermark
+            is_news = True
+        if result.log_start_offset != self.log_start_offset:
+            self.log_start_offset = result.log_start_offset
+            is_news = True
+        if result.error_code:
+            # So that the next answer without an error is told in any case.
+            self.high_watermark = -1
+            is_news = True
+        return is_news
+
+
+class FetchSession:
+    """One session. Everything runs on the loop thread."""
+
+    def __init__(self, session_id: int, watch: Watch, *, uses_topic_ids: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.epoch = INITIAL_EPOCH + 1
+        """What the next request has to say."""
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.partitions: dict[PartitionKey, SessionPartition] = {}
+        self.watch = watch
+        self.isolation_level = 0
+        self._due: dict[PartitionKey, SessionPartition] = {}
+        self._by_log: dict[Log, SessionPartition] = {}
+
+    @property
+    def size(self) -> int:
+        """How many partitions it has."""
+        return len(self.partitions)
+
+    def next_epoch(self) -> None:
+        """Expect the next request (`FetchMetadata.nextEpoch`)."""
+        self.epoch = 1 if self.epoch == _MAX_INT else self.epoch + 1
+
+    def update(self, request: FetchRequest) -> None:
+        """Add or change the partitions that a request names, and drop those that it forgets."""
+        for name, topic_id, partitions in request.topics:
+            for wanted in partitions:
+                self.put((name, topic_id, wanted.index), wanted)
+        for name, topic_id, indexes in request.forgotten_topics:
+            for index in indexes:
+                self._drop((name, topic_id, index))
+        if request.isolation_level != self.isolation_level:
+            self.isolation_level = request.isolation_level
+            self._due = dict(self.partitions)
+
+    def put(self, key: PartitionKey, wanted: FetchPartition) -> SessionPartition:
+        """Add or change one partition; it has to be looked at."""
+        partition = self.partitions.get(key)
+        if partition is None:
+            partition = self.partitions[key] = SessionPartition(key, wanted)
+        else:
+            partition.wanted = wanted
+        self._due[key] = partition
+        return partition
+
+    def _drop(self, key: PartitionKey) -> None:
+        partition = self.partitions.pop(key, None)
+        if partition is not None:
+            self._due.pop(key, None)
+            self.track(partition, None)
+
+    def track(self, partition: SessionPartition, log: Log | None) -> None:
+        """Note which log is a partition's now: None if it does not exist, another one if its topic was made anew."""
+        before = partition.log
+        if log is before:
+            return
+        partition.log = log
+        if before is not None and self._by_log.get(before) is partition:
+            del self._by_log[before]
+            self.watch.remove(before)
+        if log is not None:
+            partition.topic_name = log.topic
+            self._by_log[log] = partition
+            self.watch.add(log)
+
+    def take_due(self) -> list[SessionPartition]:
+        """The partitions to look at. They stay due until `looked_at`, so that nothing is lost with an answer that is never
+        sent.
+        """
+        self.changed(self.watch.take_dirty())
+        return list(self._due.values())
+
+    def changed(self, logs: Iterable[Log]) -> list[SessionPartition]:
+        """The partitions of these logs have to be looked at."""
+        partitions = [self._by_log[log] for log in logs if log in self._by_log]
+        for partition in partitions:
+            self._due.setdefault(partition.key, partition)
+        return partitions
+
+    def looked_at(self, partition: SessionPartition, result: FetchPartitionResult) -> None:
+        """An answer was made of what was read of a partition. It stays due if there may be more; one that gave records
+        goes behind the others, which get their turn.
+        """
+        if self.partitions.get(partition.key) is not partition:
+            return
+        is_committed_only = self.isolation_level == 1
+        end = result.last_stable_offset if is_committed_only else result.high_watermark
+        is_exhausted = (
+            result.error_code == 0 and result.diverging_epoch is None and partition.wanted.fetch_offset >= end
+        )
+        if is_exhausted or result.records_size:
+            self._due.pop(partition.key, None)
+        if not is_exhausted:
+            self._due[partition.key] = partition
+
+    def close(self) -> None:
+        """Forget everything; a fetch that waits is answered."""
+        self.watch.close()
+        self.partitions.clear()
+        self._due.clear()
+        self._by_log.clear()
+
+
+class FetchSessions:
+    """All sessions of a broker, the one used longest ago first."""
+
+    def __init__(self, purgatory: Purgatory, now_ms: Callable[[], int], max_partitions: int) -> None:
+        """`now_ms` is real time: sessions end by their clients' silence."""
+        self._purgatory = purgatory
+        self._now_ms = now_ms
+        self._max_partitions = max_partitions
+        self._sessions: dict[int, FetchSession] = {}
+        self._random = random.Random()
+        self.partition_count = 0
+        """Partitions in all sessions."""
+        self.eviction_count = 0
+        """Sessions that had to make room for others."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def find(self, session_id: int) -> FetchSession | None:
+        """A session, without using it."""
+        return self._sessions.get(session_id)
+
+    def open(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        slots: int,
+        uses_topic_ids: bool,
+        isolation_level: int,
+    ) -> FetchSession | None:
+        """A new session with these partitions, or None if there is no room for one."""
+        now_ms = self._now_ms()
+        size = len(wanted)
+        if slots <= 0 or not self._make_room(size, slots, now_ms):
+            return None
+        session_id = self._random.randint(1, _MAX_INT)
+        while session_id in self._sessions:
+            session_id = self._random.randint(1, _MAX_INT)
+        session = FetchSession(session_id, self._purgatory.watch(), uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session.isolation_level = isolation_level
+        self._sessions[session_id] = session
+        for name, topic_id, partition in wanted:
+            session.put((name, topic_id, partition.index), partition)
+        self.partition_count += session.size
+        return session
+
+    def continued(self, request: FetchRequest, version: int) -> FetchSession:
+        """The session that an incremental request belongs to, with its changes made.
+
+        Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, or FETCH_SESSION_TOPIC_ID_ERROR if it
+        began with names and goes on with ids, or the other way.
+        """
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
+        if session.epoch != request.session_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"fetch session {request.session_id} is at epoch {session.epoch}, not at {request.session_epoch}",
+            )
+        if session.uses_topic_ids != (version >= FIRST_WITH_TOPIC_ID):
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, f"fetch session {request.session_id} began with the other"
+            )
+        if session.watch.waiter is not None:
+            session.watch.waiter.complete()  # a second request of the session, from another connection
+        before = session.size
+        session.update(request)
+        self.partition_count += session.size - before
+        if self.partition_count > self._max_partitions and session.size > before:
+            self.close(session.session_id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} grew too large")
+        session.next_epoch()
+        session.last_used_ms = self._now_ms()
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+        return session
+
+    def close(self, session_id: int) -> None:
+        """End a session, if there is one of this id."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= session.size
+            session.close()
+
+    def _make_room(self, size: int, slots: int, now_ms: int) -> bool:
+        """As `FetchSessionCacheShard.tryEvict`."""
+        if len(self._sessions) >= slots:
+            oldest = next(iter(self._sessions.values()))
+            victim = oldest if now_ms - oldest.last_used_ms > EVICTION_MS else None
+            if victim is None:
+                victim = min(
+                    (session for session in self._sessions.values() if now_ms - session.created_ms > EVICTION_MS),
+                    key=lambda session: session.size,
+                    default=None,
+                )
+                if victim is None or victim.size >= size:
+                    return False
+            self.eviction_count += 1
+            self.close(victim.session_id)
+        return self.partition_count + size <= self._max_partitions and len(self._sessions) < slots

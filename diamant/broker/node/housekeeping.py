@@ -1,0 +1,171 @@
+"""What a broker does at its logs from time to time: retention, checkpoints, timed flushes, expiry, removal of files.
+
+What the disk refuses has its next turn soon (`REFUSED_BY_DISK_S`); trouble with one log keeps no other from its turn.
+Source: Kafka's LogManager and ProducerStateManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from diamant.broker.node.scheduler import Job
+from diamant.cleaner.rules.retention import deletable_segments
+from diamant.cleaner.service.repeated_errors import LogTroubles
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+    from diamant.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_INTERVAL_MS = 5_000
+"""`replica.high.watermark.checkpoint.interval.ms` of Kafka; the other checkpoints go along if they changed."""
+
+REFUSED_BY_DISK_S = 5.0
+"""When checkpoints that could not be written, and files that could not be removed, have their next turn."""
+
+METADATA_SNAPSHOT_CHECK_MS = 600_000
+
+LOGS_PER_TURN = 64
+"""Partitions that a pass over all of them looks at before others get their turn."""
+
+
+class Housekeeping:
+    """The jobs of one broker, on its loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._changed_since_ms: int | None = None
+        self._asked_ms: dict[Log, int] = {}
+        """When a flush of a log was asked for last, of those with `flush.ms`."""
+        self._timed_flush_ms: int | None = None
+        """When the scheduler believes that the next of them is due."""
+        self._troubles = LogTroubles()
+
+    def schedule(self) -> None:
+        """Have everything done when it is due, from the scheduler's start on."""
+        broker, config = self._broker, self._broker.config
+        every, add = broker.scheduler.every, broker.scheduler.add
+        every("retention", config.log_retention_check_interval_ms, self.retain, config.log_initial_task_delay_ms)
+        every("expiry of producers", config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        every("metadata snapshot", METADATA_SNAPSHOT_CHECK_MS, self._snapshot_metadata)
+        add(Job("checkpoints", self._checkpoint_due_ms, self.write_checkpoints))
+        add(Job("removal of files", lambda: broker.directory.next_deletion_ms, self._remove_files))
+        add(Job("flush.ms", self._timed_flush_due_ms, self._flush_timed))
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether something has changed that the checkpoints do not say yet, and no write of them is under way."""
+        return self._changed_since_ms is not None
+
+    def saw_change(self) -> None:
+        """Take note that an offset has changed which is checkpointed."""
+        if self._changed_since_ms is None:
+            self._changed_since_ms = self._broker.env.clock.now_ms()
+            self._broker.scheduler.poke()
+
+    async def write_checkpoints(self) -> None:
+        """Write those that have changed. OSError or what a lack of memory or threads gives; then it is tried again."""
+        self._changed_since_ms = None
+        directory = self._broker.directory
+        try:
+            await asyncio.to_thread(directory.write_checkpoints, directory.checkpoint_state())
+        except Exception:
+            self._try_again(self.saw_change)
+            raise
+
+    def _checkpoint_due_ms(self) -> int | None:
+        return None if self._changed_since_ms is None else self._changed_since_ms + CHECKPOINT_INTERVAL_MS
+
+    def _try_again(self, what: Callable[[], object]) -> None:
+        """Have a job that could not be done be due again soon, by the system's clock: a manual one may stand, or hurry."""
+
+        def retry() -> None:
+            what()
+            self._broker.scheduler.poke()
+
+        asyncio.get_running_loop().call_later(REFUSED_BY_DISK_S, retry)
+
+    # -- retention and removal -------------------------------------------------------------------------------------------
+
+    async def retain(self) -> None:
+        """Delete segments that retention no longer keeps; compacted logs are the cleaner's."""
+        now_ms = self._broker.env.clock.now_ms()
+        logs = self._broker.directory.logs
+        self._troubles.keep_only(logs)
+        for count, (partition, log) in enumerate(list(logs.items()), start=1):
+            try:
+                self._retain_log(log, now_ms)
+            except Exception as error:  # whatever it is, the others have their turn
+                self._troubles.tell(partition, "retention failed", error, level=logging.ERROR)
+            else:
+                self._troubles.is_over(partition, "retention failed")
+            if count % LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self._broker.scheduler.poke()
+
+    def _retain_log(self, log: Log, now_ms: int) -> None:
+        if log.is_deleted or log.config.is_compacted or not (segments := deletable_segments(log, now_ms)):
+            return
+        try:
+            freed = log.delete_oldest(segments)
+            logger.info("%s-%d: %d bytes deleted by retention", log.topic, log.partition, freed)
+        finally:
+            self._broker.log_changed(log)  # some may have gone before one could not
+
+    async def _remove_files(self) -> None:
+        directory = self._broker.directory
+        due = directory.take_due_deletions()
+        try:
+            left = await asyncio.to_thread(directory.remove_paths, due)
+        except Exception:
+            self._try_again(lambda: directory.remove_again(due))
+            raise
+        if left:
+            self._try_again(lambda: directory.remove_again(left))
+            raise next(iter(left.values()))
+
+    # -- producers, metadata, flushes ------------------------------------------------------------------------------------
+
+    async def _expire_producers(self) -> None:
+        now_ms, config = self._broker.env.clock.now_ms(), self._broker.config
+        for count, log in enumerate(list(self._broker.directory.logs.values()), start=1):
+            log.producers.expire(now_ms, config.producer_id_expiration_ms)
+            if count % LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _snapshot_metadata(self) -> None:
+        metadata = self._broker.metadata
+        if metadata.is_snapshot_due:
+            await asyncio.to_thread(metadata.write_snapshot, metadata.prepare_snapshot())
+
+    def saw_timed_append(self, log: Log) -> None:
+        """Take note that a log with `flush.ms` holds something that is not on disk."""
+        if self._timed_flush_ms is None or self._flush_due_ms(log) < self._timed_flush_ms:
+            self._broker.scheduler.poke()
+
+    def _unsynced_timed_logs(self) -> list[Log]:
+        logs = self._broker.topics.timed_logs
+        return [log for log in logs if log.log_end_offset > log.recovery_point and log.write_failure is None]
+
+    def _flush_due_ms(self, log: Log) -> int:
+        # With 0 it is the next millisecond, else this would be due again and again while a flush is under way.
+        return max(log.last_flush_ms, self._asked_ms.get(log, 0)) + max(log.config.flush_ms, 1)
+
+    def _timed_flush_due_ms(self) -> int | None:
+        self._timed_flush_ms = min(map(self._flush_due_ms, self._unsynced_timed_logs()), default=None)
+        return self._timed_flush_ms
+
+    async def _flush_timed(self) -> None:
+        now_ms = self._broker.env.clock.now_ms()
+        unsynced = self._unsynced_timed_logs()
+        due = [log for log in unsynced if self._flush_due_ms(log) <= now_ms]
+        for log in due:
+            self._broker.flusher.request(log)
+        asked_ms = {log: self._asked_ms.get(log, 0) for log in unsynced}
+        self._asked_ms = asked_ms | dict.fromkeys(due, now_ms)

@@ -1,0 +1,90 @@
+"""Offset indexes that turned out to be damaged, made anew in memory while the broker runs.
+
+Until one is, each read that needs it reads headers from further back, in the worst case from the segment's beginning. Only
+closed segments are mended, one at a time, from their `.log` files in a thread. No file is changed, so neither a cleaner's swap
+nor a removal meanwhile is any matter, and the next start begins with the damaged file again. If the `.log` file is damaged, too,
+the index stays: its good entries lead to what lies behind the damage.
+
+Bounds: `MAX_MENDED` segments at once, with 8 bytes for each entry (2 MiB for 1 GiB at the default interval,
+`segment.index.bytes` at most); what is beyond stays slow. One thread, and one that waits for each damaged segment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log.log import Log
+from diamant.storage.segments.segment import Segment, offset_entries
+
+logger = logging.getLogger(__name__)
+
+MAX_MENDED = 16
+
+
+class IndexMender:
+    """See the module. Everything is called on the loop thread."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Log, Segment]] = deque()
+        self._mended: list[Segment] = []
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    def request(self, log: Log, segment: Segment) -> None:
+        """Have the offset index of a closed segment made anew soon, if there is room for it."""
+        segment.is_index_damaged = False
+        self._mended = [one for one in self._mended if not one.is_deleted]
+        if self._is_stopping or len(self._mended) >= MAX_MENDED or segment in self._mended:
+            return
+        self._mended.append(segment)
+        self._waiting.append((log, segment))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End the work under way; nothing of it counts."""
+        self._is_stopping = True
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def settled(self) -> None:
+        """Wait until nothing is being mended."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting and not self._is_stopping:
+                log, segment = self._waiting.popleft()
+                try:
+                    await self._mend(log, segment)
+                except CorruptLog as error:  # it stays among the mended, so that nobody reads all of it once more
+                    logger.warning(
+                        "%s stays as it is, since the .log file is damaged: %s", segment.offset_index.path, error
+                    )
+                except Exception as error:  # it stays slow, and the next read asks again
+                    self._mended = [one for one in self._mended if one is not segment]
+                    logger.error("%s cannot be made anew: %s", segment.offset_index.path, error)
+        finally:
+            self._task = None
+
+    async def _mend(self, log: Log, segment: Segment) -> None:
+        if segment.is_deleted:
+            return
+        index, config = segment.offset_index, log.config
+        # The file stays open as long as it is referenced here, whatever becomes of the segment.
+        entries = await asyncio.to_thread(
+            offset_entries,
+            segment.file,
+            segment.size,
+            segment.base_offset,
+            config.index_interval_bytes,
+            index.max_entries,
+            lambda: not self._is_stopping and not segment.is_deleted,
+        )
+        if not self._is_stopping and not segment.is_deleted:
+            index.stand_in(entries)
+            logger.info("%s: made anew in memory, with %d entries", index.path, len(entries[0]))

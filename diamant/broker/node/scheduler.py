@@ -1,0 +1,187 @@
+"""One timer for everything that the broker does by the clock: retention, checkpoints, removals, expiry.
+
+A job says when it is due next, in the milliseconds of the `Env` clock, or that it is not. Jobs run one after the
+other. While nothing is due nothing runs, and a user who moves the clock has the due jobs run at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from diamant.storage.env.clock import Clock, SettableClock, is_frozen
+
+logger = logging.getLogger(__name__)
+
+MAX_SLEEP_S = 24 * 3600.0
+"""Longest time to the next look at the jobs, so that a due time far in the future fits every timer."""
+
+FAILED_JOB_DELAY_S = 1.0
+"""A job that failed is tried again no sooner than this: most say that they are still due."""
+
+
+class Job(NamedTuple):
+    """`due_ms()` gives the time of the next run (None: none for now); `run` does it and must move that time.
+
+    `look_now` makes a job due that otherwise looks at intervals only (None: it is due exactly when there is something to do).
+    """
+
+    name: str
+    due_ms: Callable[[], int | None]
+    run: Callable[[], Awaitable[None]]
+    look_now: Callable[[], None] | None = None
+
+
+class Periodic:
+    """A job's due time: first after `initial_delay_ms`, then every `interval_ms`."""
+
+    def __init__(self, clock: Clock, interval_ms: int, initial_delay_ms: int | None = None) -> None:
+        self._clock = clock
+        self.interval_ms = interval_ms
+        self._next_ms = clock.now_ms() + (interval_ms if initial_delay_ms is None else initial_delay_ms)
+
+    def due_ms(self) -> int:
+        return self._next_ms
+
+    def done(self) -> None:
+        self._next_ms = self._clock.now_ms() + self.interval_ms
+
+    def look_now(self) -> None:
+        self._next_ms = min(self._next_ms, self._clock.now_ms())
+
+
+class Scheduler:
+    """Runs jobs when they are due. `start` and `stop` on the loop thread; `poke` after anything that brings a due
+    time forward.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.jobs: list[Job] = []
+        self._wake = asyncio.Event()
+        self._settling: list[asyncio.Future[list[str]]] = []
+        self._told: dict[str, str] = {}
+        """Jobs whose last run failed, and what was logged of it."""
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def add(self, job: Job) -> None:
+        self.jobs.append(job)
+        self.poke()
+
+    def every(
+        self, name: str, interval_ms: int, run: Callable[[], Awaitable[None]], initial_delay_ms: int | None = None
+    ) -> None:
+        """Add a job that runs every `interval_ms`."""
+        period = Periodic(self._clock, interval_ms, initial_delay_ms)
+
+        async def run_and_count() -> None:
+            period.done()
+            await run()
+
+        self.add(Job(name, period.due_ms, run_and_count, period.look_now))
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if isinstance(self._clock, SettableClock):
+            self._clock.on_change.append(self._clock_moved)
+        self._task = self._loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Let the job under way end, start no other."""
+        if isinstance(self._clock, SettableClock) and self._clock_moved in self._clock.on_change:
+            self._clock.on_change.remove(self._clock_moved)
+        task, self._task = self._task, None
+        if task is not None:
+            self._wake.set()
+            await task
+        for future in self._settling:
+            future.cancel()
+
+    async def settled(self) -> list[str]:
+        """Have every job look for work, whatever its interval, and wait until nothing is due at this time of the clock.
+
+        Returns the names of jobs that failed, which are not waited for. Cancelled by `stop`.
+        """
+        future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        for job in self.jobs:
+            if job.look_now is not None:
+                job.look_now()
+        self._settling.append(future)
+        if self._task is None:
+            future.cancel()
+        self.poke()
+        return await future
+
+    @property
+    def is_due(self) -> bool:
+        """True while a job waits for its turn at this time of the clock."""
+        now_ms = self._clock.now_ms()
+        return any(_is_due(job, now_ms) for job in self.jobs)
+
+    def poke(self) -> None:
+        """Look at the due times again."""
+        self._wake.set()
+
+    def _clock_moved(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.poke)
+
+    async def _run(self) -> None:
+        while self._task is not None:
+            self._wake.clear()
+            failed: list[str] = []
+            settling, self._settling = self._settling, []
+            due = [job for job in self.jobs if _is_due(job, self._clock.now_ms())]
+            for job in due:
+                try:
+                    await job.run()
+                except Exception as error:
+                    self._tell_failure(job.name, error)
+                    failed.append(job.name)
+                else:
+                    self._told.pop(job.name, None)
+            if due and not failed:
+                self._settling = settling + self._settling  # what ran may have made other jobs due
+            else:
+                _tell(settling, failed)
+            if failed:
+                await self._sleep(FAILED_JOB_DELAY_S)
+            elif due:
+                await asyncio.sleep(0)
+            else:
+                await self._sleep(self._until_next_s())
+
+    def _tell_failure(self, name: str, error: Exception) -> None:
+        """Log a failure, with its traceback if it is none of the disk's; the same of the same job once, until it has run."""
+        text = f"{type(error).__name__}: {error}"
+        if self._told.get(name) != text:
+            self._told[name] = text
+            logger.error("%s failed: %s", name, error, exc_info=None if isinstance(error, OSError) else error)
+
+    def _until_next_s(self) -> float:
+        if is_frozen(self._clock):
+            return MAX_SLEEP_S  # who moves the clock wakes us; else what is due in 1 ms would have us look all the time
+        now_ms = self._clock.now_ms()
+        times = [due_ms - now_ms for job in self.jobs if (due_ms := job.due_ms()) is not None]
+        return min(max(min(times, default=1 << 40), 1) / 1000, MAX_SLEEP_S)
+
+    async def _sleep(self, delay_s: float) -> None:
+        timer = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+
+def _tell(settling: list[asyncio.Future[list[str]]], failed: list[str]) -> None:
+    for future in settling:
+        if not future.done():
+            future.set_result(failed)
+
+
+def _is_due(job: Job, now_ms: int) -> bool:
+    due_ms = job.due_ms()
+    return due_ms is not None and due_ms <= now_ms

@@ -1,0 +1,119 @@
+"""Whether anything is superseded in logs whose dirty part is old: what was found by looking (`cleaner.superseded_look`).
+
+Nothing is read until the oldest dirty record is older than three quarters of `diamant.erasure.deadline.ms`. What was found holds
+until a round has been over the log. What was appended since can be near the deadline no sooner than that long after the look, and
+only then is a log in which nothing was found looked at again; others after `PAUSE_MS` of the broker's clock.
+
+Bounds: `MAX_BYTES` are read of a log that can be told of, and one call begins no other look after so many bytes of all logs; what
+it leaves cannot be told until the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.cleaner.service.service import CleanerService
+
+MAX_BYTES = 32 * 1024 * 1024
+PAUSE_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is known of one log."""
+
+    oldest_ms: int | None
+    """Since when something superseded is there, or since a moment before; None: nothing is."""
+    is_certain: bool
+    """False: it may be that nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    first_dirty_offset: int
+    end_offset: int
+    at_ms: int
+    told: Told
+    bytes_read: int
+
+
+class SupersededLooks:
+    """Of all logs of a broker; its loop thread's."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Log, _Seen] = {}
+        self._turn = asyncio.Lock()
+
+    async def tell(
+        self, service: CleanerService, logs: dict[Log, tuple[int, int]], now_ms: int, patience_ms: int
+    ) -> dict[Log, Told]:
+        """Tell of each of some logs whether something in it is superseded.
+
+        `logs`: where the dirty part of each begins, and since when its oldest record is there; `patience_ms`: what is younger
+        counts as superseded and needs no look. Other logs are forgotten.
+        """
+        async with self._turn:
+            self._seen = {log: seen for log, seen in self._seen.items() if log in logs}
+            read = 0
+            told = {}
+            for log, (first_dirty, oldest_ms) in logs.items():
+                seen = self._seen.get(log)
+                if seen is None or _is_stale(seen, log, first_dirty, now_ms, patience_ms):
+                    if read >= MAX_BYTES:
+                        told[log] = Told(oldest_ms, False)
+                        continue
+                    seen = await self._look(service, log, first_dirty, oldest_ms, now_ms)
+                    self._seen[log] = seen
+                    read += seen.bytes_read
+                told[log] = seen.told
+                if log.log_end_offset > seen.end_offset and seen.told.is_certain:
+                    told[log] = Told(seen.at_ms if seen.told.oldest_ms is None else seen.told.oldest_ms, True)
+            return told
+
+    async def _look(self, service: CleanerService, log: Log, first_dirty: int, oldest_ms: int, now_ms: int) -> _Seen:
+        from diamant.cleaner.prompt.superseded_check import CannotBeTold, LookedAtSegment, LookPlan, look
+        from diamant.cleaner.rules.time_based_roll import first_append_ms
+
+        end_offset = log.log_end_offset
+        plan = LookPlan(
+            directory=log.path,
+            segments=[
+                LookedAtSegment(one.base_offset, one.path, one.size, first_append_ms(log, one, now_ms))
+                for one in log.segments
+                if one.size
+            ],
+            first_dirty_offset=first_dirty,
+            log_start_offset=log.log_start_offset,
+            timestamp_ahead_ms=log.config.timestamp_after_max_ms,
+            hash_key=service.view(log).hash_key,
+            max_bytes=MAX_BYTES,
+        )
+        try:
+            report = await asyncio.to_thread(look, log.env, plan)
+        except CannotBeTold:
+            told, read = Told(oldest_ms, False), MAX_BYTES
+        except OSError:  # A round or retention has replaced a segment meanwhile.
+            told, read = Told(oldest_ms, False), 0
+        except CorruptLog:
+            # Nobody can say that what a damaged segment may supersede is gone.
+            told, read = Told(oldest_ms, True), 0
+        else:
+            found_ms = report.oldest_ms
+            told = Told(None if found_ms is None else max(found_ms, oldest_ms), True)
+            read = report.bytes_read
+        return _Seen(first_dirty, end_offset, now_ms, told, read)
+
+
+def _is_stale(seen: _Seen, log: Log, first_dirty: int, now_ms: int, patience_ms: int) -> bool:
+    if seen.first_dirty_offset != first_dirty:
+        return True
+    age_ms = now_ms - seen.at_ms
+    if seen.told == Told(None, True):
+        return log.log_end_offset > seen.end_offset and age_ms > patience_ms
+    return age_ms >= PAUSE_MS

@@ -1,0 +1,84 @@
+"""What goes in and out per topic, as plain counters that the handlers add to (Kafka's BrokerTopicMetrics).
+
+Counts begin at zero with the broker and only grow. Those of a deleted topic go into the sums over all topics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from diamant.protocol.batches.validation import NO_KEY
+
+_FIRST_PRUNING = 64
+
+
+class TopicCounts:
+    """One topic's; the loop thread adds to them."""
+
+    __slots__ = ("bytes_in", "bytes_out", "messages_in")
+
+    def __init__(self) -> None:
+        self.messages_in = 0
+        self.bytes_in = 0
+        """Bytes of batches as appended."""
+        self.bytes_out = 0
+        """Bytes of batches sent to consumers."""
+
+    def add(self, other: TopicCounts) -> None:
+        self.messages_in += other.messages_in
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+
+
+class BrokerTopicMetrics:
+    """All topics'. `exists` tells whether there still is a topic of that name.
+
+    Bound: one small object for each existing topic, and as many again of deleted ones.
+    """
+
+    def __init__(self, exists: Callable[[str], bool]) -> None:
+        self.no_key_compacted_topic_records = 0
+        """Records without a key that producers sent to compacted topics, all refused."""
+        self.errors: Counter[tuple[int, int]] = Counter()
+        """Partitions that Produce and Fetch answered an error for, by (API key, error code)."""
+        self._exists = exists
+        self._by_topic: dict[str, TopicCounts] = {}
+        self._deleted = TopicCounts()
+        self._prune_at = _FIRST_PRUNING
+
+    def topic(self, name: str) -> TopicCounts:
+        """The counts of a topic, to be added to at once: they may be replaced when other topics come."""
+        counts = self._by_topic.get(name)
+        if counts is None:
+            if len(self._by_topic) >= self._prune_at:
+                self.prune()
+                self._prune_at = 2 * len(self._by_topic) + _FIRST_PRUNING
+            counts = self._by_topic[name] = TopicCounts()
+        return counts
+
+    def refused(self, record_errors: Iterable[tuple[int, str | None]]) -> None:
+        """Count what a Produce was refused for. `record_errors`: index and message of each record at fault."""
+        self.no_key_compacted_topic_records += sum(message == NO_KEY for _, message in record_errors)
+
+    def count_error(self, api_key: int, code: int) -> None:
+        """Count a partition that is answered by an error."""
+        self.errors[api_key, int(code)] += 1
+
+    def by_topic(self) -> dict[str, TopicCounts]:
+        """The counts of every topic that exists and was used."""
+        self.prune()
+        return dict(self._by_topic)
+
+    def all_topics(self) -> TopicCounts:
+        """The sums over all topics, deleted ones included."""
+        total = TopicCounts()
+        total.add(self._deleted)
+        for counts in self._by_topic.values():
+            total.add(counts)
+        return total
+
+    def prune(self) -> None:
+        """Move what belongs to deleted topics into the sums."""
+        for name in [name for name in self._by_topic if not self._exists(name)]:
+            self._deleted.add(self._by_topic.pop(name))

@@ -1,0 +1,1 @@
+"""What clients may ask beyond Kafka: compact, count, explain, latest, clock, status."""

@@ -1,0 +1,83 @@
+"""`diamant.clock.advance.ms` by IncrementalAlterConfigs on the broker: move the manual clock, wait, answer with an error code.
+
+For clients that have nothing but Kafka's admin client, as `diamant.compact` is for topics (`compact_config.py`): it acts and is
+never stored. The value is in milliseconds, or a duration like `8d`. The wait ends after `diamant.compact.wait.max.ms`, which is
+less than clients wait for an answer. DescribeConfigs of a broker with such a clock shows its time as `diamant.clock.now.ms`.
+
+| error | when |
+|---|---|
+| INVALID_CONFIG | the clock is the system's; the value is no duration, or leads beyond the year 9999; APPEND and SUBTRACT |
+| REQUEST_TIMED_OUT | not everything due has happened yet: set it to 0 to wait on |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diamant.broker.client.duration import parse_duration_ms
+from diamant.broker.client.errors import TimedOut, VerbError
+from diamant.broker.config.config_key import ConfigSource, ConfigType, DescribedConfig
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.env.clock import SettableClock
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+ADVANCE = "diamant.clock.advance.ms"
+NOW = "diamant.clock.now.ms"
+NAMES = frozenset((ADVANCE, NOW))
+
+
+def checked_ms(broker: Broker, text: str | None) -> int:
+    """By how much the clock is to be moved; raises KafkaError if it cannot be."""
+    if not isinstance(broker.env.clock, SettableClock):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{ADVANCE}: this broker goes by the system's clock; start it with --clock manual (diamant.clock=manual)",
+        )
+    given = (text or "").strip()
+    try:
+        delta_ms = int(given) if given.removeprefix("-").isdecimal() else parse_duration_ms(given)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for {ADVANCE}: {error}") from None
+    if delta_ms < 0:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for {ADVANCE}: the clock goes forward only")
+    return delta_ms
+
+
+async def advance(broker: Broker, delta_ms: int) -> KafkaError | None:
+    """Move the clock; the error, if there is one."""
+    try:
+        await broker.clock.advance(delta_ms, timeout_ms=broker.config.diamant_compact_wait_max_ms)
+    except TimedOut as error:
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error))
+    except VerbError as error:
+        return KafkaError(ErrorCode.INVALID_CONFIG, str(error))
+    return None
+
+
+def described(broker: Broker) -> list[DescribedConfig]:
+    """What DescribeConfigs of the broker shows beside its configurations; nothing if the clock cannot be moved."""
+    if not isinstance(broker.env.clock, SettableClock):
+        return []
+    shown = (
+        (
+            ADVANCE,
+            0,
+            "Set by IncrementalAlterConfigs, moves the clock forward and answers when all that is due has happened.",
+        ),
+        (NOW, broker.env.clock.now_ms(), "What the clock shows, in milliseconds since 1970."),
+    )
+    return [
+        DescribedConfig(
+            name=name,
+            value=str(value),
+            source=ConfigSource.DEFAULT_CONFIG,
+            type=ConfigType.LONG,
+            is_read_only=name == NOW,
+            is_sensitive=False,
+            synonyms=(),
+            documentation=documentation,
+        )
+        for name, value, documentation in shown
+    ]

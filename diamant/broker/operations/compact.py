@@ -1,0 +1,267 @@
+"""Compact and wait: `broker.compact(topic, ...)`.
+
+    report = await broker.compact("users")
+    report.is_clean, report.removed, report.partitions[0].bytes_after
+
+Partitions are compacted beside each other, each as far as it was written when the call came to it. Calls at the same time share
+their rounds. Whoever stops waiting (timeout, cancelled) leaves the rounds to themselves: a later call joins them.
+
+Bound: `MAX_CALLS` at once; each holds a few hundred bytes per partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany, VerbError
+from diamant.broker.operations.compacted_bytes import CompactedBytes
+from diamant.broker.operations.cross_loop import on_loop
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.on_demand.report import (
+    CLEAN,
+    DELETED,
+    NOT_COMPACTED,
+    STOPPING,
+    UNTIL,
+    CompactionReport,
+    PartitionCompaction,
+)
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+    from diamant.broker.operations.topic_figures import TopicFigures
+    from diamant.cleaner.on_demand.compaction import Compactor
+
+logger = logging.getLogger(__name__)
+
+ENGINES = ("inline", "process", "spark")
+"""Runners that may be asked for by name (`cleaner.cleaner_thread.ENGINES`)."""
+
+MAX_CALLS = 256
+"""Calls that may wait at the same time."""
+
+MAX_TIMEOUT_MS = 366 * 24 * 3_600_000
+"""Of a call: a year."""
+
+PARTITIONS_PER_TURN = 2
+"""Active segments that are closed before others get their turn: each takes a millisecond or two."""
+
+_STATUS = {DELETED: 404, NOT_COMPACTED: 409, STOPPING: 503}
+
+
+class CompactionFailed(VerbError):
+    """Partitions could not be compacted. `report` says which and why, and what was done with the others."""
+
+    def __init__(self, report: CompactionReport) -> None:
+        first, *others = report.failed
+        more = f" (and {len(others)} more partitions)" if others else ""
+        super().__init__(f"{first.error}{more}")
+        self.report = report
+        self.code = first.error_code or "failed"
+        self.status = _STATUS.get(self.code, 500)
+
+
+class BrokerStopping(VerbError):
+    """The broker stops; after its next start the call can be made again."""
+
+    status = 503
+    code = STOPPING
+
+
+class Compactions:
+    """All calls of one broker; made with the first one. The loop thread's, but for `compact`, which any loop may await."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._compactor: Compactor | None = None
+        self._stopping: asyncio.Event = asyncio.Event()
+        self._calls = 0
+
+    # -- any loop ------------------------------------------------------------------------------------------------
+
+    async def compact(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        until: str = CLEAN,
+        timeout_ms: int | None = None,
+        is_forced: bool = False,
+        return_at_horizon: bool = False,
+        engine: str | None = None,
+        progress: Progress | None = None,
+    ) -> CompactionReport:
+        """Clean a topic, or one partition, and return what was done; see `Broker.compact`."""
+        return await on_loop(
+            self._loop,
+            lambda: self._compact(
+                topic, partition, until, timeout_ms, is_forced, return_at_horizon, engine, progress or Progress()
+            ),
+        )
+
+    # -- the loop thread -----------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Have all calls end with BrokerStopping."""
+        self._stopping.set()
+
+    async def compactor(self) -> Compactor:
+        """What compacts single partitions; the cleaner is loaded if it is not yet."""
+        if self._compactor is None:
+            service = await self._broker.cleaning.service()
+            from diamant.cleaner.on_demand.compaction import Compactor
+
+            self._compactor = self._compactor or Compactor(self._broker.env, service)
+        return self._compactor
+
+    async def figures(self) -> TopicFigures:
+        """What DescribeConfigs shows of topics."""
+        compactor = await self.compactor()
+        from diamant.broker.operations.topic_figures import TopicFigures
+
+        return TopicFigures(self._broker, await self._broker.cleaning.service(), compactor)
+
+    async def _compact(
+        self,
+        topic: str,
+        partition: int | None,
+        until: str,
+        timeout_ms: int | None,
+        is_forced: bool,
+        return_at_horizon: bool,
+        engine: str | None,
+        progress: Progress,
+    ) -> CompactionReport:
+        if until not in UNTIL:
+            raise BadArgument(f"until is {until!r}, expected one of {', '.join(UNTIL)}")
+        check_engine(engine)
+        if timeout_ms is not None and not 0 <= timeout_ms <= MAX_TIMEOUT_MS:
+            raise BadArgument(f"the timeout is {timeout_ms} ms, expected 0 to {MAX_TIMEOUT_MS}")
+        if self._stopping.is_set():
+            raise BrokerStopping("the broker is stopping")
+        if self._calls >= MAX_CALLS:
+            raise TooMany(f"{MAX_CALLS} calls wait for compactions already, try again when some of them have ended")
+        self._calls += 1
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                return await self._unless_stopped(
+                    self._run(topic, partition, until, is_forced, return_at_horizon, engine, progress)
+                )
+        except TimeoutError:
+            raise TimedOut(
+                f"{topic} was not compacted within {timeout_ms} ms; the round under way goes on, and another call joins it"
+            ) from None
+        finally:
+            self._calls -= 1
+
+    async def _unless_stopped(self, run: Coroutine[Any, Any, CompactionReport]) -> CompactionReport:
+        running = self._loop.create_task(run)
+        stopping = self._loop.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                return running.result()
+            raise BrokerStopping("the broker is stopping, the compaction goes on with its next start")
+        finally:
+            for task in (running, stopping):
+                task.cancel()
+            await asyncio.gather(running, stopping, return_exceptions=True)
+
+    async def _run(
+        self,
+        topic: str,
+        partition: int | None,
+        until: str,
+        is_forced: bool,
+        return_at_horizon: bool,
+        engine: str | None,
+        progress: Progress,
+    ) -> CompactionReport:
+        start_s, started_ms = self._loop.time(), self._broker.env.clock.now_ms()
+        await self._broker.topics.settled([topic])
+        logs = self._logs(topic, partition)
+        compactor = await self.compactor()
+        compacted = CompactedBytes(await self._broker.cleaning.service(), logs)
+        compacted.begin(progress, f"compacting {topic}")
+
+        def stage(text: str) -> None:
+            if len(logs) == 1:
+                compacted.begin(progress, f"{topic}: {text}")
+
+        async def one(log: Log) -> PartitionCompaction:
+            found = await compactor.compact(
+                log,
+                until=until,
+                is_forced=is_forced,
+                return_at_horizon=return_at_horizon,
+                engine=engine,
+                on_stage=stage,
+            )
+            compacted.is_over(found.topic, found.partition, rounds=found.rounds)
+            return found
+
+        tasks: list[asyncio.Task[PartitionCompaction]] = []
+        try:
+            for count, log in enumerate(logs, start=1):
+                tasks.append(self._loop.create_task(one(log)))
+                if count % PARTITIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+            reports = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            progress.end_measure()
+        report = CompactionReport(
+            topic=topic,
+            until=until,
+            is_forced=is_forced,
+            started_ms=started_ms,
+            ended_ms=self._broker.env.clock.now_ms(),
+            duration_ms=(self._loop.time() - start_s) * 1000,
+            partitions=tuple(reports),
+        )
+        if report.failed:
+            raise CompactionFailed(report)
+        logger.info(
+            "%s: compacted on demand in %.0f ms, %d records removed%s",
+            topic,
+            report.duration_ms,
+            sum(report.removed.values()),
+            "" if report.is_clean else ", some are held back",
+        )
+        return report
+
+    def _logs(self, name: str, partition: int | None) -> Sequence[Log]:
+        """The logs that are meant, ascending. Raises VerbError if there are none such, or they are not compacted."""
+        topic = self._broker.topics.by_name.get(name)
+        if topic is None:
+            raise NotFound(f"there is no topic {name!r}")
+        present = self._broker.topics.image.topics[name].partitions
+        wanted = sorted(present) if partition is None else [partition]
+        for index in wanted:
+            if index not in present:
+                raise NotFound(f"{name} has no partition {index}, it has {len(present)}")
+            if index not in topic.logs:
+                raise VerbError(f"{name}-{index} could not be opened at the start, see the broker's log")
+        logs = [topic.logs[index] for index in wanted]
+        for log in logs:
+            if not log.config.is_compacted:
+                raise NotPossible(not_compacted_text(name, log))
+        return logs
+
+
+def check_engine(engine: str | None) -> None:
+    """Raise BadArgument for a runner that there is not."""
+    if engine is not None and engine not in ENGINES:
+        raise BadArgument(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
+
+
+def not_compacted_text(name: str, log: Log) -> str:
+    """Why a topic cannot be compacted, and which setting says so."""
+    policy = ",".join(sorted(log.config.cleanup_policy)) or "empty"
+    return f"{name} is not compacted: its cleanup.policy is {policy}. Set cleanup.policy=compact or compact,delete to compact it"

@@ -1,0 +1,120 @@
+"""`broker.count`: how many records are in a topic, by kind (`cleaner/queries/record_count.py`).
+
+At once there are bounds, told by headers of batches; nothing else is read. Exactly they are counted in a thread, from the
+files of one moment, as `explain` has them, while everybody goes on writing and cleaning.
+
+Bounds: `MAX_AT_ONCE` counts; for each the descriptors of `log_files` and the memory of `record_count`. At once headers of
+`MAX_CENSUS_BYTES` of log that were not counted before are looked at for each partition; in a larger one the number of its
+offsets is all that is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.client.errors import TooMany
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.on_demand.compaction import MAX_CENSUS_BYTES
+from diamant.cleaner.queries.record_count import RecordCount, count_by_headers, count_by_keys, count_by_offsets
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+MAX_AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecords:
+    """What one partition has."""
+
+    partition: int
+    count: RecordCount
+    problems: tuple[str, ...] = ()
+    """What could not be read, and was not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecords:
+    """What a topic has, or one partition of it."""
+
+    topic: str
+    is_exact: bool
+    partitions: tuple[PartitionRecords, ...]
+
+    @property
+    def total(self) -> RecordCount:
+        """Of all partitions together: a key counts once in each that has it."""
+        return reduce(RecordCount.plus, (one.count for one in self.partitions), RecordCount())
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "topic": self.topic,
+            "is_exact": self.is_exact,
+            **self.total.to_fields(),
+            "partitions": [
+                {"partition": one.partition, **one.count.to_fields(), "problems": list(one.problems)}
+                for one in self.partitions
+            ],
+        }
+
+
+class Counting:
+    """The verb of one broker; made on first use. Everything is called on the loop thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._running = 0
+
+    async def count(
+        self, topic: str, partition: int | None = None, *, is_exact: bool = False, progress: Progress | None = None
+    ) -> TopicRecords:
+        """See `Broker.count`."""
+        logs = self._broker.explaining.logs(topic, partition)
+        if self._running >= MAX_AT_ONCE:
+            raise TooMany(f"{MAX_AT_ONCE} topics are being counted, try again when one of them is done")
+        progress = progress or Progress()
+        progress.begin("counting", sum(log.size for log in logs), "bytes")
+        self._running += 1
+        try:
+            found = [await (self._exactly(log, progress) if is_exact else self._at_once(log)) for log in logs]
+        finally:
+            self._running -= 1
+        return TopicRecords(topic, is_exact, tuple(found))
+
+    async def _exactly(self, log: Log, progress: Progress) -> PartitionRecords:
+        explaining = self._broker.explaining
+        taken, files = await explaining.open(log)
+        with files:
+            counted, problems = await explaining.read(
+                lambda: count_by_keys(
+                    files.present(),
+                    taken.outcomes,
+                    taken.state.log_start_offset,
+                    check_done=explaining.check,
+                    advance=progress.advance,
+                )
+            )
+        return PartitionRecords(log.partition, counted, tuple(str(one) for one in problems))
+
+    async def _at_once(self, log: Log) -> PartitionRecords:
+        await asyncio.sleep(0)  # there may be thousands
+        compactor = await self._broker.compactions.compactor()
+        start = (await self._broker.cleaning.service()).first_dirty(log) if log.config.is_compacted else 0
+        census = compactor.census_of(log)
+        segments = list(log.segments)
+        # What a compaction has not been over is dirty; that segment as a whole, if it ends in one.
+        clean = [one for one, after in pairwise(segments) if after.base_offset <= start]
+        dirty = segments[len(clean) :]
+        if census.unknown_bytes(segments) <= MAX_CENSUS_BYTES and not log.is_exchanging:
+            of_clean = await census.count(clean, max_bytes=MAX_CENSUS_BYTES)
+            of_dirty = await census.count(dirty, max_bytes=MAX_CENSUS_BYTES)
+            if of_clean is not None and of_dirty is not None:
+                deleted = max(0, log.log_start_offset - segments[0].base_offset)
+                return PartitionRecords(log.partition, count_by_headers(of_clean, of_dirty, deleted))
+        return PartitionRecords(log.partition, count_by_offsets(log.log_end_offset - log.log_start_offset))

@@ -1,0 +1,171 @@
+"""How long what should be gone is still there, topic by topic, against `diamant.erasure.deadline.ms`.
+
+Told from what the cleaner knows anyway, and without reading a record unless the deadline is near:
+
+* the oldest superseded value      At most since the oldest record was appended that no round has been over: whatever supersedes
+                                   a record that is still there is among those. It may be younger, or there may be none:
+                                   from three quarters of the deadline on that is looked up (`superseded_looks`). Where it takes
+                                   too much to be told the partition is named, and its topic is not late for it.
+* the oldest tombstone             In mode prompt, of the clean part: since the first round that kept it, which gave it the
+                                   earliest of the horizons that are there, with the present `delete.retention.ms`. Of each
+                                   segment the 64 earliest horizons are known. One in the dirty part counts as above.
+
+So what is told is never too young. Consumers behind a tombstone: groups whose committed offset has not passed the end of the last
+segment known to have one; perhaps they have passed the tombstone itself. While groups are being loaded, or if some cannot be,
+nobody knows how many these are: the metric is NaN.
+
+The deadline is for topics of users; the internal topics are told of, but are never late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.node.superseded_checks import Told
+from diamant.broker.node.topics import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+    from diamant.cleaner.service.service import CleanerService
+    from diamant.storage.log.log import Log
+
+SEGMENTS_PER_TURN = 256
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeadline:
+    """One compacted topic."""
+
+    topic: str
+    superseded_age_ms: int | None
+    """Of the oldest superseded value, at most; None: nothing is dirty."""
+    tombstone_age_ms: int | None
+    """Of the oldest tombstone in the clean part; None: none is known."""
+    left_ms: int
+    """Until the deadline; negative if it is past."""
+    is_late: bool
+    not_told: tuple[int, ...] = ()
+    """Partitions whose dirty records are near the deadline, and nobody knows whether they supersede anything."""
+    consumers_behind: tuple[tuple[int, int | None], ...] = ()
+    """By partition, if it has tombstones: groups that have committed offsets there and not passed them; None: not known."""
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+
+async def take_deadlines(broker: Broker, *, with_groups: bool = False) -> list[TopicDeadline]:
+    """Look at all compacted topics, letting others have their turn in between; by name."""
+    if not broker.cleaning.is_loaded:
+        return []
+    from diamant.cleaner.rules.time_based_roll import oldest_append_ms
+
+    service = await broker.cleaning.service()
+    now_ms = broker.env.clock.now_ms()
+    deadline_ms = broker.config.diamant_erasure_deadline_ms
+    committed, is_known = await _committed(broker) if with_groups else ({}, True)
+    looks = await _looks(broker, service, now_ms, deadline_ms * 3 // 4)
+    found = []
+    seen = 0
+    for name, topic in sorted(broker.topics.by_name.items()):
+        logs = [log for _, log in sorted(topic.logs.items()) if log.config.is_compacted and not log.is_deleted]
+        if not logs:
+            continue
+        dirty: list[int] = []
+        not_told: dict[int, int] = {}
+        stamped: list[int] = []
+        behind = []
+        for log in logs:
+            seen += len(log.segments)
+            if seen >= SEGMENTS_PER_TURN:
+                seen = 0
+                await asyncio.sleep(0)
+            first_dirty = service.first_dirty(log)
+            if log.log_end_offset > first_dirty:
+                oldest_ms = oldest_append_ms(log, first_dirty, now_ms, with_active=True)
+                told = looks.get(log, Told(oldest_ms, True))
+                if not told.is_certain:
+                    not_told[log.partition] = now_ms - (told.oldest_ms or now_ms)
+                elif told.oldest_ms is not None:
+                    dirty.append(told.oldest_ms)
+            horizons, end = _tombstones(service, log, first_dirty)
+            if end is not None:
+                stamped.append(min(horizons) - log.config.delete_retention_ms)
+                offsets = committed.get((name, log.partition), ())
+                behind.append((log.partition, sum(offset < end for offset in offsets) if is_known else None))
+        known_ms = max((now_ms - one for one in dirty), default=None)
+        tombstone_ms = max((now_ms - one for one in stamped), default=None)
+        left_ms = deadline_ms - max(known_ms or 0, tombstone_ms or 0)
+        superseded_ms = max([*not_told.values(), *([] if known_ms is None else [known_ms])], default=None)
+        is_late = left_ms < 0 and name not in INTERNAL_TOPICS
+        found.append(TopicDeadline(name, superseded_ms, tombstone_ms, left_ms, is_late, tuple(not_told), tuple(behind)))
+    return found
+
+
+async def _looks(broker: Broker, service: CleanerService, now_ms: int, patience_ms: int) -> dict[Log, Told]:
+    """Look into the dirty parts of users' logs that would be near the deadline."""
+    from diamant.cleaner.rules.time_based_roll import oldest_append_ms
+
+    near = {}
+    seen = 0
+    for name, topic in sorted(broker.topics.by_name.items()):
+        for log in list(topic.logs.values()):
+            seen += len(log.segments)
+            if seen >= SEGMENTS_PER_TURN:
+                seen = 0
+                await asyncio.sleep(0)
+            first_dirty = service.first_dirty(log)
+            if (
+                name in INTERNAL_TOPICS
+                or not log.config.is_compacted
+                or log.is_deleted
+                or log.log_end_offset <= first_dirty
+            ):
+                continue
+            oldest_ms = oldest_append_ms(log, first_dirty, now_ms, with_active=True)
+            if oldest_ms is not None and now_ms - oldest_ms > patience_ms:
+                near[log] = (first_dirty, oldest_ms)
+    return await broker.cleaning.superseded.tell(service, near, now_ms, patience_ms) if near else {}
+
+
+def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[list[int], int | None]:
+    """Return the horizons known in the clean part, and the end of the last segment with one; None if there is none."""
+    horizons: list[int] = []
+    end: int | None = None
+    bases = [segment.base_offset for segment in log.segments]
+    for facts in service.facts(log, first_dirty):
+        markers = {step.offset for step in facts.steps or ()}
+        own = [one.horizon_ms for one in facts.horizons if one.offset not in markers]
+        if own:
+            horizons += own
+            index = bases.index(facts.base_offset)
+            end = bases[index + 1]
+    return horizons, end
+
+
+async def _committed(broker: Broker) -> tuple[dict[tuple[str, int], list[int]], bool]:
+    """Return the committed offsets of all groups by topic and partition, and whether all groups are known; without waiting."""
+    if not broker.has_groups:
+        return {}, True
+    from diamant.broker.groups.coordinator.committed_offsets import all_offsets, groups_not_known
+
+    is_known = not await groups_not_known(broker, timeout_s=0)
+    return await all_offsets(broker), is_known
+
+
+def samples(deadlines: Iterable[TopicDeadline]) -> Iterable[tuple[str, tuple[str, ...], float]]:
+    """Yield the samples of the metrics."""
+    for one in deadlines:
+        labels = (one.topic,)
+        yield "diamant_oldest_superseded_age_seconds", labels, (one.superseded_age_ms or 0) / 1000
+        yield "diamant_oldest_tombstone_age_seconds", labels, (one.tombstone_age_ms or 0) / 1000
+        yield "diamant_erasure_deadline_days_left", labels, one.left_ms / DAY_MS
+        yield "diamant_erasure_deadline_not_told", labels, len(one.not_told)
+        for partition, count in one.consumers_behind:
+            behind = math.nan if count is None else count
+            yield "diamant_tombstone_consumers_behind", (one.topic, str(partition)), behind

@@ -1,0 +1,352 @@
+"""`broker.explain`: why records are still on the disk, when they go, and what would have them go now.
+
+The loop takes the log's state in one turn; a thread opens the files of that moment and, if the cleaner has replaced none of them
+meanwhile, reads what the filters of keys do not rule out. So what is told is of one moment, however long reading takes, and
+nobody waits for it. Files that the log has let go of are read as well, since they are still on the disk.
+
+Bounds: `MAX_AT_ONCE` explanations; `MAX_OPEN_FILES` descriptors for each (`log_files`), beyond which a log is read only if the
+cleaner leaves it alone for that long; records and tombstones as in `key_scan` and `tombstone_scan`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TooMany
+from diamant.broker.client.record_key import key_fields
+from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, offsets_of
+from diamant.broker.operations.log_files import MAX_OPEN_FILES, Changed, LogFiles
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.explain.explainer import Explainer, of_tombstone
+from diamant.cleaner.explain.explanation import PartitionExplanation
+from diamant.cleaner.explain.key_scan import KeyScan, OpenSegment, OpenTransaction, Outcomes, cannot_hold, scan_key
+from diamant.cleaner.explain.log_snapshot import LogState, OpenUntil
+from diamant.cleaner.explain.stranded import with_stranded
+from diamant.cleaner.explain.tombstone_scan import scan_tombstones
+from diamant.cleaner.service.partition_view import CleanerView
+from diamant.cleaner.service.round import look_at_first_timestamps
+from diamant.protocol.errors import KafkaError
+from diamant.storage.checkpoints.producer_snapshot import ProducerEntry
+from diamant.storage.env.env import Env
+from diamant.storage.log.log import Log
+from diamant.storage.segments.segment import Segment
+from diamant.storage.segments.txn_index import AbortedTxn
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+    from diamant.cleaner.erasure.pending_erasures import WaitingErasures
+
+MAX_AT_ONCE = 4
+MAX_ATTEMPTS = 5
+"""How often a log's state is taken again because the cleaner replaced files before they were opened."""
+EXCHANGE_PAUSE_S = 0.002
+EXCHANGE_TIMEOUT_S = 60.0
+MAX_SHOWN_TOMBSTONES = 1_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What `broker.explain` found, partition by partition."""
+
+    topic: str
+    now_ms: int
+    key: bytes | None
+    """That was asked for, or that the record at the offset asked for has."""
+    partitions: tuple[PartitionExplanation, ...]
+    asked_offset: int | None = None
+
+    @property
+    def records(self) -> int:
+        """How many records were found."""
+        return sum(len(one.records) + one.records_left_out for one in self.partitions)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "topic": self.topic,
+            "now_ms": self.now_ms,
+            "key": None if self.key is None else key_fields(self.key),
+            "offset": self.asked_offset,
+            "partitions": [one.to_fields() for one in self.partitions],
+        }
+
+
+class Explaining:
+    """The verb of one broker; made on first use. Everything is called on the loop thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._running = 0
+
+    async def explain(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        key: bytes | str | None = None,
+        offset: int | None = None,
+        is_tombstones: bool = False,
+        progress: Progress | None = None,
+    ) -> Explanation:
+        """See `Broker.explain`."""
+        if (key is not None) + (offset is not None) + is_tombstones > 1:
+            raise BadArgument(
+                "expected one of key, offset and tombstones, or none of them for the partitions as a whole"
+            )
+        if offset is not None and partition is None:
+            raise BadArgument("an offset is in a partition: say which")
+        if offset is not None and offset < 0:
+            raise BadArgument(f"offset is {offset}, expected 0 or more")
+        logs = self.logs(topic, partition)
+        if self._running >= MAX_AT_ONCE:
+            raise TooMany(f"{MAX_AT_ONCE} explanations are under way, try again when one is over")
+        self._running += 1
+        key = key.encode() if isinstance(key, str) else key
+        progress = progress or Progress()
+        progress.begin("reading", sum(log.size for log in logs), "bytes")
+        found = []
+        try:
+            for log in logs:
+                if is_tombstones:
+                    found.append(await self._tombstones(log, progress))
+                elif offset is not None:
+                    key, one = await self._at_offset(log, offset, progress)
+                    found.append(one)
+                elif key is not None:
+                    found.append(await self._of_key(log, key, progress))
+                else:
+                    taken = await self._take(log)
+                    found.append(await asyncio.to_thread(taken.explain))
+        finally:
+            self._running -= 1
+        if key is not None:
+            found = with_stranded(key, found, len(self._broker.topics.image.topics[topic].partitions))
+        return Explanation(topic, self._broker.env.clock.now_ms(), key, tuple(found), offset)
+
+    def logs(self, topic: str, partition: int | None) -> list[Log]:
+        """Return the logs that are meant, ascending. Raises NotFound."""
+        known = self._broker.topics.by_name.get(topic)
+        if known is None:
+            raise NotFound(f"there is no topic {topic[:249]!r}")
+        if partition is None:
+            return [known.logs[one] for one in sorted(known.logs)]
+        try:
+            return [self._broker.topics.log(topic, partition)]
+        except KafkaError as error:
+            raise NotFound(str(error)) from None
+
+    # -- one partition -------------------------------------------------------------------------------------------
+
+    async def _of_key(self, log: Log, key: bytes, progress: Progress) -> PartitionExplanation:
+        taken, files = await self.open(log, key)
+        with files:
+
+            def read() -> PartitionExplanation:
+                return files.with_unread(taken.explain(_sorted(taken.scan(key, None, files, self.check, progress))))
+
+            return await self.read(read)
+
+    async def _at_offset(self, log: Log, offset: int, progress: Progress) -> tuple[bytes | None, PartitionExplanation]:
+        taken, files = await self.open(log)
+        with files:
+
+            def read() -> tuple[bytes | None, PartitionExplanation]:
+                found = taken.scan(None, offset, files.around(offset), self.check, Progress())
+                if not found.records:
+                    raise NotFound(
+                        f"{log.topic}-{log.partition} has no record at offset {offset}: it was removed, or there never was one; "
+                        f"the log has the offsets {taken.state.log_start_offset} to {taken.state.log_end_offset - 1}"
+                    )
+                record = found.records[0]
+                if record.key is None or record.is_control:
+                    return None, taken.explain(found)
+                scan = _sorted(taken.scan(record.key, None, files, self.check, progress))
+                return record.key, files.with_unread(taken.explain(scan))
+
+            return await self.read(read)
+
+    async def _tombstones(self, log: Log, progress: Progress) -> PartitionExplanation:
+        taken, files = await self.open(log)
+        with files:
+            unknown = await groups_not_known(self._broker)
+            groups = await groups_of(self._broker, log)
+
+            def read() -> PartitionExplanation:
+                found = scan_tombstones(
+                    files.present(),
+                    taken.outcomes,
+                    taken.state.log_start_offset,
+                    check_done=self.check,
+                    advance=progress.advance,
+                    keeps_key=None if taken.erasures is None else taken.erasures.has,
+                )
+                explainer = taken.explainer()
+                records = [of_tombstone(explainer, one, groups) for one in found.tombstones[:MAX_SHOWN_TOMBSTONES]]
+                return replace(
+                    explainer.partition(),
+                    records=tuple(records),
+                    records_left_out=found.left_out + len(found.tombstones) - len(records),
+                    problems=(
+                        *(f"groups that may be behind are not known: {one}" for one in unknown),
+                        *(str(problem) for problem in found.problems),
+                    ),
+                    segments_read=found.segments_read,
+                    bytes_read=found.bytes_read,
+                )
+
+            return await self.read(read)
+
+    async def read(self, read: Callable[[], T]) -> T:
+        """Have what reads the files of a moment done in a thread."""
+        try:
+            return await asyncio.to_thread(read)
+        except Changed:
+            raise NotPossible(
+                f"the cleaner replaced files while they were read, and there are more than {MAX_OPEN_FILES}; try again"
+            ) from None
+
+    def check(self) -> None:
+        """Raise NotPossible if the broker stops. Any thread."""
+        if self._broker.server.is_stopping:
+            raise NotPossible("the broker stops")
+
+    # -- a moment ------------------------------------------------------------------------------------------------
+
+    async def open(self, log: Log, key: bytes | None = None) -> tuple[Taken, LogFiles]:
+        """Take the state of a log and open its files; for a key without those that cannot hold it."""
+        for _ in range(MAX_ATTEMPTS):
+            async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
+                while log.is_exchanging:  # noqa: ASYNC110  (it lasts some turns of the loop, and nobody tells its end)
+                    # The files of new segments have other names meanwhile.
+                    await asyncio.sleep(EXCHANGE_PAUSE_S)
+            taken = await self._take(log)
+            try:
+                files = await asyncio.to_thread(taken.open, key)
+            except Changed:
+                continue
+            if not any(segment.is_deleted for segment in taken.segments):
+                return taken, files
+            files.close()
+        raise NotPossible(f"{log.topic}-{log.partition} was cleaned {MAX_ATTEMPTS} times in a row meanwhile; try again")
+
+    async def _take(self, log: Log) -> Taken:
+        unknown = [segment for segment in log.segments if not segment.knows_first_timestamp]
+        if unknown:
+            await asyncio.to_thread(look_at_first_timestamps, unknown)
+        broker = self._broker
+        now_ms = broker.env.clock.now_ms()
+        if log.is_deleted:
+            raise NotFound(f"{log.topic}-{log.partition} was deleted")
+        if broker.cleaning.is_loaded or log.config.is_compacted:
+            view = (await broker.cleaning.service()).view(log)
+        else:
+            config = broker.config
+            view = CleanerView(mode=config.diamant_cleaner_mode, is_enabled=config.log_cleaner_enable)
+        opened = [one for one in log.producers.active_producers if one.current_txn_first_offset >= 0]
+        return Taken(
+            log.env,
+            LogState.of(log, now_ms, view.checkpoint, self._open_until(opened)),
+            view,
+            now_ms,
+            tuple(log.segments),
+            Outcomes((), tuple(OpenTransaction(one.producer_id, one.current_txn_first_offset) for one in opened)),
+            {path: at_ms for at_ms, path in broker.directory.deletions_in(log.path)},
+            broker.erasures.waiting(log.topic) if broker.has_erasures else None,
+        )
+
+    def _open_until(self, opened: Iterable[ProducerEntry]) -> list[OpenUntil]:
+        known = {}
+        if self._broker.has_transactions:
+            known = {one.producer_id: one for one in self._broker.transactions.open_transactions}
+        found = []
+        for one in opened:
+            since_ms, abort_ms = one.timestamp, None
+            if (transaction := known.get(one.producer_id)) is not None:
+                since_ms = transaction.start_ms
+                abort_ms = since_ms + transaction.timeout_ms + 1
+            found.append(OpenUntil(one.producer_id, one.current_txn_first_offset, since_ms, abort_ms))
+        return found
+
+
+@dataclass(slots=True)
+class Taken:
+    """A log at one moment, and what is asked of it in threads."""
+
+    env: Env
+    state: LogState
+    view: CleanerView
+    now_ms: int
+    segments: tuple[Segment, ...]
+    outcomes: Outcomes
+    removals_ms: Mapping[str, int]
+    erasures: WaitingErasures | None
+
+    def explainer(self) -> Explainer:
+        erasures = self.erasures
+        return Explainer(
+            self.state,
+            self.view,
+            self.now_ms,
+            self.removals_ms,
+            None if erasures is None else lambda key, offset: erasures.of(key, self.state.partition, offset),
+        )
+
+    def explain(self, scan: KeyScan | None = None) -> PartitionExplanation:
+        return self.explainer().partition(scan)
+
+    def scan(
+        self,
+        key: bytes | None,
+        offset: int | None,
+        files: Iterable[OpenSegment],
+        check_done: Callable[[], None],
+        progress: Progress,
+    ) -> KeyScan:
+        return scan_key(
+            files,
+            key,
+            self.outcomes,
+            self.state.log_start_offset,
+            at_offset=offset,
+            check_done=check_done,
+            advance=progress.advance,
+        )
+
+    def open(self, key: bytes | None) -> LogFiles:
+        """Open the files, those that the log has let go of included. Changed if one is gone."""
+        state = self.state
+        aborted: set[AbortedTxn] = set()
+        sizes = [(one.base_offset, one.size) for one in state.segments]
+        absent = set() if key is None else cannot_hold(self.env, state.path, sizes[:-1], key, self.view.hash_key)
+        files = LogFiles(self.env)
+        try:
+            for segment, (base_offset, size) in zip(self.segments, sizes, strict=True):
+                aborted.update(segment.txn_index.all())
+                if base_offset not in absent and size:
+                    files.add(segment, base_offset, size)
+            for name in self.env.list_dir(state.path):
+                files.add_other(f"{state.path}/{name}")
+        except OSError:
+            files.close()
+            raise Changed from None
+        except BaseException:
+            files.close()
+            raise
+        self.outcomes = replace(self.outcomes, aborted=tuple(sorted(aborted, key=lambda one: one.last_offset)))
+        return files
+
+
+def _sorted(scan: KeyScan) -> KeyScan:
+    """Put what is in the log before what it has let go of."""
+    scan.records.sort(key=lambda record: (record.is_removed, record.offset))
+    return scan
+
+
+async def groups_of(broker: Broker, log: Log) -> list[tuple[int, str]]:
+    """Return committed offset and id of each group that has committed one for a partition, ascending; of those loaded."""
+    return await offsets_of(broker, log.topic, log.partition)

@@ -1,0 +1,78 @@
+"""How far a long call has come. Who does the work writes it, on the loop thread or on one other; whoever asks reads it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from diamant.cleaner.service.pace import pace
+
+Measure: TypeAlias = Callable[[], tuple[int, int]]
+"""Returns how much is done, and of how much; on the loop thread."""
+
+
+class Progress:
+    """`stage` is what is being done, in a few words without keys or values; `done` of `total` are counted in `unit`.
+
+    A `total` of None: nobody knows yet. `on_change` is called after each change, in the thread that made it.
+    `undertaking`: the id of the erasure or redaction that goes on whatever becomes of the call, once it is one.
+    """
+
+    __slots__ = ("_began_s", "_measure", "done", "on_change", "stage", "total", "undertaking", "unit")
+
+    def __init__(self, on_change: Callable[[Progress], object] | None = None) -> None:
+        self.stage = ""
+        self.done = 0
+        self.total: int | None = None
+        self.unit = ""
+        self.undertaking: str | None = None
+        self.on_change = on_change
+        self._measure: Measure | None = None
+        self._began_s = time.monotonic()
+
+    def begin(self, stage: str, total: int | None = None, unit: str = "", *, measure: Measure | None = None) -> None:
+        """Go on to another stage. With `measure` whoever reads this has it asked, until `end_measure` or the next stage."""
+        self.stage, self.done, self.total, self.unit = stage, 0, total, unit
+        self._measure, self._began_s = measure, time.monotonic()
+        self._tell()
+
+    def advance(self, count: int = 1) -> None:
+        """Count so much more as done."""
+        self.done += count
+        self._tell()
+
+    def move_to(self, done: int, total: int | None = None) -> None:
+        """Say how much is done altogether, and of how much if that is known now."""
+        self.done = done
+        if total is not None:
+            self.total = total
+        self._tell()
+
+    def end_measure(self) -> None:
+        """Keep what was measured last."""
+        self._look()
+        self._measure = None
+        self._tell()
+
+    def to_fields(self) -> dict[str, Any]:
+        """As JSON has it. `rate_per_s` (in `unit`) and `left_s` are those of this stage, in real time; None if not known."""
+        self._look()
+        rate, left_s = pace(self.done, self.total, time.monotonic() - self._began_s)
+        return {
+            "stage": self.stage,
+            "done": self.done,
+            "total": self.total,
+            "unit": self.unit,
+            "rate_per_s": None if rate is None else round(rate, 1),
+            "left_s": None if left_s is None else round(left_s, 1),
+        }
+
+    def _look(self) -> None:
+        if self._measure is not None:
+            done, self.total = self._measure()
+            self.done = max(self.done, done)  # a round that follows another begins at nothing
+
+    def _tell(self) -> None:
+        if self.on_change is not None:
+            self.on_change(self)

@@ -1,0 +1,124 @@
+"""How a broker is, in one answer: what it is, its clock, and the state of its cleaner by partition (`diamant status`).
+
+Made of numbers that are there anyway: it looks at no log. Bound: `MAX_PARTITIONS` partitions are listed, those first that are in
+trouble or late; the totals are of all.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from diamant import __version__
+from diamant.broker.operations.clock import ClockReport
+from diamant.cleaner.service.status import CleanerStatus, PartitionStatus
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+MAX_PARTITIONS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """See the module."""
+
+    version: str
+    cluster_id: str
+    node_id: int
+    is_stopping: bool
+    listeners: tuple[str, ...]
+    http_address: str | None
+    uptime_s: float
+    topics: int
+    partitions: int
+    offline: tuple[str, ...]
+    """Partitions that could not be opened or refuse writes, the first `MAX_PARTITIONS`."""
+    clock: ClockReport
+    cleaner_mode: str
+    is_cleaner_enabled: bool
+    cleaner: CleanerStatus
+
+    def to_fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found = self.cleaner
+        listed = sorted(found.partitions, key=_urgency)[:MAX_PARTITIONS]
+        return {
+            "version": self.version,
+            "cluster_id": self.cluster_id,
+            "node_id": self.node_id,
+            "is_stopping": self.is_stopping,
+            "listeners": list(self.listeners),
+            "http_address": self.http_address,
+            "uptime_s": self.uptime_s,
+            "topics": self.topics,
+            "partitions": self.partitions,
+            "offline": list(self.offline),
+            "clock": self.clock.to_fields(),
+            "cleaner": {
+                "mode": self.cleaner_mode,
+                "is_enabled": self.is_cleaner_enabled,
+                "dead_threads": found.dead_thread_count,
+                "uncleanable_partitions": found.uncleanable_partitions_count,
+                "uncleanable_bytes": found.uncleanable_bytes,
+                "max_dirty_percent": found.max_dirty_percent,
+                "must_clean_partitions": found.must_clean_partitions,
+                "must_clean_ratio": round(found.must_clean_ratio, 4),
+                "io_bytes": found.io_bytes_total,
+                "under_way": [asdict(one) for one in found.under_way],
+                "compacted_partitions": len(found.partitions),
+                "partitions": [_partition_fields(one) for one in listed],
+            },
+        }
+
+
+def broker_status(broker: Broker, started_s: float | None = None) -> BrokerStatus:
+    """Return how a broker is. On its loop thread; `started_s`: when it was ready, on the monotonic clock."""
+    logs = broker.directory.logs
+    offline = [f"{failure.topic}-{failure.partition}" for failure in broker.directory.failures]
+    offline += [f"{log.topic}-{log.partition}" for log in logs.values() if log.write_failure is not None]
+    return BrokerStatus(
+        version=__version__,
+        cluster_id=broker.cluster_id,
+        node_id=broker.config.node_id,
+        is_stopping=broker.server.is_stopping,
+        listeners=tuple(broker.bootstrap_servers.split(",")),
+        http_address=None if broker.http_bound is None else broker.http_bound.address,
+        uptime_s=0.0 if started_s is None else round(time.monotonic() - started_s, 1),
+        topics=len(broker.topics.by_name),
+        partitions=len(logs),
+        offline=tuple(offline[:MAX_PARTITIONS]),
+        clock=broker.clock.state(),
+        cleaner_mode=broker.config.diamant_cleaner_mode,
+        is_cleaner_enabled=broker.config.log_cleaner_enable,
+        cleaner=broker.cleaning.status(),
+    )
+
+
+def _urgency(one: PartitionStatus) -> tuple[Any, ...]:
+    return (
+        one.uncleanable_reason is None,
+        one.trouble is None,
+        -one.overdue_ms,
+        -one.dirty_ratio,
+        one.topic,
+        one.partition,
+    )
+
+
+def _partition_fields(one: PartitionStatus) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "dirty_ratio": round(one.dirty_ratio, 4),
+        "must_clean_ratio": round(one.must_clean_ratio, 4),
+        "compaction_lag_ms": one.compaction_lag_ms,
+        "overdue_ms": one.overdue_ms,
+        "last_cleaned_ms": one.last_cleaned_ms,
+        "rounds": sum(one.rounds.values()),
+        "records_removed": one.data_removed,
+        "markers_removed": one.markers_removed,
+        "uncleanable_reason": one.uncleanable_reason,
+        "quarantined": list(one.quarantined),
+    }

@@ -1,0 +1,98 @@
+"""Prints docs/configuration.md from the tables, so that it says what the broker does.
+
+python -m diamant.broker.reference.configuration [FILE]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from diamant.broker.config.broker_configs import BROKER_CONFIGS
+from diamant.broker.config.config_key import DOUBLE_MAX, INT_MAX, LONG_MAX, ConfigKey, format_value
+from diamant.broker.config.topic_table import TOPIC_CONFIGS
+
+_INTRODUCTION = """\
+# Configuration
+
+<!-- Written by `make docs` from the tables in diamant/broker/config/broker_configs.py and topic_config.py: change those. -->
+
+Names, types and meanings are Apache Kafka's (4.3). A `server.properties` file of a Kafka broker can be used as it is:
+`diamant start --config server.properties`. Single values are set with `--set name=value`, in Python with keywords
+(`BrokerConfig(num_partitions=4)`) or texts (`BrokerConfig(properties={"num.partitions": "4"})`).
+
+A broker configuration that is not in this list is accepted and has no effect; the broker says so, once for each, when
+it starts. Those that ask for security are refused, for there is none yet and everybody who reaches the port would come in:
+`authorizer.class.name`, `super.users`, `allow.everyone.if.no.acl.found=false`, `sasl.*`, `ssl.*` and
+`security.inter.broker.protocol`, also for a listener (`listener.name.NAME.ssl.*`), and listeners that are not PLAINTEXT. Kafka's
+defaults and empty values pass (`--set super.users=` empties what a file sets), and so do listeners that are not opened.
+
+A topic configuration that is not in this list is refused, as in Kafka. Values are read as Kafka reads them,
+and refused with Kafka's words:
+
+    Invalid value 10 for configuration segment.bytes: Value must be at least 1048576
+
+*dynamic*: may be changed while the broker runs. *internal*: Kafka keeps it for its own tests.
+"""
+
+_TOPICS = """
+## Topics
+
+Set when a topic is created, or later through any Kafka admin client. A topic that does not set one follows the broker
+configuration in the column *broker's default*, if there is one; of several the first that is set counts.
+"""
+
+_BROKER = """
+## Broker
+
+A value comes from the first of these that has one: set over the wire for this broker, set over the wire for all
+brokers, the properties it was started with, the default.
+"""
+
+
+def configuration_page() -> str:
+    """The text of docs/configuration.md."""
+    topics = (_row(key, with_synonyms=True) for key in TOPIC_CONFIGS.values())
+    brokers = (_row(key, with_synonyms=False) for key in BROKER_CONFIGS.values())
+    return "".join(
+        [
+            _INTRODUCTION,
+            _TOPICS,
+            _table(("name", "type", "default", "allowed", "broker's default", "what it does"), topics),
+            _BROKER,
+            _table(("name", "type", "default", "allowed", "what it does"), brokers),
+        ]
+    )
+
+
+def _table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [titles, ("---",) * len(titles), *rows]
+    return "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _row(key: ConfigKey, *, with_synonyms: bool) -> tuple[str, ...]:
+    synonyms = (", ".join(f"`{name}`" for name in key.synonyms),) if with_synonyms else ()
+    traits = [trait for trait, is_so in (("dynamic", key.is_dynamic), ("internal", key.is_internal)) if is_so]
+    documentation = key.documentation + (f" *{', '.join(traits)}*" if traits else "")
+    return (f"`{key.name}`", key.type.name.lower(), _default(key), key.allowed, *synonyms, documentation)
+
+
+def _default(key: ConfigKey) -> str:
+    if key.default is None:
+        return "none"
+    if key.default in (INT_MAX, LONG_MAX, DOUBLE_MAX):
+        return "unlimited"
+    return f"`{format_value(key.default)}`" if key.default != [] else "empty"
+
+
+def main() -> None:
+    """Write the page to the file that is named, or to standard output."""
+    if len(sys.argv) > 1:
+        with open(sys.argv[1], "w", encoding="utf-8") as file:
+            file.write(configuration_page())
+    else:
+        sys.stdout.write(configuration_page())
+
+
+if __name__ == "__main__":
+    main()

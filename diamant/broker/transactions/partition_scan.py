@@ -1,0 +1,102 @@
+"""Reads a partition of `__transaction_state`: the last value of each transactional id.
+
+The bytes are read in a thread, the records are looked at on the loop, a piece at a time, so that others get their turn.
+A small partition is read on the loop, at once. A record that cannot be understood is left out and reported, as the rest is worth
+having; Kafka skips key versions it does not know and stops at a broken value.
+
+Values are only decoded once the end is reached: most were replaced by later ones.
+
+Memory: one piece of the log, `CHUNK_BYTES` or one batch; what is found is bounded by the number of transactional ids.
+
+Source: TransactionStateManager.loadTransactionMetadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from diamant.broker.transactions.transaction import Transaction, from_value
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import iter_records
+from diamant.protocol.errors import CorruptBatch, ProtocolError
+from diamant.protocol.internal_topics.transaction_records import parse_key, parse_value
+from diamant.storage.log.log import Log
+from diamant.storage.segments.segment import FileSlice
+
+logger = logging.getLogger(__name__)
+
+CHUNK_BYTES = 256 * 1024
+SMALL_LOG_BYTES = 64 * 1024
+"""A partition up to this size is read on the loop at once: about 2 ms."""
+
+
+class Piece(NamedTuple):
+    """Some whole batches of the log."""
+
+    slices: tuple[FileSlice, ...]
+    offset: int
+    """Where the reading began: what the first batch has before it is known already."""
+
+
+_Found = dict[bytes, tuple[int, bytes]]
+"""Key to offset and value of the last record that had it."""
+
+
+async def load(log: Log) -> dict[str, Transaction]:
+    """Return the transactions in a log, reading as long as there is more. Raises OSError, KafkaError."""
+    found: _Found = {}
+    offset = log.log_start_offset
+    is_small = log.size <= SMALL_LOG_BYTES
+    while (piece := _next_piece(log, offset)) is not None:
+        data = _bytes(piece) if is_small else await asyncio.to_thread(_bytes, piece)
+        offset = _apply(piece, data, found, log)
+    return _decoded(found, log)
+
+
+def _next_piece(log: Log, offset: int) -> Piece | None:
+    if offset >= log.log_end_offset:
+        return None
+    read = log.read(max(offset, log.log_start_offset), CHUNK_BYTES, isolation_level=0, min_one_message=True)
+    return Piece(read.slices, offset) if read.size else None
+
+
+def _bytes(piece: Piece) -> bytes:
+    return b"".join(part.read() for part in piece.slices)
+
+
+def _apply(piece: Piece, data: bytes, found: _Found, log: Log) -> int:
+    """Take over the records of a piece; the offset that follows it."""
+    offset = piece.offset
+    for position, header in iter_headers(data):
+        offset = max(offset, header.next_offset)
+        if header.is_control:
+            continue
+        try:
+            for record in iter_records(data, position):
+                key = record.key or b""
+                if record.value is None:
+                    found.pop(key, None)
+                else:
+                    found[key] = (record.offset, record.value)
+        except CorruptBatch as error:
+            logger.error("%s-%d: the batch at %d: %s", log.topic, log.partition, header.base_offset, error.reason)
+    return max(offset, piece.offset + 1)
+
+
+def _decoded(found: _Found, log: Log) -> dict[str, Transaction]:
+    transactions = {}
+    for key, (offset, value) in found.items():
+        try:
+            transactional_id = parse_key(key)
+            if transactional_id is None:
+                logger.warning("%s-%d: the key at %d is of a newer version", log.topic, log.partition, offset)
+                continue
+            txn = from_value(transactional_id, parse_value(value))
+        except (ProtocolError, ValueError) as error:
+            logger.error("%s-%d: the record at %d: %s", log.topic, log.partition, offset, error)
+            continue
+        if txn is not None:
+            transactions[transactional_id] = txn
+    return transactions

@@ -1,0 +1,1 @@
+"""The engines of a round: offset map, Python engine, compiled engine."""

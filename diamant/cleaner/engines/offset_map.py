@@ -1,0 +1,446 @@
+"""The offset map: for each key of the dirty range the offset of its last record, in bounded memory for any number of keys.
+
+A key is known by a keyed 128-bit hash (`map_kernels.py`), so an entry takes 24 bytes. The table starts small and grows.
+Two ways to the end of the memory:
+
+* With `max_entries`, as in Kafka, the map is *full*: `add` takes no more, and the round ends there.
+* Without, it *spills*: from then on tuples of hash and offset go to a temporary file, in partitions by hash. When the
+  dirty range is read, the tuples of the clean section, which no table can be asked about any more, follow (`add_older`).
+  `latest` then loads one partition after the other into the table, splitting those that are too large once more.
+
+What the rewrite needs to know in the end is only which offsets are kept: `LatestOffsets`, in ascending order, as one sorted array
+in place of the table, or merged from one sorted run per partition as the rewrite goes along.
+
+    spill file:   blocks, each of tuples of one partition (24 bytes, in the order in which they were added)
+                  or of offsets of one run (8 bytes, ascending); where they are is known in memory only
+
+The file is removed from its directory as soon as it is made: when the process ends, however it does, it is gone.
+
+Memory: the table, at most `memory_bytes`, while it grows and while it is searched. After spilling: buffers of a quarter of
+that while tuples are written; one table of at most `memory_bytes` while they are reduced; buffers of a quarter while runs
+are merged. Beside that `MAX_READ_BYTES`, and 16 bytes for each block in the file. Disk: 24 bytes per record with a key
+and 8 per key; again as much for partitions that had to be split.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from diamant.cleaner.kernels import offset_map as map_kernels
+from diamant.cleaner.kernels.offset_map import ENTRY_BYTES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from diamant.storage.env.env import Env, File
+
+FIRST_SLOTS = 4096
+MIN_SLOTS = 64
+"""Below this a table is not worth its name: less memory than for so many slots is not accepted."""
+GROW_AT = 0.7
+"""Share of slots in use at which a table that may grow does."""
+FULL_AT = 0.85
+"""Share of slots in use at which a table that may not grow is full."""
+MAX_PARTITIONS = 256
+SPLIT_INTO = 16
+"""Partitions that one is split into that does not fit the table."""
+MAX_READ_BYTES = 1024 * 1024
+"""How much of the spill file is read at a time."""
+TAKEN_AT_ONCE = 32 * 1024
+"""Tuples that are moved out of the table at a time."""
+
+_GIVE_BACK_BYTES = 1024 * 1024
+_MAPPED_FROM_BYTES = 256 * 1024
+"""From this size on a table is pages of its own, which can be given back one by one."""
+
+
+class OffsetMap:
+    """See the module. Owned by one thread."""
+
+    def __init__(
+        self,
+        hash_key: bytes,
+        *,
+        memory_bytes: int,
+        max_entries: int | None = None,
+        spill: Callable[[], File] | None = None,
+        expected_tuples: Callable[[int], int] = lambda added: 4 * added,
+    ) -> None:
+        """Make an empty map. `spill` makes the file; without it, or with `max_entries`, the map never spills.
+
+        `expected_tuples` tells, given how many tuples were added so far, about how many will come to be in all.
+        """
+        self.k0 = np.uint64(int.from_bytes(hash_key[:8], "little"))
+        self.k1 = np.uint64(int.from_bytes(hash_key[8:16], "little"))
+        self.max_entries = max_entries
+        if max_entries is not None:
+            memory_bytes = int(max_entries / FULL_AT + 1) * ENTRY_BYTES
+        self._max_slots = max(MIN_SLOTS, memory_bytes // ENTRY_BYTES)
+        self._memory_bytes = self._max_slots * ENTRY_BYTES
+        self._new_file = spill if max_entries is None else None
+        self._expected_tuples = expected_tuples
+        self.table = _new_table(min(FIRST_SLOTS, self._max_slots))
+        """For kernels; another one after each `add`. Has always an empty slot."""
+        self.size = 0
+        """Keys in the table. After `latest`: keys in the map."""
+        self.added = 0
+        """Tuples added so far."""
+        self._spilled: _Partitions | None = None
+
+    @property
+    def is_spilled(self) -> bool:
+        """Whether the table no longer tells everything: then `add_older` is due, and `find` is not to be called."""
+        return self._spilled is not None
+
+    def add(self, tuples: NDArray[np.uint64], count: int) -> int:
+        """Add the first `count` tuples, ascending in offset; return how many, less than `count` if the map is full."""
+        self.added += count
+        at = 0
+        while at < count:
+            if self._spilled is not None:
+                self._spilled.add(tuples, at, count, is_older=False)
+                return count
+            limit = self._limit()
+            at, self.size = map_kernels.put_tuples(self.table, self.size, limit, tuples, at, count)
+            if at < count and not self._make_room():
+                self.added -= count - at
+                return at
+        return count
+
+    def add_older(self, tuples: NDArray[np.uint64], count: int) -> None:
+        """Add tuples of the clean section, ascending in offset: they are kept unless their key is in the dirty range."""
+        if self._spilled is None:
+            raise ValueError("the map has not spilled: look keys up instead")
+        self._spilled.add(tuples, 0, count, is_older=True)
+
+    def find(self, key: bytes) -> int:
+        """Return the last offset of `key`, -1 if it is not in the map."""
+        return map_kernels.find_key(self.table, self.k0, self.k1, np.frombuffer(bytearray(key), np.uint8))
+
+    def latest(self) -> LatestOffsets:
+        """Turn the map into the offsets that are kept; it cannot be used for anything else afterwards, but `close`."""
+        if self._spilled is None:
+            return _InMemory(self._eat_table())
+        self.table = _new_table(MIN_SLOTS)
+        self._spilled.flush()
+        runs, self.size = self._spilled.reduce(self._max_slots)
+        return _Merged(self._spilled.file, runs, self._memory_bytes // 4)
+
+    def close(self) -> None:
+        """Give back memory and file. May be called twice."""
+        self.table = _new_table(MIN_SLOTS)
+        if self._spilled is not None:
+            self._spilled.file.close()
+
+    def _limit(self) -> int:
+        slots = self.table.shape[0]
+        limit = int(slots * (FULL_AT if slots == self._max_slots else GROW_AT))
+        return limit if self.max_entries is None else min(limit, self.max_entries)
+
+    def _make_room(self) -> bool:
+        """Grow or spill; whether more can be added."""
+        if self.max_entries is not None and self.size >= self.max_entries:
+            return False
+        slots = self.table.shape[0]
+        if slots < self._max_slots:
+            old, self.table = self.table, _new_table(min(2 * slots, self._max_slots))
+            _move(old, self.table)
+            return True
+        if self._new_file is None:
+            return False
+        self._spill(self._new_file())
+        return True
+
+    def _spill(self, file: File) -> None:
+        tuples_expected = max(self._expected_tuples(self.added), self.added)
+        partitions = 4
+        while partitions < MAX_PARTITIONS and partitions * self._max_slots * FULL_AT < 2 * tuples_expected:
+            partitions *= 2
+        # The buffers come when the table is still there: a quarter more for a moment, but untouched pages cost nothing.
+        self._spilled = spilled = _Partitions(file, partitions, 0, self._memory_bytes // 4)
+        words = np.empty((TAKEN_AT_ONCE, 3), np.uint64)
+        slot = 0
+        while slot < self.table.shape[0]:
+            start = slot
+            slot, count = map_kernels.take_tuples(self.table, slot, words)
+            spilled.add(words, 0, count, is_older=False)
+            _give_back(self.table, start, slot)
+        self.table = _new_table(MIN_SLOTS)
+        self.size = 0
+
+    def _eat_table(self) -> NDArray[np.int64]:
+        """Return the table's offsets, sorted, in the table's own memory."""
+        words = self.table.reshape(-1).view(np.int64)
+        count = map_kernels.take_offsets(self.table, words)
+        _give_back(self.table, count // 3 + 1, self.table.shape[0])
+        self.table = _new_table(MIN_SLOTS)
+        offsets = words[:count]
+        offsets.sort()
+        return offsets
+
+
+class LatestOffsets(Protocol):
+    """The offsets that are kept, read in ascending order."""
+
+    def window(self, first_offset: int, last_offset: int) -> NDArray[np.int64]:
+        """Return kept offsets, ascending: all from `first_offset` to `last_offset` and maybe others.
+
+        `first_offset` must not go back from one call to the next.
+        """
+        ...
+
+
+class _InMemory:
+    def __init__(self, offsets: NDArray[np.int64]) -> None:
+        self._offsets = offsets
+
+    def window(self, first_offset: int, last_offset: int) -> NDArray[np.int64]:
+        return self._offsets
+
+
+class _Merged:
+    """Merges sorted runs from the spill file, with a buffer for each."""
+
+    def __init__(self, file: File, runs: list[_Run], memory_bytes: int) -> None:
+        room = max(64, memory_bytes // 8 // max(1, len(runs)))
+        self._readers = [_RunReader(file, run, room) for run in runs if run.count]
+        self._offsets = np.empty(0, np.int64)
+        self._end = -1
+        """Offsets up to here have been read."""
+
+    def window(self, first_offset: int, last_offset: int) -> NDArray[np.int64]:
+        if last_offset <= self._end:
+            return self._offsets
+        parts = [self._offsets[np.searchsorted(self._offsets, first_offset) :]]
+        while self._end < last_offset and self._readers:
+            # Up to the least of the last offsets in the buffers, everything is in memory.
+            self._end = min(reader.last for reader in self._readers)
+            part = np.concatenate([reader.take(self._end) for reader in self._readers])
+            part.sort()
+            parts.append(part[np.searchsorted(part, first_offset) :])
+            self._readers = [reader for reader in self._readers if reader.fill()]
+        if not self._readers:
+            self._end = 2**63 - 1
+        self._offsets = np.concatenate(parts)
+        return self._offsets
+
+
+class _Run:
+    """Where the ascending offsets of one run are."""
+
+    def __init__(self) -> None:
+        self.blocks: list[tuple[int, int]] = []
+        """Position and number of offsets."""
+        self.count = 0
+
+    def append(self, file: File, offsets: NDArray[np.int64]) -> None:
+        """Write offsets at the end of the file."""
+        if len(offsets):
+            self.blocks.append((file.size(), len(offsets)))
+            self.count += len(offsets)
+            file.append(offsets.data.cast("B"))
+
+
+class _RunReader:
+    def __init__(self, file: File, run: _Run, room: int) -> None:
+        self._file = file
+        self._blocks = iter(run.blocks)
+        self._position = 0
+        self._left = 0
+        self._room = room
+        self._buffer = np.empty(0, np.int64)
+        self.fill()
+
+    @property
+    def last(self) -> int:
+        """The last offset in the buffer, which is not empty."""
+        return int(self._buffer[-1])
+
+    def take(self, end_offset: int) -> NDArray[np.int64]:
+        """Take the offsets up to `end_offset` out of the buffer."""
+        count = int(np.searchsorted(self._buffer, end_offset, side="right"))
+        taken, self._buffer = self._buffer[:count], self._buffer[count:]
+        return taken
+
+    def fill(self) -> bool:
+        """Read on if the buffer is empty; whether there is anything in it."""
+        if len(self._buffer):
+            return True
+        if not self._left:
+            block = next(self._blocks, None)
+            if block is None:
+                return False
+            self._position, self._left = block
+        count = min(self._left, self._room)
+        self._buffer = np.empty(count, np.int64)
+        _read(self._file, self._position, self._buffer)
+        self._position += count * 8
+        self._left -= count
+        return True
+
+
+class _Partition:
+    """Blocks of tuples with the same bits of their hash."""
+
+    def __init__(self) -> None:
+        self.older: list[tuple[int, int]] = []
+        """Position and number of tuples of each block from the clean section."""
+        self.dirty: list[tuple[int, int]] = []
+
+
+class _Partitions:
+    """Tuples being written to the spill file, or what one partition of it is split into."""
+
+    def __init__(self, file: File, partitions: int, shift: int, buffer_bytes: int) -> None:
+        self.file = file
+        self._shift = shift
+        self._partitions = [_Partition() for _ in range(partitions)]
+        room = min(max(buffer_bytes // ENTRY_BYTES // partitions, 16), MAX_READ_BYTES // ENTRY_BYTES)
+        self._buffer_bytes = buffer_bytes
+        self._buffers = np.empty((partitions, room, 3), np.uint64)
+        self._fill = np.zeros(partitions, np.int64)
+        self._holds_older = False
+
+    def add(self, tuples: NDArray[np.uint64], start: int, end: int, *, is_older: bool) -> None:
+        """Add tuples `start` to `end`."""
+        if is_older != self._holds_older:
+            self._write_all()
+            self._holds_older = is_older
+        while start < end:
+            start = map_kernels.scatter(tuples, start, end, self._shift, self._buffers, self._fill)
+            if start < end:
+                for partition in np.flatnonzero(self._fill == self._buffers.shape[1]):
+                    self._write(int(partition))
+
+    def flush(self) -> None:
+        """Write out what is in the buffers and give them back."""
+        self._write_all()
+        self._buffers = np.empty((len(self._partitions), 0, 3), np.uint64)
+
+    def _write_all(self) -> None:
+        for partition in np.flatnonzero(self._fill):
+            self._write(int(partition))
+
+    def _write(self, index: int) -> None:
+        partition = self._partitions[index]
+        count = int(self._fill[index])
+        (partition.older if self._holds_older else partition.dirty).append((self.file.size(), count))
+        self.file.append(self._buffers[index, :count].data.cast("B"))
+        self._fill[index] = 0
+
+    def reduce(self, max_slots: int) -> tuple[list[_Run], int]:
+        """Return a run of kept offsets for each partition, and how many keys the dirty range has."""
+        runs: list[_Run] = []
+        keys = 0
+        bits = (len(self._partitions) - 1).bit_length()
+        while self._partitions:
+            partition = self._partitions.pop()
+            tuples = sum(count for _, count in partition.dirty)
+            slots = min(max_slots, max(MIN_SLOTS, int(tuples / GROW_AT) + 1))
+            found = self._reduce_one(partition, slots)
+            if found is None:
+                split = _Partitions(self.file, SPLIT_INTO, self._shift + bits, self._buffer_bytes)
+                for blocks, is_older in ((partition.dirty, False), (partition.older, True)):
+                    for words in self._tuples(blocks):
+                        split.add(words, 0, len(words), is_older=is_older)
+                split.flush()
+                more_runs, more_keys = split.reduce(max_slots)
+                runs += more_runs
+                keys += more_keys
+            else:
+                runs.append(found[0])
+                keys += found[1]
+        return runs, keys
+
+    def _reduce_one(self, partition: _Partition, slots: int) -> tuple[_Run, int] | None:
+        """Return the partition's run and number of keys; None if the table is too small for it."""
+        table = _new_table(slots)
+        limit = int(slots * FULL_AT)
+        size = 0
+        for words in self._tuples(partition.dirty):
+            at, size = map_kernels.put_tuples(table, size, limit, words, 0, len(words))
+            if at < len(words):
+                return None
+        run = _Run()
+        offsets = np.empty(MAX_READ_BYTES // ENTRY_BYTES, np.int64)
+        for words in self._tuples(partition.older):
+            run.append(self.file, offsets[: map_kernels.take_missing(table, words, len(words), offsets)])
+        words_of_table = table.reshape(-1).view(np.int64)
+        latest = words_of_table[: map_kernels.take_offsets(table, words_of_table)]
+        latest.sort()
+        run.append(self.file, latest)
+        return run, size
+
+    def _tuples(self, blocks: list[tuple[int, int]]) -> Iterator[NDArray[np.uint64]]:
+        """Yield the tuples of blocks, in an array that is used again for the next."""
+        words = np.empty((max((count for _, count in blocks), default=0), 3), np.uint64)
+        for position, count in blocks:
+            _read(self.file, position, words[:count])
+            yield words[:count]
+
+
+def open_spill_file(env: Env, directory: str) -> File:
+    """Make a file for an `OffsetMap` in `directory` that has no name any more."""
+    # Should it keep its name by a crash in between: the next start removes what is so called.
+    path = f"{directory}/offset-map.deleted"
+    env.remove(path, missing_ok=True)
+    file = env.create_new(path)
+    try:
+        env.remove(path)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _read(file: File, position: int, target: NDArray[np.uint64] | NDArray[np.int64]) -> None:
+    data = file.pread(target.nbytes, position)
+    if len(data) != target.nbytes:
+        raise OSError(f"{file.path}: expected {target.nbytes} bytes at {position}, got {len(data)}")
+    # Into writable memory: kernels are compiled for that alone.
+    target.data.cast("B")[:] = data
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _new_table(slots: int) -> NDArray[np.uint64]:
+    size = slots * ENTRY_BYTES
+    if size < _MAPPED_FROM_BYTES:
+        return np.zeros((slots, 3), np.uint64)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        # The table is hit at random: fewer, larger pages spare half of the misses. Kernels without them say EINVAL.
+        try:
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass
+    return np.frombuffer(pages, np.uint64).reshape(slots, 3)
+
+
+def _move(old: NDArray[np.uint64], new: NDArray[np.uint64]) -> None:
+    """Move a table's content. Slots grow with the hash in both, so the pages of the old go as those of the new come."""
+    step = _GIVE_BACK_BYTES // ENTRY_BYTES
+    for start in range(0, old.shape[0], step):
+        end = min(start + step, old.shape[0])
+        map_kernels.move_slots(old, start, end, new)
+        _give_back(old, start, end)
+
+
+def _give_back(table: NDArray[np.uint64], start: int, end: int) -> None:
+    """Give the memory of slots `start` to `end` back to the system, as far as it is whole pages."""
+    if table.shape[0] * ENTRY_BYTES < _MAPPED_FROM_BYTES or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    whole: Any = table
+    while isinstance(whole, np.ndarray):
+        whole = whole.base
+    pages: mmap.mmap = whole.obj
+    page = mmap.PAGESIZE
+    first = -(-start * ENTRY_BYTES // page) * page
+    last = end * ENTRY_BYTES // page * page
+    if last > first:
+        pages.madvise(mmap.MADV_DONTNEED, first, last - first)

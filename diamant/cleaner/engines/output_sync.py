@@ -1,0 +1,84 @@
+"""Makes finished outputs durable and hands them over, in their order, while the next ones are being written.
+
+A sync waits for the disk, several at once for hardly longer than one: a round of many outputs spent half its time in them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from diamant.cleaner.rules.result import OnOutput, OutputSegment
+from diamant.storage import names
+from diamant.storage.env.env import Env
+
+SYNC_THREADS = 4
+"""For engines that have a process of their own."""
+
+MAX_PENDING = 8
+"""Outputs that are complete and not durable yet; whoever adds one more waits for the oldest."""
+
+
+class OutputSync:
+    """Use with `with`: leaving it hands over what is left, an error on the way out removes it.
+
+    `threads` sync at the same time; with 0 each output is synced and handed over before `add` returns. `on_output` is called
+    by the thread that calls `add`.
+    """
+
+    def __init__(self, env: Env, directory: str, on_output: OnOutput, threads: int) -> None:
+        self._env = env
+        self._directory = directory
+        self._on_output = on_output
+        self._pending: deque[tuple[OutputSegment, list[Future[None]]]] = deque()
+        self._pool = ThreadPoolExecutor(threads, "sync-output") if threads else None
+
+    def add(self, output: OutputSegment) -> None:
+        """Take an output whose files are written and closed. OSError of a sync comes from here or from leaving."""
+        paths = self._paths(output)
+        if self._pool is None:
+            for path in paths:
+                self._env.sync_file(path)
+            self._on_output(output)
+            return
+        self._pending.append((output, [self._pool.submit(self._env.sync_file, path) for path in paths]))
+        while self._pending and (len(self._pending) > MAX_PENDING or all(one.done() for one in self._pending[0][1])):
+            self._hand_over()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            while self._pending and error is None:
+                self._hand_over()
+        finally:
+            self._give_up()
+
+    def _hand_over(self) -> None:
+        output, syncs = self._pending[0]
+        for sync in syncs:
+            sync.result()
+        self._pending.popleft()  # from here on it is the receiver's
+        self._on_output(output)
+
+    def _give_up(self) -> None:
+        for output, syncs in self._pending:
+            wait(syncs)
+            for path in self._paths(output):
+                with suppress(OSError):
+                    self._env.remove(path, missing_ok=True)
+        self._pending.clear()
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _paths(self, output: OutputSegment) -> list[str]:
+        files = [names.log_file, names.index_file, names.time_index_file]
+        if output.has_txn_index:
+            files.append(names.txn_index_file)
+        return [file(self._directory, output.base_offset) + names.CLEANED_SUFFIX for file in files]

@@ -1,0 +1,320 @@
+"""Batches with nothing special about them, read into columns: for a round in ordinary Python over thousands of small ones.
+
+*Plain* is a batch of magic 2 whose CRC is right and whose records have keys, as any client writes them: the shortest lengths,
+ascending offsets, nothing before or behind them; no marker and no delete horizon. It may be compressed, be part of a transaction
+and have tombstones. The first sign of anything else leaves a batch to whoever can take any: errors are told there, too.
+
+No object is made for a record: what is to be known of it stands in two lists for a whole row of batches. What stays of a batch is
+cut out of its bytes, for nothing but timestamps changes in the records that stay.
+
+Source: Kafka's DefaultRecordBatch, DefaultRecord, and MemoryRecords.buildRetainedRecordsInto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from struct import Struct
+from typing import TypeAlias
+
+from crc32c import crc32c
+
+from diamant.cleaner.segments.rebuilt_batch import with_codec
+from diamant.cleaner.segments.small_payload import SmallPayloads
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch import (
+    ATTRIBUTES,
+    CODEC_MASK,
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    HEADER_STRUCT,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_FLAG,
+    parse_header,
+    update_crc,
+)
+from diamant.protocol.errors import CorruptBatch
+from diamant.protocol.varint import read_varint, read_varlong, varint_size, write_varint
+
+RECORD_BYTES = 100
+"""What a record takes in the columns, beside its key."""
+BATCH_BYTES = 400
+"""What a batch takes, beside its records."""
+
+TRANSACTIONAL = TRANSACTIONAL_FLAG
+"""A flag of a batch: it is part of a transaction."""
+LOG_APPEND_TIME = LOG_APPEND_TIME_FLAG
+"""A flag of a batch: its records have its max timestamp, whatever their own deltas say."""
+TOMBSTONES = 1 << 16
+"""A flag of a batch: a record of it has no value."""
+
+_HEADER = Struct(">qi4xbIhiqqq6xi").unpack_from
+"""As `HEADER_STRUCT` without leader epoch, producer epoch and sequence."""
+_SPECIAL = ~(CODEC_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG)
+"""Attributes that no plain batch has."""
+_MAX_VARINT_BYTES = 5
+"""Of any integer in a record, so that timestamps are half a year apart at most."""
+_MAX_TIMESTAMP = 1 << 62
+"""No such integer leads from a lower timestamp to one that has no room in 64 bits."""
+
+PlainBatch: TypeAlias = "tuple[int, int, int, int, int, int, int, int, int, bytes | None]"
+"""Where it begins and ends in the chunk; where its records do in the columns; last offset, max timestamp, producer id, flags;
+what its records count when they are removed, in bytes; and what they were decompressed to, if there are several."""
+
+
+class _NotPlainError(Exception):
+    """Something is special about a batch, or wrong with it."""
+
+
+class PlainRun:
+    """Plain batches in a row."""
+
+    __slots__ = ("batches", "end", "flags", "keys", "memory_bytes", "offsets")
+
+    def __init__(self, at: int) -> None:
+        self.end = at
+        """Where the last one ends in the chunk."""
+        self.batches: list[PlainBatch] = []
+        self.keys: list[bytes] = []
+        """Of all records."""
+        self.offsets: list[int] = []
+        """Of all records, ascending."""
+        self.flags = 0
+        """Those that any of the batches has."""
+        self.memory_bytes = 0
+        """Bytes of memory that it takes."""
+
+
+def read_run(data: bytes, at: int, payloads: SmallPayloads, room: int) -> PlainRun:
+    """Return the plain batches from `at` on, none maybe, as far as they take no more than `room` bytes of memory.
+
+    Batches larger than `small_payload.MAX_BYTES` are decompressed as well, up to what is left of the room.
+    """
+    run = PlainRun(at)
+    keys, offsets, batches = run.keys, run.offsets, run.batches
+    add_key, add_offset = keys.append, offsets.append
+    view = memoryview(data)
+    first, taken, all_flags, previous = 0, 0, 0, -1
+    with suppress(IndexError, _NotPlainError):
+        while at + HEADER_SIZE < len(data):
+            offset, length, magic, crc, attributes, deltas, timestamp, max_timestamp, producer_id, count = _HEADER(
+                data, at
+            )
+            next_at = at + LOG_OVERHEAD + length
+            if (
+                magic != CURRENT_MAGIC
+                or attributes & _SPECIAL
+                or not at + HEADER_SIZE < next_at <= len(data)
+                or not -1 <= timestamp < _MAX_TIMESTAMP
+                or count < 1
+                or offset <= previous
+                or crc32c(view[at + ATTRIBUTES : next_at]) != crc
+            ):
+                raise _NotPlainError
+            payload, place, end = data, at + HEADER_SIZE, next_at
+            codec = attributes & CODEC_MASK
+            if codec:
+                packed = data[place:end]
+                payload = payloads.unpack(codec, packed) or _unpack_large(codec, packed, room - taken)
+                place, end = 0, len(payload)
+            start = place
+            memory_bytes = BATCH_BYTES + RECORD_BYTES * count + (end - start << 1 if codec else end - start)
+            if taken + memory_bytes > room:
+                raise _NotPlainError
+            flags = attributes & ~CODEC_MASK
+            last_offset = offset + deltas
+            previous = offset - 1
+            # Here the time goes. Nearly all lengths and deltas have one or two bytes: those are read in place.
+            for _ in range(count):
+                size = payload[place]
+                place += 1
+                if size > 0x7F:
+                    if 0 < payload[place] < 0x80:
+                        size = size & 0x7F | payload[place] << 7
+                        place += 1
+                    else:
+                        size, place = _long(payload, place - 1)
+                record_end = place + (size >> 1)
+                if size & 1 or payload[place]:
+                    raise _NotPlainError
+                place += 2
+                if payload[place - 1] > 0x7F:
+                    _, place = _long(payload, place - 1)
+                delta = payload[place]
+                place += 1
+                if delta > 0x7F:
+                    if 0 < payload[place] < 0x80:
+                        delta = delta & 0x7F | payload[place] << 7
+                        place += 1
+                    else:
+                        delta, place = _long(payload, place - 1)
+                record_offset = offset + (delta >> 1)
+                if delta & 1 or record_offset <= previous:
+                    raise _NotPlainError
+                previous = record_offset
+                size = payload[place]
+                place += 1
+                if size > 0x7F:
+                    if 0 < payload[place] < 0x80:
+                        size = size & 0x7F | payload[place] << 7
+                        place += 1
+                    else:
+                        size, place = _long(payload, place - 1)
+                if size & 1:
+                    raise _NotPlainError
+                add_key(payload[place : place + (size >> 1)])
+                add_offset(record_offset)
+                place += size >> 1
+                size = payload[place]
+                place += 1
+                if size > 0x7F:
+                    if 0 < payload[place] < 0x80:
+                        size = size & 0x7F | payload[place] << 7
+                        place += 1
+                    else:
+                        size, place = _long(payload, place - 1)
+                if not size & 1:
+                    place += size >> 1
+                elif size == 1:
+                    flags |= TOMBSTONES
+                else:
+                    raise _NotPlainError
+                if (place + 1 if payload[place] == 0 else _headers_end(payload, place)) != record_end:
+                    raise _NotPlainError
+                place = record_end
+            if place != end or previous > last_offset:
+                raise _NotPlainError
+            counted = end - start
+            if flags & LOG_APPEND_TIME:
+                counted = _size_with_delta(payload, start, end, max_timestamp - timestamp)
+            last = first + count
+            unpacked = payload if codec and count > 1 else None
+            batches.append(
+                (at, next_at, first, last, last_offset, max_timestamp, producer_id, flags, counted, unpacked)
+            )
+            first, at, previous = last, next_at, last_offset
+            taken += memory_bytes
+            all_flags |= flags
+    # Of what turned out not to be plain.
+    del keys[first:], offsets[first:]
+    run.end, run.flags, run.memory_bytes = at, all_flags, taken
+    return run
+
+
+def _unpack_large(codec: int, packed: bytes, room: int) -> bytes:
+    """Return what a payload that is no small one holds; nothing if that cannot be told, or takes more than the room."""
+    try:
+        return compression.decompress(codec, packed, max_bytes=max(0, room))
+    except CorruptBatch:
+        return b""
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    """Return the variable-length integer of two bytes or more at a place, and where it ends.
+
+    IndexError where the bytes end in it, if fewer would do, and if it takes more than `_MAX_VARINT_BYTES`.
+    """
+    value = data[at] & 0x7F
+    for index in range(1, _MAX_VARINT_BYTES):
+        byte = data[at + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            if byte == 0:
+                break
+            return value, at + index + 1
+    raise IndexError
+
+
+def _headers_end(data: bytes, at: int) -> int:
+    """Return where headers end whose number is at a place, 63 at most and 1 at least; -1 for lengths that are not the shortest.
+
+    IndexError where the bytes end in them.
+    """
+    count = data[at]
+    if count & 0x81:
+        return -1
+    at += 1
+    for _ in range(count >> 1):
+        for none in (-1, 1):
+            # A key, and then a value, which may be null.
+            size = data[at]
+            at += 1
+            if size > 0x7F:
+                if not 0 < data[at] < 0x80:
+                    return -1
+                size = size & 0x7F | data[at] << 7
+                at += 1
+            if size == none:
+                continue
+            if size & 1:
+                return -1
+            at += size >> 1
+    return at
+
+
+def _size_with_delta(data: bytes, at: int, end: int, delta_ms: int) -> int:
+    """Return what plain records would take if each had this timestamp's delta, as `rewrite` counts them."""
+    more, total = varint_size(delta_ms), 0
+    while at < end:
+        size, at = read_varint(data, at)
+        delta_bytes = 1 if data[at + 1] < 0x80 else read_varlong(data, at + 1)[1] - at - 1
+        new_size = size + more - delta_bytes
+        total += new_size + varint_size(new_size)
+        at += size
+    return total
+
+
+def rebuilt(
+    data: bytes, batch: PlainBatch, stays: Sequence[bool], payloads: SmallPayloads
+) -> tuple[bytearray, int, int]:
+    """Return what is left of a batch in `data` without some of its records, its max timestamp, and what these count in bytes.
+
+    `stays` tells of each record whether it stays; one does, one does not, and no tombstone does. The bytes are those of
+    `rebuilt_batch.rebuilt_batch`.
+    """
+    begin, *_, max_timestamp, _, flags, removed_bytes, unpacked = batch
+    header = parse_header(data, begin)
+    has_append_time = bool(flags & LOG_APPEND_TIME)
+    payload, at = (data, begin + HEADER_SIZE) if unpacked is None else (unpacked, 0)
+    out = bytearray(HEADER_SIZE)
+    count, base_delta, max_delta = 0, 0, 0
+    for is_kept in stays:
+        start = at
+        size, body = read_varint(payload, at)
+        at = body + size
+        if not is_kept:
+            continue
+        delta, after = read_varlong(payload, body + 1)
+        if has_append_time:
+            removed_bytes -= _size_with_delta(payload, start, at, max_timestamp - header.base_timestamp)
+            new_delta = 0
+        else:
+            removed_bytes -= at - start
+            if count == 0:
+                base_delta = max_delta = delta
+            max_delta = max(delta, max_delta)
+            new_delta = delta - base_delta
+        count += 1
+        if new_delta == delta:
+            out += payload[start:at]
+            continue
+        record = bytearray(1)  # attributes
+        write_varint(record, new_delta)
+        write_varint(out, len(record) + at - after)
+        out += record
+        out += payload[after:at]
+    if has_append_time:
+        base_timestamp = max_timestamp
+    else:
+        base_timestamp, max_timestamp = header.base_timestamp + base_delta, header.base_timestamp + max_delta
+    new_header = header._replace(
+        batch_length=len(out) - LOG_OVERHEAD,
+        attributes=header.attributes & ~CODEC_MASK,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        record_count=count,
+    )
+    HEADER_STRUCT.pack_into(out, 0, *new_header)
+    update_crc(out, 0)
+    return with_codec(out, header.codec, payloads.pack), max_timestamp, removed_bytes

@@ -1,0 +1,174 @@
+"""The intent of an erasure: what a broker that was stopped in the middle needs to go on.
+
+    <data directory>/diamant-erasure-<id>.intent     mode 0600
+
+It is JSON, encrypted with a key that comes from the secret beside the signing key (`SigningKey.encrypt`): the data directory
+itself tells neither the key nor anything of its values.
+
+Before the scan for `key-gone` it is written anew without the key and what would find its values: what stays (`Intent.closed`) has
+digests only, so that the scan finds a directory in which nothing of the key is left, and a broker that is stopped meanwhile still
+goes on. It is removed before that certificate can be seen (`certificate_files.conclude`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from diamant.cleaner.evidence.certificates.signing_key import MODE, SigningKey
+from diamant.cleaner.evidence.search.needles import Needle, keyed_digest
+from diamant.storage.env.env import Env
+
+PREFIX = "diamant-erasure-"
+SUFFIX = ".intent"
+MAX_BYTES = 256 * 1024 * 1024
+
+WRITING = "writing"
+"""Tombstones may be missing."""
+REMOVING = "removing"
+"""Tombstones are written, values may be there still."""
+WAITING = "waiting"
+"""Values are certified to be gone; tombstones wait for their horizon."""
+CLOSING = "closing"
+"""The tombstones are gone too, and nothing names the key any more; the last scan and its certificate are to come."""
+
+
+@dataclass(slots=True)
+class Intent:
+    """One erasure under way."""
+
+    id: str
+    phase: str
+    key: bytes
+    topics: list[str]
+    reason: str
+    reference: str
+    requested_ms: int
+    key_bytes: int = 0
+    """Size of the key."""
+    key_digest: str = ""
+    """In hexadecimal; once the key is not here any more."""
+    is_now: bool = False
+    is_confirmed: bool = False
+    """With `is_now`: whoever asked for it knows that groups may miss the tombstone."""
+    is_forced: bool = False
+    engine: str | None = None
+    """Who is to compact, whatever the size (`cleaner_thread.ENGINES`)."""
+    scope: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By topic: its id, and how many partitions it had when this was asked for; empty in intents of versions before."""
+    due_ms: int | None = None
+    """When the round after the horizon is to come."""
+    found: list[dict[str, Any]] = field(default_factory=list)
+    """As in the certificate."""
+    done: list[dict[str, Any]] = field(default_factory=list)
+    before: list[dict[str, Any]] = field(default_factory=list)
+    """Affected segments as they were."""
+    claims: list[dict[str, Any]] = field(default_factory=list)
+    """Partition by partition: up to where values are claimed to be gone."""
+    needles: list[dict[str, Any]] = field(default_factory=list)
+    is_manual_clock: bool = False
+    """Whether a manual clock was in use at any time."""
+    overrides: list[dict[str, Any]] = field(default_factory=list)
+    retries: int = 0
+    """How often it was scanned in vain."""
+    missed: list[list[Any]] = field(default_factory=list)
+    """Topic and partition of those in which the last scan has found values: they are located once more, without filters."""
+    refused: list[list[Any]] = field(default_factory=list)
+    """Topic and partition of those that take no tombstone, and why; they are tried again with each attempt."""
+
+    def closed(self, key_digest: bytes) -> Intent:
+        """Return what stays on disk during the last scan: neither the key nor parts of values."""
+        return replace(self, phase=CLOSING, key=b"", key_digest=key_digest.hex(), needles=[])
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({**asdict(self), "key": self.key.hex()}).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Intent:
+        """Return what `to_bytes` gave. ValueError for anything else."""
+        try:
+            fields: Mapping[str, Any] = json.loads(data)
+            intent = cls(**{**fields, "key": bytes.fromhex(fields["key"])})
+            for one in intent.needles:
+                Needle.from_fields(one)
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"it is no intent of this version: {error}") from None
+        return intent
+
+
+def intent_path(directory: str, intent_id: str) -> str:
+    """Return where an intent lies."""
+    return f"{directory}/{PREFIX}{intent_id}{SUFFIX}"
+
+
+def write_intent(env: Env, directory: str, intent: Intent, key: SigningKey) -> None:
+    """Put the intent on disk, durably, in place of an earlier one. Blocks; OSError."""
+    write_private(env, intent_path(directory, intent.id), key.encrypt(intent.to_bytes()))
+
+
+def write_private(env: Env, path: str, data: bytes) -> None:
+    """Put a file of mode 0600 on disk, durably, in place of an earlier one. Blocks; OSError."""
+    temporary = path + ".tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(file.fileno(), MODE)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        env.remove(temporary, missing_ok=True)
+        raise
+    env.rename(temporary, path)
+    env.sync_dir(os.path.dirname(path))
+
+
+def remove_intent(env: Env, directory: str, intent_id: str) -> None:
+    """Remove it, durably."""
+    remove_private(env, intent_path(directory, intent_id))
+
+
+def remove_private(env: Env, path: str) -> None:
+    """Remove such a file, durably, and what a crash has left of writing it."""
+    env.remove(path, missing_ok=True)
+    env.remove(path + ".tmp", missing_ok=True)
+    env.sync_dir(os.path.dirname(path))
+
+
+def intent_ids(env: Env, directory: str) -> list[str]:
+    """Return the ids of the erasures that are not over."""
+    return [
+        name[len(PREFIX) : -len(SUFFIX)]
+        for name in env.list_dir(directory)
+        if name.startswith(PREFIX) and name.endswith(SUFFIX)
+    ]
+
+
+def waiting_for(
+    env: Env, directory: str, ids: Iterable[str], key: SigningKey, ended: Intent, digest: bytes
+) -> list[str]:
+    """Return which of these wait for tombstones of a key (by its digest) in topics of another erasure, which has `ended`.
+
+    Blocks, and reads all of them one by one; what cannot be read is left out.
+    """
+    found = []
+    for intent_id in ids:
+        try:
+            one = read_intent(env, directory, intent_id, key)
+        except (OSError, ValueError):
+            continue
+        is_same = one.phase == WAITING and keyed_digest(key.secret, one.key) == digest
+        if is_same and set(one.topics) <= set(ended.topics):
+            found.append(intent_id)
+    return found
+
+
+def read_intent(env: Env, directory: str, intent_id: str, key: SigningKey) -> Intent:
+    """Return an intent. ValueError if it cannot be read with this secret; OSError."""
+    path = intent_path(directory, intent_id)
+    if env.file_size(path) > MAX_BYTES:
+        raise ValueError(f"{path}: more than {MAX_BYTES} bytes")
+    return Intent.from_bytes(key.decrypt(env.read_bytes(path)))

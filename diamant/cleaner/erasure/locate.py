@@ -1,0 +1,245 @@
+"""Finds the records of a key in all partitions of some topics, before anything is erased, and keeps digests of their values.
+
+Here filters may tell which segments are not worth reading: what is missed by a stale one is found by the certifying scan.
+
+Any thread. Memory: `MAX_OFFSETS` offsets for each partition, and `needles.MAX_NEEDLES` values by their digests.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from diamant.cleaner.evidence.scan.file_listing import Place, is_in_use, is_of_log
+from diamant.cleaner.evidence.scan.scan import Advance, LogEnd, ScanReport, scan_partitions
+from diamant.cleaner.evidence.search.needles import (
+    KEY,
+    MAX_NEEDLES,
+    Needle,
+    Sample,
+    is_telling,
+    keyed_digest,
+    make_needle,
+)
+from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
+from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
+from diamant.cleaner.prompt import key_hash
+from diamant.cleaner.segments.strict_reader import read_chunks
+from diamant.protocol.batches.batch import BatchHeader
+from diamant.protocol.batches.records import Record, records_payload
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog
+
+MAX_OFFSETS = 100
+"""Values of a partition that are listed with offset and digest."""
+MAX_OFFSETS_IN_ALL = 20_000
+"""The same for all partitions together, so that a certificate about thousands of them can still be sent; one of each at least."""
+MAX_COUNTED = 100_000
+"""Different offsets that are told apart in a partition; beyond them copies count as records."""
+MAX_SAMPLED = 16
+SAMPLE_BYTES = 512 * 1024
+
+
+@dataclass(slots=True)
+class Located:
+    """What there is of the key in one partition."""
+
+    topic: str
+    partition: int
+    values: int = 0
+    """Records with a value, each once."""
+    copies: int = 0
+    """The same, as often as they are on the disk: files that wait to be deleted hold them, too."""
+    tombstones: int = 0
+    first_offsets: list[int] = field(default_factory=list)
+    """Of values, ascending, as many as `locate_key` lists."""
+    value_digests: list[str] = field(default_factory=list)
+    last_said_offset: int = -1
+    """Of what says something of the key in the log's own directory: a value, or a tombstone with headers, which may say what it
+    has superseded."""
+    last_tombstone_offset: int = -1
+    """Of one without headers in a segment in use, outside of transactions: it holds whatever comes of them."""
+    files: set[str] = field(default_factory=set)
+    seen: set[int] = field(default_factory=set)
+    """Offsets of values, `MAX_COUNTED` at most."""
+
+    @property
+    def needs_tombstone(self) -> bool:
+        """Whether there is a value, or a tombstone with headers, that no tombstone without any has superseded."""
+        return self.last_said_offset > self.last_tombstone_offset
+
+    def to_fields(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "values": self.values,
+            "copies_on_disk": self.copies,
+            "tombstones": self.tombstones,
+            "offsets": self.first_offsets,
+            "value_hmacs": self.value_digests,
+            "files": sorted(self.files),
+        }
+
+
+def locate_key(
+    env: Env,
+    directory: str,
+    subject: Subject,
+    ends: Mapping[TopicPartition, LogEnd],
+    partitions: Iterable[TopicPartition],
+    *,
+    hash_key: bytes | None = None,
+    threads: int = 2,
+    advance: Advance | None = None,
+    check: Callable[[], object] = bool,
+) -> tuple[list[Located], ScanReport]:
+    """Return where the key is, by partition, ascending; the subject looks for its values afterwards. Blocks.
+
+    With `hash_key`, that of the directory's filters, segments are passed over whose filter does not know the key.
+    """
+    wanted = sorted(partitions)
+    sample = take_sample(env, directory, wanted)
+    assert subject.key is not None
+    subject.needles.add(KEY, subject.key, sample)
+    listed = max(1, min(MAX_OFFSETS, MAX_OFFSETS_IN_ALL // max(1, len(wanted))))
+    collector = _Collector(subject.needles.secret, sample, listed, ends)
+    skip = filter_skip(env, subject.key, hash_key)
+    report = scan_partitions(
+        env,
+        directory,
+        subject,
+        ends,
+        wanted,
+        threads=threads,
+        advance=advance,
+        on_record=collector.add,
+        skip=skip,
+        check=check,
+    )
+    for needle in collector.needles.values():
+        subject.needles.add_needle(needle)
+    subject.needles.left_out += collector.left_out
+    for one in collector.found.values():
+        one.first_offsets = sorted(one.seen)[:listed]
+        one.seen.clear()
+    return [collector.found[key] for key in sorted(collector.found)], report
+
+
+def filter_skip(env: Env, key: bytes | None, hash_key: bytes | None) -> Callable[[Place], bool] | None:
+    """Return what says which segments need not be read for a key, going by their filters; None if there are none.
+
+    `hash_key` is that of the directory's filters.
+    """
+    return None if key is None or hash_key is None else _Filters(env, key, hash_key).can_skip
+
+
+def take_sample(env: Env, directory: str, partitions: Iterable[TopicPartition]) -> Sample:
+    """Return how often windows occur in the beginnings of some partitions' logs."""
+    sample = Sample()
+    for topic, partition in list(partitions)[:MAX_SAMPLED]:
+        path = f"{directory}/{names.partition_dir_name(topic, partition)}"
+        try:
+            segments = [name for name in env.list_dir(path) if name.endswith(names.LOG_SUFFIX)]
+            if segments:
+                _sample_segment(env, f"{path}/{segments[0]}", sample)
+        except (OSError, CorruptLog, CorruptBatch):
+            continue  # Only speed depends on it.
+    return sample
+
+
+def _sample_segment(env: Env, path: str, sample: Sample) -> None:
+    file = env.open(path, read_only=True)
+    try:
+        for chunk in read_chunks(file, 0, file.size(), SAMPLE_BYTES):
+            for at, header in chunk.headers:
+                if header.magic == 2 and header.record_count:
+                    sample.add(records_payload(chunk.data, at, header, max_bytes=4 * 1024 * 1024))
+            return
+    finally:
+        file.close()
+
+
+class _Collector:
+    def __init__(self, secret: bytes, sample: Sample, listed: int, ends: Mapping[TopicPartition, LogEnd]) -> None:
+        self.found: dict[TopicPartition, Located] = {}
+        self.needles: dict[bytes, Needle] = {}
+        self.left_out = 0
+        self._secret = secret
+        self._sample = sample
+        self._listed = listed
+        self._ends = ends
+        self._lock = threading.Lock()
+
+    def add(self, search: FileSearch, record: Record, header: BatchHeader) -> None:
+        assert search.topic is not None
+        assert search.partition is not None
+        value = record.value
+        digest = b"" if value is None else keyed_digest(self._secret, value)
+        with self._lock:
+            one = self.found.setdefault((search.topic, search.partition), Located(search.topic, search.partition))
+            one.files.add(search.name)
+            # Any other file has another log's offsets: that of a topic of this name before, or of a copy.
+            end = self._ends.get((search.topic, search.partition))
+            is_own = is_of_log(search.name, search.topic, search.partition) and (
+                end is None or record.offset < end.log_end_offset
+            )
+            if value is None:
+                one.tombstones += 1
+                is_used = is_in_use(search.name, search.topic, search.partition)
+                if record.headers:
+                    one.last_said_offset = max(one.last_said_offset, record.offset if is_own else -1)
+                elif is_used and not header.is_transactional:
+                    one.last_tombstone_offset = max(one.last_tombstone_offset, record.offset)
+                return
+            one.copies += 1
+            if record.offset not in one.seen:
+                one.values += 1
+                if len(one.seen) < MAX_COUNTED:
+                    one.seen.add(record.offset)
+            if is_own:
+                one.last_said_offset = max(one.last_said_offset, record.offset)
+            if len(one.value_digests) < self._listed and digest.hex() not in one.value_digests:
+                one.value_digests.append(digest.hex())
+            if digest in self.needles or not is_telling(value):
+                return
+            if len(self.needles) >= MAX_NEEDLES:
+                self.left_out += 1
+                return
+            self.needles[digest] = make_needle(VALUE_NEEDLE, value, digest, self._sample)
+
+
+class _Filters:
+    """Which segments cannot have the key, as far as their filters know."""
+
+    def __init__(self, env: Env, key: bytes, hash_key: bytes) -> None:
+        self._env = env
+        self._hash = key_hash.first_half(key, hash_key)
+        self._hash_key = hash_key
+
+    def can_skip(self, place: Place) -> bool:
+        if place.base_offset is None:
+            return False
+        import numpy as np
+
+        from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id
+        from diamant.cleaner.prompt.segment_facts import is_of, load_facts, load_filter_bytes
+
+        directory = os.path.dirname(place.path)
+        try:
+            facts = load_facts(self._env, directory, place.base_offset)
+            if facts is None or facts.keys is None or facts.keys.hash_id != hash_id(self._hash_key):
+                return False
+            found = self._env.file_size(place.path), self._env.mtime_ms(place.path), self._env.birth_ms(place.path)
+            data = load_filter_bytes(self._env, directory, place.base_offset) if is_of(facts, *found) else None
+            if data is None:
+                return False
+            key_filter = KeyFilter.from_bytes(data, facts.keys.key_count)
+        except (OSError, ValueError):
+            return False
+        return not key_filter.may_have_any(np.array([self._hash], np.uint64))

@@ -1,0 +1,61 @@
+"""Which erasure under way is to remove a tombstone: for whoever explains why that is still there.
+
+A key is looked up by its keyed digest, and only intents of erasures of that very key are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from diamant.cleaner.erasure.intent import read_intent
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.search.needles import keyed_digest
+from diamant.storage.env.env import Env
+
+
+class WaitingErasures:
+    """Those under way at one moment, as far as one topic goes; for one thread, whichever it is.
+
+    `ids`: by the digests of their keys. `topic_id`: as in intents; an erasure of another topic of that name does not count.
+    Memory: the ends of the claims about the topic of those that were asked about.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        directory: str,
+        key: SigningKey,
+        ids: Mapping[bytes, Sequence[str]],
+        topic: str,
+        topic_id: str,
+    ) -> None:
+        self._env = env
+        self._directory = directory
+        self._key = key
+        self._ids = ids
+        self._topic = topic
+        self._topic_id = topic_id
+        self._ends: dict[str, dict[int, int]] = {}
+        """By id: up to which offset values and tombstones are claimed, by partition."""
+
+    def has(self, key: bytes) -> bool:
+        """Whether there is one of this key, in whatever topic."""
+        return keyed_digest(self._key.secret, key) in self._ids
+
+    def of(self, key: bytes, partition: int, offset: int) -> str | None:
+        """Return the id of one that is about the record of the key at an offset; None if there is none. Blocks."""
+        for one in self._ids.get(keyed_digest(self._key.secret, key), ()):
+            if one not in self._ends:
+                self._ends[one] = self._read_ends(one)
+            if offset < self._ends[one].get(partition, 0):
+                return one
+        return None
+
+    def _read_ends(self, intent_id: str) -> dict[int, int]:
+        try:
+            intent = read_intent(self._env, self._directory, intent_id, self._key)
+        except (OSError, ValueError):
+            return {}  # It has ended meanwhile, or cannot be read.
+        if intent.scope.get(self._topic, {}).get("topic_id", self._topic_id) != self._topic_id:
+            return {}
+        return {one["partition"]: one["below_offset"] for one in intent.claims if one["topic"] == self._topic}

@@ -1,0 +1,1 @@
+"""Certificates: signing, files, verification, page."""

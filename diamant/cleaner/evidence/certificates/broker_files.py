@@ -1,0 +1,74 @@
+"""Files beside the logs in which the broker keeps names and ids of its own: what a scan looks for may stand there as one of them.
+
+    *-checkpoint       names of topics, with numbers
+    meta.properties    the ids of cluster and directory
+
+There is no room for a record in them, and nobody can remove them. So what is found there as (part of) a name or id is named
+(`ScanReport.elsewhere`), and in nobody's way. A file of another form, or with something besides, is any file.
+"""
+
+from __future__ import annotations
+
+import re
+
+from diamant.cleaner.evidence.scan.report import ScanReport
+from diamant.cleaner.evidence.search.findings import RAW
+from diamant.cleaner.evidence.search.needles import Needles
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
+from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+from diamant.storage.properties import parse_properties
+
+CHECKPOINTS = frozenset(
+    (
+        names.RECOVERY_POINT_CHECKPOINT,
+        names.LOG_START_OFFSET_CHECKPOINT,
+        names.HIGH_WATERMARK_CHECKPOINT,
+        names.CLEANER_CHECKPOINT,
+        names.LAST_CLEANED_CHECKPOINT,
+    )
+)
+_FILES = CHECKPOINTS | {names.META_PROPERTIES}
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""A legal name (Kafka's Topic.validate)."""
+
+MAX_BYTES = 64 * 1024 * 1024
+"""Of such a file: a line for each partition."""
+
+NOT_COVERED = (
+    "Names of topics, and ids of the cluster and its directory, in files of the broker's own beside the logs: bytes of what is "
+    "gone are part of one. They are listed under elsewhere."
+)
+
+
+def set_names_aside(report: ScanReport, env: Env, directory: str, needles: Needles) -> bool:
+    """Have what was found in names and ids listed as `elsewhere`; return whether there was any. Blocks.
+
+    Memory: one such file, of `MAX_BYTES` at most, and its entries.
+    """
+    files = {one.file for one in report.astray if one.what == RAW} & _FILES
+    return report.set_aside({one for one in files if _is_in_names_only(env, directory, one, needles)})
+
+
+def not_covered(report: ScanReport) -> list[str]:
+    """Return what a certificate says of it, one sentence or none."""
+    return [NOT_COVERED] if any(one.topic is None and one.file in _FILES for one in report.elsewhere) else []
+
+
+def _is_in_names_only(env: Env, directory: str, file: str, needles: Needles) -> bool:
+    path = f"{directory}/{file}"
+    try:
+        if env.file_size(path) > MAX_BYTES:
+            return False
+        if file in CHECKPOINTS:
+            # The rest is numbers, or it could not be read.
+            return all(_TOPIC.fullmatch(topic) for topic, _ in read_offset_checkpoint(env, path))
+        text = env.read_bytes(path).decode("latin-1")
+    except (OSError, StorageError):
+        return False
+    # The last line with a name is the one that counts.
+    properties = parse_properties(text)
+    ids = {f"{name}={properties.get(name)}" for name in ("cluster.id", "directory.id")}
+    return not needles.find("\n".join(line for line in text.split("\n") if line not in ids).encode("latin-1"))

@@ -1,0 +1,219 @@
+"""Certificates of erasures: JSON that is signed, and what a signature says.
+
+Canonical form, over which the signature goes: JSON without `signature.value`, keys sorted, no spaces, UTF-8, integers and
+text only (no floats); docs/erase.md has it to the letter, with a recipe for openssl. Signed with Ed25519 (RFC 8032); the public
+key is in `signature.public_key`, in hexadecimal, and proves nothing by itself: whoever verifies has to have it from elsewhere
+("pinned").
+
+Segments are told by SHA-256; the root over them is that of a Merkle tree as in RFC 6962: a leaf is SHA-256 of 0x00 and the
+canonical form of `{"file", "sha256", "size"}`, a node SHA-256 of 0x01 and its two children; of n leaves the left subtree has
+the greatest power of two below n. No leaf: SHA-256 of nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+
+TYPE = "diamant-erasure-certificate"
+REDACTION_TYPE = "diamant-redaction-certificate"
+VERSION = 1
+MAX_BYTES = 16 * 1024 * 1024
+"""Of a certificate's file."""
+
+NOTHING_MATCHED = "nothing-matched"
+"""State of a certificate: what was asked for was nowhere in the topics, so nothing was removed. A slip looks no different."""
+
+TRUSTED = "trusted"
+UNTRUSTED = "untrusted signer"
+WRONG_SIGNER = "signed with another key than the pinned one"
+INVALID = "the signature is not valid: the certificate was changed, or is damaged"
+
+COMPRESSED = (
+    "Compressed bytes that are no record batches, as in archives, or the rest of one without its header, and batches that are "
+    "within a record of another one: all others are decompressed in whatever file they are, and nothing else is."
+)
+NO_CONTENT = (
+    "Names of links to directories and of directories without files, where links lead to, and extended attributes: of files "
+    "their names and what is in them are searched."
+)
+NOT_COVERED = (
+    "Copies outside of this data directory, and of the staging place that is named under coverage: mirrors, backups, snapshots "
+    "of disks.",
+    "What consumers have stored: their databases, files, caches and logs.",
+    "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten.",
+    "Records that were written at or above the offsets where the claims end.",
+    "The same facts in other words: only the bytes of the key and of the values that were found are recognised, and those of "
+    "fewer than 12 bytes, or of hardly anything but zeros (0x00, 0xFF), only where they are the key of a record.",
+    COMPRESSED,
+    NO_CONTENT,
+    "Values that had gone from the disk before this was asked for, or that came between looking for the key and its tombstone: "
+    "nothing is known of them, so their bytes are not searched for outside of records of the key.",
+    "Topics that are not named in the request; what was seen in them by the way is listed.",
+)
+
+_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+class CertificateError(StorageError):
+    """What was given is no certificate of this kind."""
+
+
+class WrongKind(StorageError):
+    """What was given to look for is not what this kind of certificate is about."""
+
+
+def canonical(fields: Mapping[str, Any]) -> bytes:
+    """Return the canonical form of JSON. TypeError for floats."""
+    _refuse_floats(fields)
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def sign(fields: Mapping[str, Any], key: SigningKey) -> dict[str, Any]:
+    """Return the certificate with its signature."""
+    signed = {**fields, "signature": {"algorithm": "Ed25519", "public_key": key.public_bytes.hex()}}
+    value = key.sign(canonical(signed)).hex()
+    return {**signed, "signature": {**signed["signature"], "value": value}}
+
+
+def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str:
+    """Return `TRUSTED`, `UNTRUSTED` (valid, but no key is pinned), `WRONG_SIGNER` or `INVALID`.
+
+    CertificateError for what is no certificate.
+    """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    check_form(certificate)
+    signature = dict(certificate["signature"])
+    try:
+        value = bytes.fromhex(signature.pop("value"))
+        public = bytes.fromhex(signature["public_key"])
+        Ed25519PublicKey.from_public_bytes(public).verify(value, canonical({**certificate, "signature": signature}))
+    except (InvalidSignature, ValueError, TypeError, RecursionError):
+        return INVALID
+    if pinned is None:
+        return UNTRUSTED
+    return TRUSTED if public == pinned else WRONG_SIGNER
+
+
+def check_form(certificate: object) -> None:
+    """Raise CertificateError for what is no certificate that this version can read."""
+    if not isinstance(certificate, Mapping) or certificate.get("type") not in (TYPE, REDACTION_TYPE):
+        raise CertificateError(
+            f'this is no certificate: expected a JSON object with "type": "{TYPE}" or "{REDACTION_TYPE}"'
+        )
+    if certificate.get("version") != VERSION:
+        raise CertificateError(f"the certificate has version {certificate.get('version')!r}, expected {VERSION}")
+    signature = certificate.get("signature")
+    if not isinstance(signature, Mapping) or not all(
+        isinstance(signature.get(name), str) for name in ("algorithm", "public_key", "value")
+    ):
+        raise CertificateError("the certificate has no signature")
+    if signature["algorithm"] != "Ed25519":
+        raise CertificateError(f"the signature's algorithm is {signature['algorithm'][:40]!r}, expected Ed25519")
+    for name, kind in (("request", Mapping), ("claims", list), ("segments", Mapping), ("state", str)):
+        if not isinstance(certificate.get(name), kind):
+            raise CertificateError(f"the certificate has no {name!r}")
+
+
+def check_kind(certificate: Mapping[str, Any], *, key: object = None, where: object = None) -> None:
+    """Raise WrongKind for a `key` with a certificate of a redaction, or a `where` with one of an erasure; None: not given."""
+    if certificate["type"] == REDACTION_TYPE and key is not None:
+        raise WrongKind(
+            "this is the certificate of a redaction: it is about a description of records (where), and a key says nothing of it"
+        )
+    if certificate["type"] == TYPE and where is not None:
+        raise WrongKind(
+            "this is the certificate of an erasure: it is about a key, and a description of records (where) says nothing of it"
+        )
+
+
+def is_anything_found(certificate: Mapping[str, Any]) -> bool:
+    """Tell whether anything was found that was to go: records, values or tombstones."""
+    return any(one.get("records", 1) for one in certificate["found"])
+
+
+def parse(text: bytes) -> dict[str, Any]:
+    """Return a certificate from its bytes. CertificateError if it is none, or cut off."""
+    if len(text) > MAX_BYTES:
+        raise CertificateError(f"the certificate has {len(text)} bytes, at most {MAX_BYTES} are read")
+    try:
+        found = json.loads(text, parse_constant=_refuse, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise CertificateError(f"the certificate is not JSON, or is cut off: {error}") from None
+    check_form(found)
+    assert isinstance(found, dict)
+    return found
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no number here")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is given twice in an object")
+    return found
+
+
+def _refuse_floats(value: object) -> None:
+    if isinstance(value, float):
+        raise TypeError("certificates hold no floats: their text is not the same everywhere")
+    if isinstance(value, Mapping):
+        for one in value.values():
+            _refuse_floats(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _refuse_floats(one)
+
+
+# -- segments ----------------------------------------------------------------------------------------------------------
+
+
+def file_digest(env: Env, path: str, size: int | None = None) -> tuple[int, str]:
+    """Return how many bytes of a file there are, up to `size`, and their SHA-256 in hexadecimal. Blocks; OSError."""
+    digest = hashlib.sha256()
+    position = 0
+    file = env.open(path, read_only=True)
+    try:
+        while size is None or position < size:
+            count = _CHUNK_BYTES if size is None else min(_CHUNK_BYTES, size - position)
+            data = file.pread(count, position)
+            if not data:
+                break
+            digest.update(data)
+            position += len(data)
+    finally:
+        file.close()
+    return position, digest.hexdigest()
+
+
+def merkle_root(segments: Sequence[Mapping[str, Any]]) -> str:
+    """Return the root over `{"file", "size", "sha256"}`, in their order, in hexadecimal."""
+    leaves = [hashlib.sha256(b"\0" + canonical(_leaf(segment))).digest() for segment in segments]
+    return _root(leaves).hex()
+
+
+def _leaf(segment: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: segment[name] for name in ("file", "sha256", "size")}
+
+
+def _root(leaves: Sequence[bytes]) -> bytes:
+    if not leaves:
+        return hashlib.sha256().digest()
+    if len(leaves) == 1:
+        return leaves[0]
+    split = 1 << (len(leaves) - 1).bit_length() - 1
+    return hashlib.sha256(b"\1" + _root(leaves[:split]) + _root(leaves[split:])).digest()

@@ -1,0 +1,157 @@
+"""What the claims of a certificate come to when everything is scanned again; the same for erasures and redactions.
+
+holds           the partition was read, and what the certificate says is gone is gone below the claim's end
+broken          it is there again
+cannot be told  no record was looked at, something cannot be read, nobody can tell whether what was looked for is what the
+                certificate is about, or the partition is not there, or not known to be that of the certificate (`doubt_about`)
+
+Topics are known by their ids, which are in no secret: that they are the same is looked at without a scan, too. Certificates of
+versions before have none: then names count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from diamant.cleaner.evidence.scan.report import NOT_THERE, ScanReport
+from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import TopicPartition, read_partition_metadata
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog
+from diamant.storage.uuid_text import uuid_to_text
+
+HOLDS = "holds"
+BROKEN = "broken"
+CANNOT_TELL = "cannot be told"
+
+RECREATED = "topic-recreated"
+"""There is a partition of that name, of another topic."""
+UNKNOWN = "unknown"
+"""There is one, and nothing in its directory tells of which topic it is."""
+
+MAX_NAMED = 5
+"""Partitions that a note names."""
+
+_DOUBTS = {
+    NOT_THERE: "not there. The topic was deleted since, or this is not the data directory that the certificate is about. "
+    "Nothing can be said of it.",
+    RECREATED: "of another topic now. The one that the certificate is about was deleted since, and this one has its name. "
+    "Nothing can be said of it.",
+    UNKNOWN: "nobody can tell whether it is of the topic that the certificate is about: "
+    f"{names.PARTITION_METADATA} is missing, or cannot be read.",
+}
+
+Judge = Callable[[Mapping[str, Any], TopicPartition, int], tuple[str, str, int]]
+"""Gets a claim, its partition and its end; returns the verdict, the state, and how many records were written since."""
+
+
+def check_claims(
+    certificate: Mapping[str, Any],
+    report: ScanReport,
+    judge: Judge,
+    notes: list[str],
+    env: Env,
+    directory: str,
+    *,
+    is_bound: bool,
+) -> list[dict[str, Any]]:
+    """Return a row for each claim, and add to the notes what has to be said. Blocks.
+
+    `is_bound`: whether what was looked for is known to be what the certificate is about.
+    """
+    rows, matching = [], 0
+    doubts: dict[str, list[TopicPartition]] = {}
+    for claim in certificate["claims"]:
+        partition, end = partition_of(claim), int(claim["below_offset"])
+        is_read = partition in report.partitions
+        doubt = doubt_about(certificate, env, directory, partition) or ("" if is_read else NOT_THERE)
+        verdict, state, since = CANNOT_TELL, doubt, 0
+        if is_read and doubt != RECREATED:
+            verdict, state, since = judge(claim, partition, end)
+            if doubt and verdict == HOLDS:
+                verdict, state = CANNOT_TELL, doubt
+        if doubt:
+            doubts.setdefault(doubt, []).append(partition)
+        if not is_bound:
+            matching += verdict == BROKEN
+            verdict = CANNOT_TELL
+        rows.append({**untold(claim), "verdict": verdict, "state_now": state, "written_since": since})
+    notes += _notes(doubts)
+    if not is_bound:
+        notes.append(
+            "Without the secret nobody can tell whether what was given to look for is what the certificate is about, so no claim "
+            f"is confirmed. Below the claims' ends it is in {matching} of {len(rows)} partitions."
+        )
+    return rows
+
+
+def disown(certificate: Mapping[str, Any], report: ScanReport, subject: Subject, env: Env, directory: str) -> None:
+    """Have a report say whose what was found is, going by a certificate's partitions and the directories in use. Blocks."""
+    known = {partition_of(one) for name in ("claims", "not_certified") for one in certificate.get(name, ())}
+    # Of a topic that is not there any more, or is another one, no claim is confirmed anyway.
+    first = {topic: (topic, index) for topic, index in sorted(known, reverse=True)}
+    gone = (NOT_THERE, RECREATED)
+    there = {one for one in first if doubt_about(certificate, env, directory, first[one]) not in gone}
+    later = {one for one in report.partitions if env.is_dir(f"{directory}/{names.partition_dir_name(*one)}")}
+    report.disown(subject, there, known, later)
+
+
+def unscanned_claims(
+    certificate: Mapping[str, Any], notes: list[str], env: Env, directory: str
+) -> list[dict[str, Any]]:
+    """Return rows for the claims where no record was looked at: none can be told, whatever the files look like.
+
+    `state_now` stands in those of which names and ids tell that there is nothing to look at; the notes say so. Blocks.
+    """
+    rows = []
+    doubts: dict[str, list[TopicPartition]] = {}
+    for claim in certificate["claims"]:
+        partition = partition_of(claim)
+        doubt = doubt_about(certificate, env, directory, partition)
+        if doubt:
+            doubts.setdefault(doubt, []).append(partition)
+        rows.append({**untold(claim), **({"state_now": doubt} if doubt else {})})
+    notes += _notes(doubts)
+    return rows
+
+
+def doubt_about(certificate: Mapping[str, Any], env: Env, directory: str, partition: TopicPartition) -> str:
+    """Return "" if there is a partition in use that is of the certificate's topic, else `NOT_THERE`, `RECREATED` or `UNKNOWN`."""
+    path = f"{directory}/{names.partition_dir_name(*partition)}"
+    if not env.is_dir(path):
+        return NOT_THERE
+    known = certificate["request"].get("topic_ids", {}).get(partition[0])
+    if known is None:
+        return ""
+    try:
+        found = read_partition_metadata(env, path)
+    except (OSError, CorruptLog):
+        found = None
+    if found is None:
+        return UNKNOWN
+    return "" if uuid_to_text(found) == known else RECREATED
+
+
+def _notes(doubts: Mapping[str, Sequence[TopicPartition]]) -> Iterator[str]:
+    for doubt, partitions in doubts.items():
+        named = ", ".join(names.partition_dir_name(*one) for one in partitions[:MAX_NAMED])
+        more = len(partitions) - MAX_NAMED
+        yield f"{named}{f' and {more} more' if more > 0 else ''}: {_DOUBTS[doubt]}"
+
+
+def partition_of(claim: Mapping[str, Any]) -> TopicPartition:
+    """Return the partition of a claim."""
+    return str(claim["topic"]), int(claim["partition"])
+
+
+def untold(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a claim that cannot be told."""
+    return {
+        "topic": claim["topic"],
+        "partition": claim["partition"],
+        "below_offset": claim["below_offset"],
+        "verdict": CANNOT_TELL,
+        "written_since": 0,
+    }

@@ -1,0 +1,194 @@
+"""Where certificates lie, and how the last one takes the place of its intent.
+
+    <data directory>/<prefix><id>.<state>.json            a certificate
+    <data directory>/<prefix><id>.<state>.json.pending    a signed one whose intent is there still
+
+An intent must not outlive the certificate that says that nothing is left, and a crash must not forget an erasure. So the last
+certificate is written as a pending one, durably, then the intent goes, then the certificate gets its name. A start that finds
+a pending one gives it its name if the intent is gone; with the intent there the erasure goes on, and issues another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from diamant.cleaner.erasure.intent import PREFIX, SUFFIX, remove_intent
+from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES, NOTHING_MATCHED, CertificateError, parse
+from diamant.storage.env.env import Env
+
+REDACTION_PREFIX = "diamant-redaction-"
+"""Of redactions, whose certificates lie beside those of erasures."""
+
+LAST_STATES = ("key-gone", "records-gone", NOTHING_MATCHED)
+"""Of certificates on which nothing follows: the intent goes with them."""
+
+MAX_DESCRIBED = 100
+"""Certificates of which a list says what they are about, the newest: each is read for it, one after the other."""
+
+_UNDESCRIBED: Mapping[str, Any] = {"issued_ms": None, "topics": None, "reference": None, "check": None}
+
+GENUINE = "signed"
+"""In a list, `check` of a certificate that is as it was signed; else why it is not."""
+
+Check = Callable[[Mapping[str, Any], str, str], str]
+"""Returns why a certificate is not what its broker has signed, for the id and the state that its name has; "" if it is."""
+
+PENDING = ".pending"
+_JSON = ".json"
+_TEMPORARY = ".tmp"
+
+
+def certificate_path(directory: str, erasure_id: str, state: str, prefix: str = PREFIX) -> str:
+    """Return where a certificate lies."""
+    return f"{directory}/{prefix}{erasure_id}.{state}{_JSON}"
+
+
+def is_certificate_name(name: str) -> bool:
+    """Tell whether a file in the data directory has the name of a certificate, pending ones included."""
+    is_ours = name.startswith((PREFIX, REDACTION_PREFIX)) and "/" not in name
+    return is_ours and name.removesuffix(PENDING).endswith(_JSON)
+
+
+def list_certificates(env: Env, directory: str) -> list[dict[str, Any]]:
+    """Return `id`, `kind` (`erasure` or `redaction`), `state` and `path` of all certificates. Blocks."""
+    found: list[dict[str, Any]] = []
+    for name in env.list_dir(directory):
+        prefix = next((one for one in (PREFIX, REDACTION_PREFIX) if name.startswith(one)), None)
+        if prefix is not None and name.endswith(_JSON):
+            erasure_id, _, state = name[len(prefix) : -len(_JSON)].partition(".")
+            kind = "erasure" if prefix == PREFIX else "redaction"
+            found.append({"id": erasure_id, "kind": kind, "state": state, "path": f"{directory}/{name}"})
+    return found
+
+
+class CertificateList:
+    """Says what the certificates in a directory are about, and whether they are as they were signed. Any thread.
+
+    Each is read every time, and looked into once: what is known of it is known by all its bytes. Memory: what is said of
+    `MAX_DESCRIBED` certificates, some 200 bytes and its topics each.
+    """
+
+    def __init__(self) -> None:
+        self._known: Mapping[tuple[str, bytes], Mapping[str, Any]] = {}
+        """By path and SHA-256."""
+
+    def describe(self, env: Env, directory: str, check: Check | None = None) -> list[dict[str, Any]]:
+        """Return what `list_certificates` does, the file that was written last at the end, with what they are about.
+
+        That is `written_ms` (of the file), `issued_ms`, `topics`, `reference` and `check`: `GENUINE`, or why it is not. The last
+        four are None of all but the last `MAX_DESCRIBED`; of what cannot be read `check` says so. Without `check` there is no key
+        to check with. Blocks.
+        """
+        found = []
+        for one in list_certificates(env, directory):
+            with suppress(FileNotFoundError):
+                found.append({**one, "written_ms": env.mtime_ms(one["path"])})
+        found.sort(key=lambda one: (one["written_ms"], one["path"]))
+        before, known = self._known, {}
+        for one in found:
+            one |= _UNDESCRIBED
+        for one in found[max(0, len(found) - MAX_DESCRIBED) :]:
+            with suppress(OSError):
+                if env.file_size(one["path"]) > MAX_BYTES:
+                    one["check"] = _UNREADABLE
+                    continue
+                text = env.read_bytes(one["path"])
+                file = one["path"], hashlib.sha256(text).digest()
+                known[file] = before[file] if file in before else _described(text, one["id"], one["state"], check)
+                one |= known[file]
+        # Without a key nothing was checked.
+        self._known = {} if check is None else known
+        return found
+
+
+_UNREADABLE = "it cannot be read as a certificate"
+
+
+def _described(text: bytes, undertaking_id: str, state: str, check: Check | None) -> Mapping[str, Any]:
+    """Return what a certificate is about, and whether it is as it was signed."""
+    try:
+        fields = parse(text)
+        request = fields["request"]
+        topics = [str(one) for one in request["topics"]]
+        issued_ms, reference = int(fields["clock"]["issued_ms"]), request.get("reference")
+    except (CertificateError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return {**_UNDESCRIBED, "check": _UNREADABLE}
+    told = None if check is None else check(fields, undertaking_id, state) or GENUINE
+    return {"issued_ms": issued_ms, "topics": topics, "reference": reference, "check": told}
+
+
+def conclude(
+    env: Env,
+    directory: str,
+    erasure_id: str,
+    path: str,
+    text: bytes,
+    *,
+    remove: Callable[[Env, str, str], None] | None = None,
+) -> None:
+    """Exchange the intent for the last certificate, durably. Blocks; OSError, after which it may be called again.
+
+    `remove`: what removes an intent; None: that of an erasure.
+    """
+    env.write_atomically(path + PENDING, text)
+    front = f"{os.path.basename(path).partition('.')[0]}."
+    for name in env.list_dir(directory):
+        # Of an attempt before, whose intent could not be removed: the next start would give it its name.
+        if name.startswith(front) and name.endswith(PENDING) and f"{directory}/{name}" != path + PENDING:
+            env.remove(f"{directory}/{name}", missing_ok=True)
+    env.sync_dir(directory)
+    (remove or remove_intent)(env, directory, erasure_id)
+    env.rename(path + PENDING, path)
+    env.sync_dir(directory)
+
+
+def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = PREFIX) -> str | None:
+    """Give a certificate its name whose intent is gone, after a `conclude` that came no further; return its path.
+
+    Blocks; OSError. None if there is none. Only for whoever ends this one: while its intent is there it is to stay pending.
+    """
+    found = [
+        name for name in env.list_dir(directory) if name.startswith(f"{prefix}{erasure_id}.") and name.endswith(PENDING)
+    ]
+    named = None
+    for name in found:
+        named = f"{directory}/{name.removesuffix(PENDING)}"
+        env.rename(f"{directory}/{name}", named)
+        env.sync_dir(directory)
+    return named
+
+
+def has_traces(env: Env, directory: str) -> bool:
+    """Tell whether a data directory has certificates, or intents: they are of some key and secret. Blocks; OSError."""
+    return any(
+        name.startswith((PREFIX, REDACTION_PREFIX)) and name.endswith((_JSON, PENDING, SUFFIX))
+        for name in env.list_dir(directory)
+    )
+
+
+def tidy(env: Env, directory: str, prefix: str = PREFIX) -> list[str]:
+    """End what a crash has left of `conclude` and of writing files; return the paths of certificates that got their names.
+
+    `prefix`: that of erasures, or of redactions. Blocks. At a start, before anything is gone on with.
+    """
+    named = []
+    entries = env.list_dir(directory)
+    for name in entries:
+        if not name.startswith(prefix):
+            continue
+        path = f"{directory}/{name}"
+        if name.endswith(_TEMPORARY):
+            env.remove(path, missing_ok=True)
+        elif name.endswith(PENDING):
+            erasure_id = name[len(prefix) :].partition(".")[0]
+            if f"{prefix}{erasure_id}{SUFFIX}" in entries:
+                env.remove(path, missing_ok=True)
+            else:
+                env.rename(path, path.removesuffix(PENDING))
+                named.append(path.removesuffix(PENDING))
+    env.sync_dir(directory)
+    return named

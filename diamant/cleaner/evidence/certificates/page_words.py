@@ -1,0 +1,100 @@
+"""What a certificate's fields are called when people read them, and how to get at them where one may be missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from diamant.cleaner.evidence.certificates.html import counted
+
+MAX_SHOWN = 600
+"""Letters of something that there are no words for."""
+
+_STATES = {
+    "key-gone": "no record with the key",
+    "values-gone": "a deletion mark, no value",
+    "records-gone": "no record that matches",
+    "nothing-matched": "nothing was found",
+    "values-present": "values are left",
+    "records-present": "records are left",
+    "inconclusive": "could not be decided",
+    "not-there": "it is not there",
+    "no-tombstone": "no deletion mark could be written",
+    "unknown": "nothing tells of which topic it is",
+    "cancelled": "cancelled",
+    "everything-matches": "ended, as everything matches",
+    "topics-deleted": "the topic was deleted",
+    "topic-deleted": "the topic was deleted",
+    "topic-recreated": "the topic was deleted, another one has its name",
+}
+
+Fields = Mapping[str, Any]
+
+
+def part(fields: Fields, name: str) -> Fields:
+    """Return an object within another; an empty one if there is none."""
+    found = fields.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def is_redaction(certificate: Fields) -> bool:
+    """Whether it is about records that matched, and not about a key."""
+    return str(certificate["type"]) == "diamant-redaction-certificate"
+
+
+def topics_of(certificate: Fields) -> Sequence[str]:
+    """Return the topics that were named."""
+    request = part(certificate, "request")
+    topics: Sequence[str] = request.get("topics") or ([request["topic"]] if "topic" in request else [])
+    return topics
+
+
+def state_text(state: object) -> str:
+    """Return the state of a partition."""
+    return _STATES.get(str(state), str(state))
+
+
+def place_text(one: Fields) -> str:
+    """Return a partition, or a file that belongs to none."""
+    if one.get("topic") is None:
+        return str(one.get("file", "-"))
+    return f"{one['topic']}-{one.get('partition')}"
+
+
+def spaced(name: str) -> str:
+    """Return the name of a field as words."""
+    return name.replace("_", " ").capitalize()
+
+
+def seen_elsewhere(certificate: Fields) -> str:
+    """Return how many records and other places there are that `elsewhere` lists, place by place; nothing if there are none.
+
+    A record is one place for each field in which something was seen, and for each copy of it in another file.
+    """
+    listed, unlisted = certificate.get("elsewhere", ()), certificate.get("elsewhere_not_listed", 0)
+    records, others = set(), set()
+    for one in listed:
+        if one.get("offset") is None:
+            others.add((one.get("file"), one.get("position")))
+        else:
+            records.add((one.get("topic") or one.get("file"), one.get("partition"), one["offset"]))
+    parts = [counted(len(found), name) for found, name in ((records, "record"), (others, "other place")) if found]
+    if unlisted:
+        parts.append(f"{counted(unlisted, 'further place')} that {'is' if unlisted == 1 else 'are'} not listed")
+    return " and ".join(parts)
+
+
+def written_since_count(certificate: Fields) -> int:
+    """Return how many records were written above the claims' ends, those included that are not listed."""
+    return len(certificate.get("written_since", ())) + int(certificate.get("written_since_not_listed", 0))
+
+
+def shown(value: object) -> str:
+    """Return what there are no words for, as it is."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str | int):
+        return f"{value:,}" if isinstance(value, int) else value
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} … ({len(text) - MAX_SHOWN:,} letters more)"

@@ -1,0 +1,140 @@
+r"""Tells whether a text for a certificate names what is to be gone: it would stay there, in clear, and a scan would find it.
+
+A key, or what a redaction compares with, is recognised at any length, in upper and lower case: long ones anywhere in the text,
+short ones as a whole word, as 42 is in "ticket 4711, customer 42" and not in "ticket 4211". Letters that nobody sees count
+for nothing, and all dashes are one. So are its usual encodings: percent-encoded, quoted-printable, HTML's and JSON's escapes, up
+to three of them in one another; hexadecimal (also as 0x1a2b and \x1a\x2b), base64, base32, as a number if it is one of two, four
+or eight bytes, as a UUID if it has 16, and what it is in UTF-16. Of values only digests are known, so these are recognised byte
+by byte, as they are or encoded, from `needles.MIN_BYTES` on.
+
+No thread, and nothing is kept. A text has 1,000 letters at most (`undertakings`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from base64 import b32decode, b32encode, b64decode, b64encode
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from html import unescape
+from quopri import decodestring
+from urllib.parse import unquote_plus, unquote_to_bytes
+from uuid import UUID
+
+from diamant.cleaner.evidence.search.needles import MIN_BYTES, Needles
+
+MIN_ENCODED = 8
+"""Letters of an encoded key that was a text before: fewer are any number or abbreviation."""
+
+MAX_NESTED = 3
+"""Escapes in escapes that are undone."""
+
+_WORD = re.compile(r"[\w+/=-]+")
+_NUMBER_BYTES = (2, 4, 8)
+"""Sizes of what Kafka's serializers make of a short, an int and a long."""
+_UUID_BYTES = 16
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_SHOWN = {"Cf": None, "Pd": "-"}
+"""What stands for letters of two categories: nothing for those that nobody sees, and one dash for all."""
+_HEX_SIGN = re.compile(r"(?<!\w)(?:0x|\\x)(?=[0-9a-f]{2})")
+_HEX_JOINT = re.compile(r"(?<=x[0-9a-f]{2})[,\s]*(?:0x|\\x)(?=[0-9a-f]{2})")
+
+
+def names_sought(text: str, sought: Sequence[bytes]) -> bool:
+    """Tell whether a text names one of these keys or texts."""
+    texts = {*_readings(text)}
+    return any(form and _stands_in(form, one) for key in sought for form in _forms(key) for one in texts)
+
+
+def holds_value(text: str, needles: Needles) -> bool:
+    """Tell whether a text holds one of the values that are known by their digests."""
+    return any(needles.find(one) for one in _decoded(text))
+
+
+def _readings(text: str) -> Iterator[str]:
+    """Yield a text without its escapes, and without the signs of hexadecimal numbers."""
+    for one in _plain(text):
+        folded = _folded(one)
+        yield folded
+        yield _HEX_SIGN.sub("", folded)
+        yield _HEX_SIGN.sub("", _HEX_JOINT.sub("", folded))
+
+
+def _plain(text: str) -> set[str]:
+    """Return a text, and what it says without escapes."""
+    found = {text}
+    for _ in range(MAX_NESTED):
+        for one in [*found]:
+            found |= {unquote_plus(one, errors="surrogateescape"), unescape(one)}
+            found.add(_ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), one))
+            found.add(decodestring(one.encode(errors="surrogatepass")).decode(errors="surrogateescape"))
+    return found
+
+
+def _forms(key: bytes) -> Iterator[str]:
+    """Yield how a key may be written; nothing for one of blanks only, or without any bytes."""
+    if not key.strip():
+        return
+    try:
+        raw = key.decode()
+        is_text = raw.isprintable()
+    except UnicodeDecodeError:
+        raw, is_text = key.decode("latin-1"), False
+    yield _folded(raw)
+    # A file that a key is read from, or a program that writes lines, ends it with one.
+    yield _folded(raw.strip(" \t\r\n"))
+    for encoding in ("utf-16-le", "utf-16-be"):
+        with suppress(UnicodeDecodeError):
+            wide = key.decode(encoding).removeprefix("\ufeff")
+            if wide.strip() and wide.isprintable():
+                yield _folded(wide)
+    if len(key) == _UUID_BYTES:
+        yield str(UUID(bytes=key))
+    with suppress(ValueError):
+        yield UUID(raw).hex
+    if not is_text:
+        yield _folded(repr(key)[2:-1])
+    if len(key) in _NUMBER_BYTES and not is_text:
+        yield str(int.from_bytes(key, "big", signed=True))
+    least = MIN_ENCODED if is_text else 1
+    base32 = b32encode(key).decode().rstrip("=")
+    if len(base32) >= MIN_ENCODED:
+        yield _folded(base32)
+    base64 = b64encode(key).decode().rstrip("=")
+    for form in (key.hex(), key.hex(" "), key.hex(":"), base64, base64.translate({0x2B: "-", 0x2F: "_"})):
+        if len(form) >= least:
+            yield _folded(form)
+
+
+def _stands_in(form: str, text: str) -> bool:
+    if len(form.encode(errors="surrogatepass")) >= MIN_BYTES:
+        return form in text
+    front, back = (r"(?<!\w)" * form[:1].isalnum(), r"(?!\w)" * form[-1:].isalnum())
+    return re.search(front + re.escape(form) + back, text) is not None
+
+
+def _folded(text: str) -> str:
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+        # Of each letter once: a key may be a million long, and this is on the loop.
+        kinds = {one: unicodedata.category(one) for one in set(text)}
+        text = text.translate({ord(one): _SHOWN[kind] for one, kind in kinds.items() if kind in _SHOWN})
+    return text.casefold()
+
+
+def _decoded(text: str) -> Iterator[bytes]:
+    """Yield a text's bytes, as they are and as what they may be an encoding of."""
+    yield text.encode(errors="surrogatepass")
+    yield unquote_to_bytes(text.encode(errors="surrogatepass"))
+    for one in _plain(text):
+        with suppress(UnicodeEncodeError):
+            yield one.encode(errors="surrogateescape")
+    for word in _WORD.findall(text):
+        with suppress(ValueError):
+            yield bytes.fromhex(word)
+        with suppress(ValueError):
+            bare = word.rstrip("=")
+            yield b32decode(bare + "=" * (-len(bare) % 8), casefold=True)
+        with suppress(ValueError):
+            yield b64decode(word.translate({0x2D: "+", 0x5F: "/"}).rstrip("=").encode(errors="replace") + b"==")

@@ -1,0 +1,204 @@
+"""The key that signs certificates, and the secret of their digests: two files of mode 0600, outside of the data directory.
+
+    <path>            Ed25519 private key, PKCS #8 in PEM
+    <path>.secret     32 random bytes in hexadecimal: with them, and only with them, digests in certificates can be compared
+
+Both are made when they are first needed, unless there are certificates or intents of others (`check_there`). A file that others
+may read is refused. `cryptography` is imported here on first use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from diamant.storage.env.user_directory import user_directory
+from diamant.storage.errors import StorageError
+from diamant.storage.input_file import read_input, read_input_mode
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+MODE = 0o600
+SECRET_BYTES = 32
+MAX_FILE_BYTES = 64 * 1024
+
+
+def default_path() -> str:
+    """Return where the key is unless `diamant.certificate.key.file` says otherwise. StorageError where no home is known."""
+    home = user_directory("XDG_CONFIG_HOME", ".config")
+    if home is None:
+        raise StorageError(
+            f"the user {os.getuid()} of the broker has no home directory that is known, in which the key would be: "
+            "let diamant.certificate.key.file say where it is to be"
+        )
+    return os.path.join(home, "diamant", "certificate.key")
+
+
+def check_outside(path: str, directory: str) -> None:
+    """Raise StorageError if the key, or its secret, lies or would lie in a broker's data directory, links followed. Blocks.
+
+    Whoever gets the data, as from a backup, could tell then whose digests stand in the certificates, read the intents and sign.
+    """
+    inside = os.path.join(os.path.realpath(directory), "")
+    for file in (path, f"{path}.secret"):
+        if os.path.realpath(file).startswith(inside):
+            raise StorageError(
+                f"{file} is inside of the data directory {directory}, where neither the key that signs certificates nor the "
+                "secret of their digests may lie: move both files elsewhere, and let diamant.certificate.key.file say where"
+            )
+
+
+def check_there(path: str) -> None:
+    """Raise StorageError if the key, or its secret, is missing where others must not be made in their place. Blocks."""
+    missing = [file for file in (path, f"{path}.secret") if not os.path.exists(file)]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise StorageError(
+            f"{' and '.join(missing)} {verb} missing, and the data directory has certificates or unfinished erasures of that "
+            "key: bring it back (is its disk mounted?). If it is lost for good move diamant-erasure-* and diamant-redaction-* "
+            "out of the data directory; then a new key and secret are made, with which nobody can go on with those, or compare "
+            "digests"
+        )
+
+
+class SigningKey:
+    """A private key and a secret, in memory."""
+
+    def __init__(self, private: Ed25519PrivateKey, secret: bytes) -> None:
+        self._private = private
+        self.secret = secret
+
+    @classmethod
+    def load(cls, path: str) -> SigningKey:
+        """Return what the files hold; they are made if there are none. Blocks. StorageError if they cannot be used, OSError."""
+        from cryptography.hazmat.primitives import serialization as forms
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        pem = _read(path)
+        if pem is None:
+            made = Ed25519PrivateKey.generate()
+            pem = made.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+            pem = _create(path, pem)
+        try:
+            private = forms.load_pem_private_key(pem, None)
+        except (ValueError, TypeError):
+            raise StorageError(f"{path}: expected an Ed25519 private key in PEM, without a password") from None
+        if not isinstance(private, Ed25519PrivateKey):
+            raise StorageError(f"{path}: expected an Ed25519 key, it is of another kind")
+        return cls(private, load_secret(f"{path}.secret", is_made=True))
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the 64 bytes of the signature."""
+        return self._private.sign(data)
+
+    @property
+    def public_bytes(self) -> bytes:
+        """The 32 bytes of the public key."""
+        return self._private.public_key().public_bytes_raw()
+
+    @property
+    def public_pem(self) -> str:
+        """The public key as PEM, to be pinned by whoever verifies."""
+        from cryptography.hazmat.primitives import serialization as forms
+
+        public = self._private.public_key()
+        return public.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo).decode("ascii")
+
+    def encrypt(self, data: bytes) -> bytes:
+        """Return `data` so that only who has the secret can read it (AES-256-GCM, 12 bytes of nonce first)."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = os.urandom(12)
+        return nonce + AESGCM(self._intent_key()).encrypt(nonce, data, None)
+
+    def decrypt(self, data: bytes) -> bytes:
+        """Return what `encrypt` got. ValueError if it is not of this secret, or damaged."""
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        try:
+            return AESGCM(self._intent_key()).decrypt(data[:12], data[12:], None)
+        except (InvalidTag, ValueError):
+            raise ValueError("it was not encrypted with this secret, or it is damaged") from None
+
+    def _intent_key(self) -> bytes:
+        from diamant.cleaner.evidence.search.needles import keyed_digest
+
+        return keyed_digest(self.secret, b"diamant erase intent")
+
+
+def load_secret(path: str, *, is_made: bool = False) -> bytes:
+    """Return the secret in a file. StorageError if it is none, or if others may read it; OSError."""
+    text = _read(path, is_private=_is_secret)
+    if text is None:
+        if not is_made:
+            raise FileNotFoundError(2, "No such file", path)
+        text = _create(path, os.urandom(SECRET_BYTES).hex().encode())
+    if not _is_secret(text):
+        what = "a key in PEM" if b"-----BEGIN" in text else "something else"
+        raise StorageError(
+            f"{path}: expected the secret of the digests, {2 * SECRET_BYTES} hexadecimal digits in the file beside the signing "
+            f"key whose name ends with .secret; this is {what}"
+        )
+    return bytes.fromhex(text.decode("ascii").strip())
+
+
+def _is_secret(text: bytes) -> bool:
+    try:
+        return len(bytes.fromhex(text.decode("ascii").strip())) == SECRET_BYTES
+    except ValueError:
+        return False
+
+
+def read_public_key(path: str) -> bytes:
+    """Return the 32 bytes of an Ed25519 public key in PEM or hexadecimal. StorageError, OSError."""
+    text = read_input(path, MAX_FILE_BYTES)
+    try:
+        if b"BEGIN" not in text:
+            found = bytes.fromhex(text.decode("ascii").strip())
+            if len(found) == 32:
+                return found
+            raise ValueError
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+        key = load_pem_public_key(text)
+        if isinstance(key, Ed25519PublicKey):
+            return key.public_bytes_raw()
+    except ValueError:
+        pass  # Whatever it is, it is no such key.
+    raise StorageError(f"{path}: expected an Ed25519 public key, in PEM or as 64 hexadecimal digits")
+
+
+def _read(path: str, is_private: Callable[[bytes], bool] = bool) -> bytes | None:
+    """Return what a file holds; None if there is none. StorageError if it `is_private`, and others may read it."""
+    try:
+        content, mode = read_input_mode(path, MAX_FILE_BYTES)
+    except FileNotFoundError:
+        return None
+    if mode & 0o077 and is_private(content):
+        raise StorageError(f"{path}: its mode is {mode:04o}, expected {MODE:04o}: others may read it. chmod 600 it")
+    return content
+
+
+def _create(path: str, content: bytes) -> bytes:
+    """Write a new file; return its content, which is another one's if somebody was quicker."""
+    directory = os.path.dirname(path) or "."
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            # Unlike a rename, a link never replaces what another process has made meanwhile.
+            os.link(temporary, path)
+        except FileExistsError:
+            return _read(path) or content
+    finally:
+        os.unlink(temporary)
+    return content

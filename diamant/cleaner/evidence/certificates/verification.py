@@ -1,0 +1,377 @@
+"""Checks a certificate: its signature, and what the data directory holds now, against what it says.
+
+    signature   trusted, untrusted signer (no pinned key), signed with another key, invalid
+    coverage    whether what the certificate says was scanned is everything that it says was there, and fits its claims
+    segments    those the erasure left: unchanged, grown, changed, gone; and the root over what was recorded
+    claims      partition by partition, if the key or the secret is given: holds, broken (there is a value again below the claim's
+                end, as after restoring a backup), cannot be told; and what was written since (`claim_checks`)
+    outcome     all of that in a word
+
+Without the key and without the secret nobody can tell records of the key from others: then only files are compared, and topics by
+their ids. With the key and without the secret nobody can tell whether it is that of the certificate. In both cases no claim is
+confirmed: files that were given, and not looked into, confirm nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
+from diamant.cleaner.evidence.certificates.certificate import (
+    INVALID,
+    NOTHING_MATCHED,
+    REDACTION_TYPE,
+    TRUSTED,
+    UNTRUSTED,
+    CertificateError,
+    check_form,
+    check_kind,
+    check_signature,
+    file_digest,
+    is_anything_found,
+    merkle_root,
+)
+from diamant.cleaner.evidence.certificates.claim_checks import (
+    BROKEN,
+    CANNOT_TELL,
+    HOLDS,
+    RECREATED,
+    check_claims,
+    disown,
+    partition_of,
+    unscanned_claims,
+    untold,
+)
+from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
+from diamant.cleaner.evidence.scan.coverage import coverage_problems
+from diamant.cleaner.evidence.scan.report import NOT_THERE
+from diamant.cleaner.evidence.scan.scan import (
+    INCONCLUSIVE,
+    KEY_GONE,
+    VALUES_GONE,
+    VALUES_PRESENT,
+    Advance,
+    LogEnd,
+    Partitions,
+    ScanReport,
+    scan_directory,
+)
+from diamant.cleaner.evidence.search.findings import TOMBSTONE
+from diamant.cleaner.evidence.search.needles import KEY, Needles, keyed_digest
+from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.cleaner.evidence.scan.staging_files import StagingPlace
+    from diamant.cleaner.redaction.where import Where
+
+MAX_PROBLEMS = 20
+"""Of the account of the scan that are told."""
+
+RECORDS_GONE = "records-gone"
+"""What a redaction claims (`redaction_evidence`)."""
+
+IN_CERTIFICATES = (
+    "Other certificates of the same signer hold bytes of what was looked for, as in the reason or reference that was given for "
+    "them."
+)
+
+IN_NAMES = (
+    "Names of topics, or ids of the cluster and its directory, hold bytes of what was looked for, in files of the broker's own "
+    "beside the logs."
+)
+
+UNCHANGED, GROWN, CHANGED, GONE = "unchanged", "grown", "changed", "gone"
+
+VALID = "valid"
+NOT_VALID = "not-valid"
+"""The signature is not that of the pinned key, or the certificate contradicts itself."""
+UNTRUSTED_SIGNER = "untrusted"
+"""No key is pinned."""
+NO_LONGER_SO = "broken"
+"""Something that it says is gone is there again."""
+NOTHING_CERTIFIED = "not-certified"
+"""It says itself that nothing, or not everything, is certified."""
+NOT_CONFIRMED = "not-confirmed"
+"""Of a claim nobody can tell whether it holds."""
+
+ScanAgain = Callable[[Subject], ScanReport]
+"""Scans everything for a subject; blocks. StorageError if nothing can be proven."""
+
+_CLAIMING = (VALUES_GONE, KEY_GONE, RECORDS_GONE, NOTHING_MATCHED)
+"""States of certificates that claim something of every partition."""
+
+
+@dataclass(slots=True)
+class Verification:
+    """What came of it."""
+
+    signature: str
+    signer: str
+    """The public key in the certificate, in hexadecimal."""
+    state: str
+    """What the certificate claims."""
+    is_evidence: bool
+    segments: list[dict[str, Any]] = field(default_factory=list)
+    roots_fit: bool = True
+    coverage_adds_up: bool = True
+    """Whether the certificate's account of what was scanned is complete and fits its claims (`coverage`)."""
+    claims: list[dict[str, Any]] = field(default_factory=list)
+    was_scanned: bool = False
+    notes: list[str] = field(default_factory=list)
+    """In plain words: what has changed since, and what could not be checked."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the signature is that of the pinned key and nothing that was checked contradicts the certificate."""
+        return self.outcome == VALID
+
+    @property
+    def outcome(self) -> str:
+        """`VALID`, or what most of all is against that; `NOTHING_MATCHED` if nothing is, and it proves no removal."""
+        verdicts = {claim["verdict"] for claim in self.claims}
+        if self.signature not in (TRUSTED, UNTRUSTED) or not (self.roots_fit and self.coverage_adds_up):
+            return NOT_VALID
+        if self.signature == UNTRUSTED:
+            return UNTRUSTED_SIGNER
+        if BROKEN in verdicts:
+            return NO_LONGER_SO
+        if self.state not in _CLAIMING:
+            return NOTHING_CERTIFIED
+        if not verdicts <= {HOLDS}:
+            return NOT_CONFIRMED
+        return NOTHING_MATCHED if self.state == NOTHING_MATCHED else VALID
+
+    def to_fields(self) -> dict[str, Any]:
+        return {
+            "is_valid": self.is_valid,
+            "outcome": self.outcome,
+            "signature": self.signature,
+            "signer": self.signer,
+            "state": self.state,
+            "is_evidence": self.is_evidence,
+            "roots_fit": self.roots_fit,
+            "coverage_adds_up": self.coverage_adds_up,
+            "segments": self.segments,
+            "claims": self.claims,
+            "was_scanned": self.was_scanned,
+            "notes": self.notes,
+        }
+
+
+def verify_certificate(
+    certificate: Mapping[str, Any],
+    pinned: bytes | None,
+    env: Env | None = None,
+    directory: str | None = None,
+    *,
+    key: bytes | None = None,
+    where: Where | None = None,
+    secret: bytes | None = None,
+    ends: Mapping[TopicPartition, LogEnd] | None = None,
+    advance: Advance | None = None,
+    check: Callable[[], object] = bool,
+    staging: StagingPlace | None = None,
+    partitions: Partitions | None = None,
+) -> Verification:
+    """Check a certificate, and the directory if one is given; blocks.
+
+    `pinned`: the public key that is trusted. `key` or `where`: what an erasure or a redaction was about. `ends` and `partitions`:
+    those of a running broker. CertificateError for what is none, WrongKind for what does not go with it.
+    """
+    check_form(certificate)
+    check_kind(certificate, key=key, where=where)
+    signature = check_signature(certificate, pinned)
+    found = Verification(
+        signature=signature,
+        signer=str(certificate["signature"]["public_key"]),
+        state=str(certificate["state"]),
+        is_evidence=certificate.get("is_evidence") is True,
+    )
+    if signature == INVALID:
+        found.notes.append("Nothing else was checked: what a changed certificate says means nothing.")
+        return found
+    if signature == UNTRUSTED:
+        found.notes.append(
+            "No public key was given to compare with: anybody can have signed this. Pin the broker's public key."
+        )
+    if not found.is_evidence:
+        found.notes.append(
+            "A manual clock was in use: the times in it, and with them the certificate, are no evidence."
+        )
+    try:
+        if unmatched := certificate.get("unmatched"):
+            found.notes.append(
+                f"No record matched when it was issued, and nothing was removed, but {unmatched['records']} of the topic held "
+                "what was looked for in another place: the field or path may have been wrong."
+            )
+        if found.state in (KEY_GONE, RECORDS_GONE, NOTHING_MATCHED) and not is_anything_found(certificate):
+            found.notes.append("Nothing was found when it was issued, so nothing was removed: it proves no removal.")
+        if unlisted := certificate.get("written_since_not_listed"):
+            found.notes.append(
+                f"When it was issued {len(certificate['written_since']) + unlisted} records had been written above the offsets "
+                f"that the claims cover; {unlisted} of them are not listed in it."
+            )
+        _check_roots(certificate, found)
+        _check_coverage(certificate, found)
+        if env is not None and directory is not None:
+            _check_segments(certificate, found, env, directory)
+            scan = partial(_scan_again, env, directory, ends, advance, check, staging, partitions)
+            if certificate["type"] == REDACTION_TYPE:
+                from diamant.cleaner.redaction.claims import check_redaction_claims
+
+                check_redaction_claims(certificate, found, env, directory, where, secret, scan)
+            else:
+                _check_claims(certificate, found, env, directory, key, secret, scan)
+            if staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):
+                found.notes.append(f"What lies at the staging place {staged['place']} was not looked at.")
+            if not found.was_scanned:
+                unscanned = unscanned_claims(certificate, found.notes, env, directory)
+                found.claims = found.claims or unscanned
+        else:
+            found.notes.append(
+                "Only the signature was checked, and what the certificate says of itself: no file was looked at."
+            )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CertificateError(f"the certificate is signed, but not of the form that is expected: {error!r}") from None
+    return found
+
+
+def _scan_again(
+    env: Env,
+    directory: str,
+    ends: Mapping[TopicPartition, LogEnd] | None,
+    advance: Advance | None,
+    check: Callable[[], object],
+    staging: StagingPlace | None,
+    partitions: Partitions | None,
+    subject: Subject,
+) -> ScanReport:
+    """Scan a directory; one that no broker has (`ends` is None) is not written to. StorageError if nothing can be proven."""
+    if ends is not None:
+        return scan_directory(
+            env, directory, subject, ends, advance=advance, check=check, staging=staging, partitions=partitions
+        )
+    try:
+        place = TemporaryDirectory(prefix="diamant-verify-")
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageError(f"verifying needs a directory for temporary files (TMPDIR): {reason}") from None
+    with place as prove_in:
+        return scan_directory(
+            env, directory, subject, {}, advance=advance, check=check, staging=staging, prove_in=prove_in
+        )
+
+
+def _check_roots(certificate: Mapping[str, Any], found: Verification) -> None:
+    segments = certificate["segments"]
+    for which in ("before", "after"):
+        if merkle_root(segments[which]) != segments[f"{which}_root"]:
+            found.roots_fit = False
+            found.notes.append(f"The root over the segments {which} it was done is not that of the segments listed.")
+
+
+def _check_coverage(certificate: Mapping[str, Any], found: Verification) -> None:
+    problems = coverage_problems(certificate)
+    if found.state in _CLAIMING and not certificate["claims"]:
+        problems.append("It says that something is gone, and claims that of no partition.")
+    found.coverage_adds_up = not problems
+    found.notes += problems[:MAX_PROBLEMS]
+    if len(problems) > MAX_PROBLEMS:
+        found.notes.append(f"{len(problems) - MAX_PROBLEMS} more statements about what was scanned do not add up.")
+
+
+def _check_segments(certificate: Mapping[str, Any], found: Verification, env: Env, directory: str) -> None:
+    changed = 0
+    for segment in certificate["segments"]["after"]:
+        name = str(segment["file"])
+        status = _segment_status(env, directory, name, int(segment["size"]), str(segment["sha256"]))
+        changed += status in (CHANGED, GONE)
+        found.segments.append({"file": name, "status": status})
+    if changed:
+        found.notes.append(
+            f"Segments that are not as they were left: {changed} of {len(found.segments)}. They were cleaned again or removed "
+            "since, as the cleaner and retention do in the ordinary course of things; or these are other files, as of a backup."
+        )
+
+
+def _segment_status(env: Env, directory: str, name: str, size: int, sha256: str) -> str:
+    if name.startswith("/") or ".." in name.split("/"):
+        return GONE
+    path = f"{directory}/{name}"
+    try:
+        count, digest = file_digest(env, path, size)
+        if (count, digest) != (size, sha256):
+            return CHANGED
+        return UNCHANGED if env.file_size(path) == size else GROWN
+    except OSError:
+        return GONE
+
+
+def _check_claims(
+    certificate: Mapping[str, Any],
+    found: Verification,
+    env: Env,
+    directory: str,
+    key: bytes | None,
+    secret: bytes | None,
+    scan: ScanAgain,
+) -> None:
+    key_digest = bytes.fromhex(certificate["request"]["key_hmac"])
+    if secret is not None and key is not None and keyed_digest(secret, key) != key_digest:
+        found.notes.append("The key given is not the one of the certificate (or the secret is another one).")
+        found.claims = [untold(claim) for claim in certificate["claims"]]
+        return
+    if secret is None and key is None:
+        found.notes.append(
+            "Neither the key nor the secret was given, so records were not looked at, and no claim is confirmed."
+        )
+        return
+    needles = Needles(b"\0" * 32 if secret is None else secret)
+    if key is not None:
+        needles.add(KEY, key)
+    subject = Subject(key, frozenset(certificate["request"]["topics"]), needles)
+    if key is None:
+        subject.key_digest = key_digest
+    report = scan(subject)
+    disown(certificate, report, subject, env, directory)
+    found.was_scanned = True
+    if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
+        found.notes.append(IN_CERTIFICATES)
+    if set_names_aside(report, env, directory, needles):
+        found.notes.append(IN_NAMES)
+    astray = report.astray
+
+    def judge(claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
+        state = report.state(partition, end, subject.key_digest.hex())
+        since = len(report.written_since(partition, end)) + report.unlisted_since(partition, end)
+        if state == VALUES_PRESENT or (claim["state"] == KEY_GONE and state == VALUES_GONE):
+            return BROKEN, state, since
+        if state == INCONCLUSIVE or (claim["state"] == KEY_GONE and astray):
+            return CANNOT_TELL, state, since
+        return HOLDS, state, since
+
+    found.claims = check_claims(certificate, report, judge, found.notes, env, directory, is_bound=secret is not None)
+    if astray:
+        found.notes.append(
+            f"Files that belong to no partition in which the key is: {len({one.file for one in astray})}."
+        )
+    broken = sum(claim["verdict"] == BROKEN for claim in found.claims)
+    if broken:
+        found.notes.append(f"Claims that do not hold any more: {broken}. There is a value of the key again.")
+    written = sum(claim["written_since"] for claim in found.claims)
+    if written:
+        found.notes.append(f"Writes of the key since, above the offsets that the claims cover: {written}.")
+    marks = 0
+    for claim in found.claims:
+        if claim.get("state_now") not in (NOT_THERE, RECREATED):
+            one = partition_of(claim), int(claim["below_offset"])
+            marks += len(report.tombstones_since(*one)) + report.unlisted_since(*one, (TOMBSTONE,))
+    if marks:
+        found.notes.append(f"Tombstones of the key since, above the offsets that the claims cover: {marks}.")

@@ -1,0 +1,119 @@
+"""The staging place of jobs on Spark, as a certifying scan has it: one more root, or a reason to claim nothing.
+
+local        every file of this owner's places is read, as those of the data directory are, and stands in the ledger by its whole
+             path. A place belongs to the partition that its name tells; one of a deleted topic to none
+elsewhere    (s3:) names are listed and nothing is read: while there is a place, its partition gets no claim, or, if nobody knows
+             whose it is, no partition does
+
+A staging place that cannot be listed lets nothing be claimed. One that is not there has nothing in it: the first job makes it.
+But where the log directory has a note of a place that nobody can see now, as its disk is not mounted or another staging place
+is configured by now, its partition gets no claim. Places of other owners (other log directories) are counted and left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from diamant.cleaner.evidence.scan.file_listing import Place, list_below
+from diamant.cleaner.evidence.search.findings import Unreadable
+from diamant.storage import names
+from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.cleaner.evidence.scan.report import ScanReport
+    from diamant.storage.checkpoints.checkpoints import TopicPartition
+
+Unseen: TypeAlias = tuple[str, str, str]
+"""Name of a place, where it was, and the path of the note that tells so."""
+
+_LEFT = (
+    "a job on Spark has left this copy of records, or uses it just now, and a scan does not read it: it goes when the job ends; "
+    "if the job was killed, once it was left alone for an hour, or when somebody removes it"
+)
+
+
+def _nobody_notes(_: Collection[str]) -> list[Unseen]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class StagingPlace:
+    """What `diamant.cleaner.spark.staging` names, for the owner of one log directory."""
+
+    shown: str
+    """For people, without credentials."""
+    root: str | None
+    """The directory; None: it is elsewhere."""
+    owner: str
+    """Names of this owner's places begin with it."""
+    partition_of: Callable[[str], TopicPartition | None]
+    """By a place's name; None: none that there is now."""
+    list_names: Callable[[Callable[[], object]], list[str]]
+    """Return what lies there; calls its argument now and then. Blocks. OSError or StorageError."""
+    unseen: Callable[[Collection[str]], list[Unseen]] = _nobody_notes
+    """Return the places that may be there and are not read or listed, given the names that are. Blocks. OSError."""
+
+    def files(self, env: Env) -> Iterator[Place]:
+        """Yield the files of this owner's places, if it is local. One that cannot be listed is passed over: the census tells."""
+        if self.root is None:
+            return
+        found: list[str] = []
+        with suppress(OSError):
+            found = env.list_dir(self.root)
+        for name in found:
+            if not name.startswith(self.owner):
+                continue
+            partition = self.partition_of(name)
+            owner = None if partition is None else (*partition, True)
+            with suppress(OSError):
+                yield from list_below(env, f"{self.root}/{name}", owner)
+
+    def account(self, report: ScanReport, problem: str, check: Callable[[], object]) -> None:
+        """Put down what was there at the end of a scan, and what lets nothing be claimed. `problem`: of listing its files."""
+        found: list[str] = []
+        unseen: list[Unseen] = []
+        try:
+            with suppress(FileNotFoundError):
+                found = self.list_names(check)
+            unseen = self.unseen(found)
+        except (OSError, StorageError) as error:
+            problem = problem or _text(error)
+        found = [name for name in found if name.startswith(names.STAGING_PREFIX)]
+        own = [name for name in found if name.startswith(self.owner)]
+        if problem:
+            reason = f"the staging place of jobs on Spark cannot be listed, and may hold copies of records: {problem}"
+            report.add_unreadable(Unreadable(None, None, self.shown, None, reason))
+        if self.root is None:
+            for name in own:
+                topic, index = self.partition_of(name) or (None, None)
+                report.add_unreadable(Unreadable(topic, index, f"{self.shown}/{name}", None, _LEFT))
+        for name, root, note in unseen:
+            topic, index = self.partition_of(name) or (None, None)
+            report.add_unreadable(Unreadable(topic, index, f"{root}/{name}", None, _not_seen(note)))
+        report.staging = self._fields(len(own), len(found) - len(own), is_listed=not problem)
+
+    def _fields(self, own: int, others: int, *, is_listed: bool) -> dict[str, Any]:
+        return {
+            "place": self.shown,
+            "is_listed": is_listed,
+            "is_read": self.root is not None and is_listed,
+            "places": own,
+            "places_of_others": others,
+        }
+
+
+def _not_seen(note: str) -> str:
+    return (
+        "a job on Spark was to leave copies of records here, and whether they are gone cannot be seen: the disk may not be "
+        "mounted, diamant.cleaner.spark.staging may name another place by now, or the data directory was moved. Mount it, or "
+        "have it configured, and start the broker, which removes them; or, if you know that they are gone, remove the note, "
+        f"{note}"
+    )
+
+
+def _text(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)[:500]

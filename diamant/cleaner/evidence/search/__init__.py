@@ -1,0 +1,1 @@
+"""Searching files and records for needles, and proof that the search sees."""

@@ -1,0 +1,117 @@
+"""The compiled search of a file of batches: where nothing is to be found at the speed of memory, else plainly.
+
+Memory: that of `chunk_reader`, and what a chunk decompresses to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diamant.cleaner.evidence.search.file_census import add_to, codec_name
+from diamant.cleaner.evidence.search.needles import Windows
+from diamant.cleaner.evidence.search.record_search import (
+    MAX_BATCH_BYTES,
+    BatchBytes,
+    FileSearch,
+    batch_header,
+    search_plain,
+)
+from diamant.cleaner.kernels import records as fields
+from diamant.cleaner.kernels import search as kernels
+from diamant.cleaner.segments.row_reader import ChunkReader, Rows
+from diamant.cleaner.segments.unpacker import Unpacker
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage.env.env import File
+from diamant.storage.errors import CorruptLog
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class CompiledSearch:
+    """Buffers of one thread. Importing this loads numba, and compiles what is in no cache with the first search."""
+
+    def __init__(self) -> None:
+        self._reader = ChunkReader()
+        self._unpacker = Unpacker()
+
+    def search(self, search: FileSearch, file: File, end: int, position: int = 0) -> None:
+        """Search a file of batches from byte `position`, where one begins, up to `end`; the subject has `walked_keys`."""
+        walked = search.subject.walked_keys(search.topic)
+        assert walked is not None
+        keys = np.frombuffer(b"".join(walked) + b"\0", np.uint8)
+        bounds = np.cumsum([0, *map(len, walked)], dtype=np.int64)
+        windows = search.subject.needles.windows
+        amounts = np.zeros((fields.CODEC_MASK + 1, 3), np.int64)
+        try:
+            for chunk in self._reader.chunks(file, position, end):
+                position = chunk.position
+                search.check()
+                self._search_chunk(search, chunk, keys, bounds, windows, amounts)
+                position += chunk.size
+        except CorruptLog:
+            # From here on the plain search says what is wrong.
+            search_plain(search, file, end, position)
+        finally:
+            for codec in np.flatnonzero(amounts[:, 0]).tolist():
+                add_to(search.amounts, codec_name(2, codec), *amounts[codec].tolist())
+
+    def _search_chunk(
+        self,
+        search: FileSearch,
+        chunk: Rows,
+        keys: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        windows: Windows,
+        amounts: NDArray[np.int64],
+    ) -> None:
+        rows, count = chunk.rows, chunk.count
+        attributes = rows[fields.ATTRIBUTES, :count]
+        _follow(search, chunk)
+        is_plain = (rows[fields.MAGIC, :count] == 2) & (attributes & fields.CONTROL == 0)
+        rows[fields.STEP, :count] = np.where(is_plain, kernels.SEARCH, kernels.LOOK_AGAIN)
+        packed = is_plain & (attributes & fields.CODEC_MASK != 0) & (rows[fields.RECORD_COUNT, :count] != 0)
+        self._unpacker.clear()
+        data: Any = chunk.data.data
+        for row in np.flatnonzero(packed).tolist():
+            payload = data[rows[fields.PAYLOAD_START, row] : rows[fields.PAYLOAD_END, row]]
+            try:
+                codec = int(attributes[row]) & fields.CODEC_MASK
+                place = self._unpacker.unpack(codec, payload, MAX_BATCH_BYTES, ignores_rest=False)
+            except CorruptBatch:
+                rows[fields.STEP, row] = kernels.LOOK_AGAIN
+                continue
+            rows[fields.IS_UNPACKED, row] = 1
+            rows[fields.PAYLOAD_START, row], rows[fields.PAYLOAD_END, row] = place
+        records = kernels.search_rows(chunk.data, self._unpacker.buffer, rows, count, keys, bounds, *windows, amounts)
+        again = np.flatnonzero(rows[fields.STEP, :count] != kernels.CLEAN).tolist()
+        search.counts.batches += count - len(again)
+        search.counts.compiled_batches += count - len(again)
+        search.counts.records += records
+        search.counts.decompressed_bytes += self._unpacker.at
+        for row in again:
+            at, size = int(rows[fields.POSITION, row]), int(rows[fields.SIZE, row])
+            batch = bytes(data[at : at + size])
+            try:
+                search.look_at(BatchBytes(chunk.position + at, batch_header(batch, 0), batch, 0))
+            except CorruptBatch as error:
+                search.fail(chunk.position + at, error.reason)
+                search.find_raw(batch, chunk.position + at)
+
+
+def _follow(search: FileSearch, chunk: Rows) -> None:
+    """Hold the offsets of a chunk's batches against one another."""
+    if search.order is None:
+        return
+    rows = chunk.rows[:, : chunk.count]
+    firsts, lasts = rows[fields.BASE_OFFSET], rows[fields.LAST_OFFSET]
+    if chunk.together & fields.LEGACY:
+        firsts, lasts = firsts.copy(), lasts.copy()
+        for row in np.flatnonzero(rows[fields.MAGIC] < 2).tolist():
+            # A wrapper's offset is that of the last entry in it; the first is not worth decompressing it.
+            at = int(rows[fields.POSITION, row])
+            firsts[row] = lasts[row] = int.from_bytes(bytes(chunk.data.data[at : at + 8]), "big", signed=True)
+    for position, reason in search.order.problems(rows[fields.POSITION] + chunk.position, firsts, lasts):
+        search.fail(position, reason)

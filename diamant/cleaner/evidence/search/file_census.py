@@ -1,0 +1,180 @@
+"""Counts what a scan has to answer for, and shares no code with it: every file below a directory, and what a segment declares.
+
+    FileCensus   files by what the operating system knows them by, with their sizes; no name is understood
+    declared     batches, records and bytes of a segment, codec by codec, from the headers alone: nothing is decompressed
+
+Any thread. Memory: some 400 bytes for each file below the directory, and one window of `WINDOW_BYTES`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, TypeAlias
+
+from diamant.storage.env.env import Env, File
+
+WINDOW_BYTES = 4096
+"""Read at once: one header of large batches, or many of small ones."""
+RAW = "bytes"
+"""What is no batch: searched as bytes."""
+OLD = "old "
+"""Before the codec's name: batches of magic 0 and 1, whose headers declare no records."""
+
+Amounts: TypeAlias = dict[str, list[int]]
+"""By codec, or `RAW`: batches, records, bytes on the disk."""
+
+Identity: TypeAlias = tuple[Any, ...]
+
+FileKey: TypeAlias = tuple[str, Identity]
+"""A name, relative to the directory, and the file that has it. A file with several names is read as each of them says."""
+
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
+_LENGTH_AND_MAGIC = Struct(">i4xb")
+_ATTRIBUTES = Struct(">h")
+_COUNT = Struct(">i")
+_HEADER_BYTES = 61
+_OLD_HEADER_BYTES = 26
+_BEFORE_LENGTH = 12
+_IS_PARTITION = re.compile(r".+-[0-9]+")
+
+
+def codec_name(magic: int, attributes: int) -> str:
+    """Return what `Amounts` calls the batches of a format and codec."""
+    return ("" if magic == 2 else OLD) + _CODECS[attributes & 7]
+
+
+def add_to(amounts: Amounts, name: str, batches: int, records: int, size: int) -> None:
+    """Count so much more."""
+    found = amounts.setdefault(name, [0, 0, 0])
+    found[0] += batches
+    found[1] += records
+    found[2] += size
+
+
+def declared(file: File, end: int, max_batch_bytes: int) -> Amounts:
+    """Return what the headers of a segment's batches declare, up to byte `end`. Blocks; OSError.
+
+    From where no whole batch begins on, or one of more than `max_batch_bytes`, all is `RAW`.
+    """
+    found: Amounts = {}
+    window, start, position = b"", 0, 0
+    while position < end:
+        at = position - start
+        if at + _HEADER_BYTES > len(window):
+            window, start, at = file.pread(min(WINDOW_BYTES, end - position), position), position, 0
+        left = min(end - position, len(window) - at)
+        if left < _OLD_HEADER_BYTES:
+            break
+        length, magic = _LENGTH_AND_MAGIC.unpack_from(window, at + 8)
+        size = length + _BEFORE_LENGTH
+        least = _HEADER_BYTES if magic == 2 else _OLD_HEADER_BYTES
+        if not 0 <= magic <= 2 or not least <= size <= min(end - position, max_batch_bytes):
+            break
+        if magic == 2:
+            (attributes,) = _ATTRIBUTES.unpack_from(window, at + 21)
+            (records,) = _COUNT.unpack_from(window, at + 57)
+        else:
+            attributes, records = window[at + 17], 0
+        add_to(found, codec_name(magic, attributes), 1, records, size)
+        position += size
+    if position < end:
+        add_to(found, RAW, 0, 0, end - position)
+    return found
+
+
+def file_identity(env: Env, path: str) -> tuple[Identity, int]:
+    """Return what tells a file from another one of its name, and its size. OSError.
+
+    Renaming it, or appending to it, makes it no other.
+    """
+    born = env.birth_ms(path)
+    try:
+        found = os.stat(path)
+    except OSError:
+        # A file system in memory has no such numbers.
+        size = env.file_size(path)
+        return (path, size, env.mtime_ms(path)), size
+    return (found.st_dev, found.st_ino, found.st_mtime_ns if born is None else born), found.st_size
+
+
+def changed_at(env: Env, path: str) -> int:
+    """Return when a file was changed last, its content or its names; nobody can set that. OSError."""
+    try:
+        return os.stat(path).st_ctime_ns
+    except OSError:
+        # As `file_identity`.
+        return env.mtime_ms(path)
+
+
+@dataclass(slots=True)
+class Listed:
+    """One file, under one name."""
+
+    size: int
+    """The least that it had, from when it was seen first: files grow while they are read."""
+    latest_size: int
+    """What it had in the last look."""
+    changed: int
+    """When it was changed last, by the last look (`changed_at`)."""
+
+
+@dataclass(slots=True)
+class FileCensus:
+    """The files below `directory`, as often as `look` is called. Links to directories are followed to partitions only."""
+
+    env: Env
+    directory: str
+    besides: tuple[str, str] | None = None
+    """Another directory: what is below its directories whose names begin with the second text; by whole paths."""
+    problem: str = ""
+    """Why that one cannot be listed, when it was tried last."""
+    files: dict[FileKey, Listed] = field(default_factory=dict)
+    """Those that the last look has found."""
+    looks: int = 0
+
+    def look(self) -> None:
+        """List everything anew. Blocks; OSError if a directory cannot be listed."""
+        self.looks += 1
+        found: dict[FileKey, Listed] = {}
+        self._list(found, f"{self.directory}/", [""])
+        self.problem = ""
+        if self.besides is not None:
+            root, front = self.besides
+            try:
+                below = [f"{root}/{name}/" for name in self.env.list_dir(root) if name.startswith(front)]
+                self._list(found, "", below)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                self.problem = str(error.strerror or error)
+        self.files = found
+
+    def _list(self, found: dict[FileKey, Listed], base: str, waiting: list[str]) -> None:
+        while waiting:
+            prefix = waiting.pop()
+            try:
+                entries = self.env.list_dir(f"{base}{prefix}".rstrip("/"))
+            except FileNotFoundError:
+                continue
+            for entry in entries:
+                name = prefix + entry
+                path = f"{base}{name}"
+                if self.env.is_dir(path):
+                    if not os.path.islink(path) or (not prefix and _IS_PARTITION.fullmatch(entry)):
+                        waiting.append(f"{name}/")
+                    continue
+                try:
+                    identity, size = file_identity(self.env, path)
+                    changed = changed_at(self.env, path)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    if error.errno == errno.ELOOP:
+                        continue
+                    raise
+                known = self.files.get((name, identity))
+                found[name, identity] = Listed(size if known is None else min(size, known.size), size, changed)

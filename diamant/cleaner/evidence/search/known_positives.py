@@ -1,0 +1,154 @@
+"""Known positives: what a certifying scan has to find, written for it before it begins, and removed before it ends.
+
+    segment                     in each codec, and in formats before 0.11, a record of a key, and one with a needle in its value
+    segment of another topic    the latter
+    file searched as bytes      a needle at each place modulo four
+    batches in another file     as in the segment, behind other bytes
+
+The key, the values and the needles are random, of one scan, and say nothing about anybody. The scan looks for them with what it
+looks for the others with. They lie in directories whose names end in `-delete`: the next start, of Kafka as well, removes what a
+crash has left.
+
+Memory and room on the disk: some KB.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from struct import pack
+from zlib import crc32
+
+from diamant.cleaner.evidence.search.findings import RAW, SAME_BYTES, VALUE, Finding
+from diamant.cleaner.evidence.search.needles import STRIDE, Needle, Sample, keyed_digest, make_needle
+from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
+from diamant.protocol.batches.batch import CURRENT_MAGIC
+from diamant.protocol.batches.compression import CODEC_NAMES, GZIP, LZ4, NONE, compress
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage import names
+from diamant.storage.env.env import Env
+
+TOPIC = "diamant-known-positives-"
+"""What the topics' names begin with; a random number follows."""
+
+NEEDLE_BYTES = 64
+
+_KINDS = {
+    **{name: (CURRENT_MAGIC, codec) for codec, name in enumerate(CODEC_NAMES)},
+    "none, magic 0": (0, NONE),
+    "gzip, magic 0": (0, GZIP),
+    "none, magic 1": (1, NONE),
+    "lz4, magic 1": (1, LZ4),
+}
+"""Magic and codec of batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPositives:
+    """Of one scan."""
+
+    topic: str
+    """One that the scan is about."""
+    key: bytes
+    """Too short for a needle: only who looks at records finds it."""
+    needles: tuple[Needle, ...]
+    files: Mapping[str, bytes]
+    """By name, relative to the directory that they are written to."""
+    expected: Mapping[tuple[str, str, str], str]
+    """File, what is found there and its digest; and what it is, for people."""
+
+    def write(self, env: Env, root: str) -> None:
+        """Write the files. OSError."""
+        for name, data in self.files.items():
+            env.make_dirs(f"{root}/{name.partition('/')[0]}")
+            file = env.create_new(f"{root}/{name}")
+            try:
+                file.append(data)
+            finally:
+                file.close()
+
+    def remove(self, env: Env, root: str) -> None:
+        """Remove what there is of them."""
+        for directory in {name.partition("/")[0] for name in self.files}:
+            with suppress(OSError):
+                env.remove_tree(f"{root}/{directory}")
+
+    def missed(self, found: Iterable[Finding]) -> set[str]:
+        """Return what has not been found, for people."""
+        seen = {(one.file, one.what, one.digest) for one in found}
+        return {label for place, label in self.expected.items() if place not in seen}
+
+
+def make_known_positives(secret: bytes) -> KnownPositives:
+    """Return new ones for a scan whose needles have a secret."""
+    topic = TOPIC + secrets.token_hex(8)
+    key, other_key = (secrets.token_urlsafe(8).encode() for _ in range(2))
+    values = [secrets.token_bytes(NEEDLE_BYTES) for _ in range(len(_KINDS) + STRIDE)]
+    in_records, in_bytes = values[: len(_KINDS)], values[len(_KINDS) :]
+    own, other = (names.delete_dir_name(name, 0) for name in (topic, f"{topic}-other"))
+    segment, elsewhere = (names.log_file(directory, 0) for directory in (own, other))
+    raw, copy = f"{own}/bytes", f"{own}/batches"
+    with_key = [(key, b"v%d" % kind) for kind in range(len(_KINDS))]
+    with_needle = [(other_key, b'{"id": "%s"}' % value) for value in in_records]
+    both, needles_only = _batches([*with_key, *with_needle]), _batches(with_needle)
+    files = {
+        segment: both,
+        elsewhere: needles_only,
+        raw: _as_bytes(in_bytes),
+        copy: b"other bytes, " * 7 + both,
+    }
+    expected = {}
+    for kind, name in enumerate(_KINDS):
+        value, needle = (keyed_digest(secret, one).hex() for one in (with_key[kind][1], in_records[kind]))
+        for file, place in ((segment, "a segment"), (copy, "a file of another name")):
+            expected[file, VALUE, value] = f"a record of a key in {place} ({name})"
+            expected[file, SAME_BYTES, needle] = f"bytes in a record in {place} ({name})"
+        expected[elsewhere, SAME_BYTES, needle] = f"bytes in a record in a segment of another topic ({name})"
+    for index, one in enumerate(in_bytes):
+        expected[raw, RAW, keyed_digest(secret, one).hex()] = f"bytes in a file ({index})"
+    sample = Sample()
+    needles = tuple(make_needle(VALUE_NEEDLE, one, keyed_digest(secret, one), sample) for one in values)
+    return KnownPositives(topic, key, needles, files, expected)
+
+
+def _batches(pairs: list[tuple[bytes, bytes]]) -> bytes:
+    """Return a batch for each pair, among other records, of all kinds one after the other."""
+    kinds = [*_KINDS.values()]
+    found = bytearray()
+    for index, (key, value) in enumerate(pairs):
+        first, half = 3 * index, len(value) // 2
+        records = [
+            # So that compressed data refer to it in two parts, and do not show it.
+            Record(first, 0, b"a", b"%s......%s......" % (value[half:], value[:half])),
+            Record(first + 1, 0, key, value),
+            Record(first + 2, 0, b"b", b"y" * 400),
+        ]
+        magic, codec = kinds[index % len(kinds)]
+        is_old = magic < CURRENT_MAGIC
+        found += _old_messages(magic, codec, records) if is_old else build_batch(records, codec=codec)
+    return bytes(found)
+
+
+def _old_messages(magic: int, codec: int, records: list[Record]) -> bytes:
+    """Return records as brokers before 0.11 wrote them: each a message, or all in one that is compressed."""
+    base = records[0].offset if magic == 1 and codec != NONE else 0
+    plain = b"".join(_old_message(magic, NONE, one.offset - base, one.key, one.value or b"") for one in records)
+    return plain if codec == NONE else _old_message(magic, codec, records[-1].offset, None, compress(codec, plain))
+
+
+def _old_message(magic: int, codec: int, offset: int, key: bytes | None, value: bytes) -> bytes:
+    body = bytes((magic, codec)) + bytes(8 * magic)
+    body += b"\xff" * 4 if key is None else len(key).to_bytes(4, "big") + key
+    body += len(value).to_bytes(4, "big") + value
+    return pack(">qiI", offset, len(body) + 4, crc32(body)) + body
+
+
+def _as_bytes(values: list[bytes]) -> bytes:
+    """Return something like an index in which the values are, each at another place modulo `STRIDE`."""
+    found = bytearray()
+    for index, value in enumerate(values):
+        found += b"".join(number.to_bytes(8, "big") for number in range(8))
+        found += bytes((index - len(found)) % STRIDE) + value
+    return bytes(found)

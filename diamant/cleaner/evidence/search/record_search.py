@@ -1,0 +1,442 @@
+"""Searches a file of record batches for everything that an erasure is about: any magic, any codec, every field of every record.
+
+The plain search (`search_plain`) reads with `protocol.records` and decides. The compiled one (`compiled_search`) walks over
+batches in which nothing is to be found and hands all others to the same decision. Neither asks an index or a filter. What
+cannot be read is a problem, never nothing: its bytes are searched raw, and no one can call that place clean.
+
+What was looked at is counted where it is looked at (`FileSearch.amounts`), so that a scan can be held against what there is.
+
+Memory: 4 MiB read, or one larger batch, and what one batch decompresses to (`MAX_BATCH_BYTES` at most).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from struct import Struct
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from diamant.cleaner.evidence.search.file_census import RAW as RAW_BYTES
+from diamant.cleaner.evidence.search.file_census import Amounts, add_to, codec_name
+from diamant.cleaner.evidence.search.findings import (
+    RAW,
+    SAME_BYTES,
+    SAME_KEY,
+    TOMBSTONE,
+    UNDECIDED,
+    VALUE,
+    Finding,
+    Unreadable,
+)
+from diamant.cleaner.evidence.search.found_list import FoundList
+from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
+from diamant.cleaner.evidence.search.needles import Buffer, Hit, Needle, Needles, keyed_digest
+from diamant.cleaner.evidence.search.offset_order import OffsetOrder
+from diamant.protocol.batches.batch import (
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    HEADER_SIZE_UP_TO_MAGIC,
+    HEADER_STRUCT,
+    LOG_OVERHEAD,
+    MIN_BATCH_LENGTH,
+    MIN_ENTRY_LENGTH,
+    BatchHeader,
+    crc_is_valid,
+)
+from diamant.protocol.batches.compression import NONE as NO_CODEC
+from diamant.protocol.batches.legacy import parse_entry, parse_legacy_header
+from diamant.protocol.batches.records import Record, iter_records, records_payload
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage.env.env import File
+
+if TYPE_CHECKING:
+    from diamant.cleaner.evidence.search.known_positives import KnownPositives
+
+READ_BYTES = 4 * 1024 * 1024
+MAX_BATCH_BYTES = 256 * 1024 * 1024
+MAX_STEP_BYTES = 1 << 62
+CONTROL_KEY_BYTES = 4
+"""Of a control record's key: version and type. One with another key is no marker, whatever its batch says."""
+
+_PREFIX = Struct(">qiIb")
+
+
+@dataclass(slots=True)
+class Subject:
+    """What is looked for: the key, in which topics, and the needles. The key is None if only its digest is known."""
+
+    key: bytes | None
+    topics: frozenset[str]
+    needles: Needles
+    key_digest: bytes = b""
+    known_key: bytes | None = None
+    """The key of records that were written for the scan to find them (`known_positives`)."""
+
+    def __post_init__(self) -> None:
+        if self.key is not None:
+            self.key_digest = keyed_digest(self.needles.secret, self.key)
+
+    def is_key(self, key: bytes | None) -> bool:
+        """Tell whether a record's key is the one."""
+        if key is None:
+            return False
+        if key == self.known_key:
+            return True
+        if self.key is not None:
+            return key == self.key
+        return keyed_digest(self.needles.secret, key) == self.key_digest
+
+    def is_meant(self, record: Record, topic: str | None) -> bool | None:
+        """Tell whether a record of a topic is to be gone; None if nobody can tell. A redaction goes by more than the key."""
+        return self.is_key(record.key)
+
+    def is_in_the_way(self, finding: Finding) -> bool:
+        """Tell whether nothing can be claimed of any partition because of what was found in a file that belongs to none.
+
+        A copied tombstone without headers, or other bytes of the key, say no more than that there was such a key.
+        """
+        if finding.what == SAME_KEY:
+            return finding.has_value is not False or bool(finding.has_headers)
+        return finding.digest != self.key_digest.hex()
+
+    judges_bytes: ClassVar[bool] = False
+    """Whether `may_be_in` is to be asked."""
+
+    def may_be_in(self, payload: bytes, topic: str | None) -> bool:
+        """Tell whether records of a topic in these bytes may be meant; needles are searched for apart from it."""
+        return True
+
+    def walked_keys(self, topic: str | None) -> tuple[bytes, ...] | None:
+        """Return the keys that the compiled search is to stop at in files of a topic; None: every record has to be looked at."""
+        if self.key is None:
+            return None
+        return (self.key,) if self.known_key is None else (self.key, self.known_key)
+
+    def with_known(self, known: KnownPositives) -> Subject:
+        """Return the same, which looks for known positives besides."""
+        needles = self.needles.joined(known.needles)
+        return replace(self, topics=self.topics | {known.topic}, needles=needles, known_key=known.key)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was read."""
+
+    files: int = 0
+    bytes: int = 0
+    """Of files."""
+    decompressed_bytes: int = 0
+    """Of compressed batches."""
+    batches: int = 0
+    records: int = 0
+    compiled_batches: int = 0
+    """Batches of which the compiled walk said that there is nothing."""
+
+    def add(self, other: Counts) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class BatchBytes(NamedTuple):
+    """A whole batch in memory."""
+
+    position: int
+    """In the file."""
+    header: BatchHeader
+    buffer: Buffer
+    at: int
+
+
+OnRecord = Callable[["FileSearch", Record, BatchHeader], object]
+"""Is told of every record of the key in the erasure's topics, and of the file that it is in. In the searching thread."""
+
+
+@dataclass(slots=True)
+class FileSearch:
+    """The search of one file, and what came of it."""
+
+    subject: Subject
+    topic: str | None
+    partition: int | None
+    name: str
+    """The file, relative to the data directory."""
+    on_record: OnRecord | None = None
+    order: OffsetOrder | None = None
+    """What offsets of a segment are held against."""
+    is_locating: bool = False
+    """Whether `on_record` is all that is wanted: then no findings are kept."""
+    found: FoundList = field(default_factory=FoundList)
+    counts: Counts = field(default_factory=Counts)
+    amounts: Amounts = field(default_factory=dict)
+    """What was looked at, once it was."""
+    check: Callable[[], object] = bool
+    """Is called every few MiB; what it raises ends the search."""
+
+    @property
+    def is_in_scope(self) -> bool:
+        """Whether the file is of one of the erasure's topics."""
+        return self.topic in self.subject.topics
+
+    def follow(self, position: int, header: BatchHeader) -> None:
+        """Hold the offsets of the next batch against those before."""
+        if self.order is not None:
+            reason = self.order.problem(position, header.base_offset, header.last_offset)
+            if reason:
+                self.fail(position, reason)
+
+    # -- what is decided about a batch ---------------------------------------------------------------------------------
+
+    def look_at(self, batch: BatchBytes) -> None:
+        """Look at every field of every record of a batch, and at its bytes."""
+        header, buffer, at = batch.header, batch.buffer, batch.at
+        whole = memoryview(buffer)[at : at + header.size]
+        self.counts.batches += 1
+        records = 0
+        if not crc_is_valid(buffer, at, header.size):
+            self.fail(batch.position, "the batch's checksum is wrong")
+        hits = self.subject.needles.find(whole)
+        places: set[bytes] = set()
+        payload = None
+        try:
+            if header.magic == CURRENT_MAGIC and not header.record_count and header.size > HEADER_SIZE:
+                raise CorruptBatch(0, f"no records are declared, but {header.size - HEADER_SIZE} bytes are there")
+            if header.codec != NO_CODEC and (header.record_count or header.magic < CURRENT_MAGIC):
+                payload = self._payload(batch)
+                self.counts.decompressed_bytes += len(payload)
+                hits += self.subject.needles.find(payload)
+            if not hits and self._can_pass_over(batch, payload):
+                records = header.record_count
+            else:
+                for record in iter_records(buffer, at, max_bytes=MAX_BATCH_BYTES):
+                    records += 1
+                    places |= self._look_at_record(record, batch, has_hits=bool(hits))
+        except CorruptBatch as error:
+            self.fail(batch.position, f"the batch's records cannot be read: {error.reason}")
+        for hit in hits:
+            if hit.needle.digest not in places:
+                self.add_raw(hit, batch.position)
+        self.counts.records += records
+        is_old = header.magic < CURRENT_MAGIC
+        add_to(self.amounts, codec_name(header.magic, header.codec), 1, 0 if is_old else records, header.size)
+
+    def _payload(self, batch: BatchBytes) -> bytes:
+        """Return the records of a compressed batch, decompressed; what readers ignore behind them cannot be read."""
+        try:
+            return _payload(batch, ignores_rest=False)
+        except CorruptBatch as error:
+            found = _payload(batch, ignores_rest=True)
+            self.fail(batch.position, f"not all of the batch can be read: {error.reason}")
+            return found
+
+    def _can_pass_over(self, batch: BatchBytes, payload: bytes | None) -> bool:
+        header = batch.header
+        is_plain = header.magic == CURRENT_MAGIC and not header.is_control and header.record_count > 0
+        if not self.subject.judges_bytes or not is_plain:
+            return False
+        start, end = batch.at + HEADER_SIZE, batch.at + header.size
+        return not self.subject.may_be_in(bytes(batch.buffer[start:end]) if payload is None else payload, self.topic)
+
+    def _look_at_record(self, record: Record, batch: BatchBytes, *, has_hits: bool) -> set[bytes]:
+        """Look at a record; return the digests of the needles that it holds."""
+        is_marker = batch.header.is_control and record.key is not None and len(record.key) == CONTROL_KEY_BYTES
+        verdict = not is_marker and self.subject.is_meant(record, self.topic)
+        hits = self._hits_in(record) if has_hits else []
+        if verdict is not False and not batch.header.base_offset <= record.offset <= batch.header.last_offset:
+            # Then it may be out of what a claim covers, and no consumer sees it there.
+            self.fail(batch.position, "a record's offset is not within its batch")
+        if verdict is True:
+            self._add_meant(record, batch, hits)
+            digest = keyed_digest(self.subject.needles.secret, _said(record))
+            explained = {self.subject.key_digest, digest}
+            if not self.is_in_scope:
+                self._add_same_bytes(record, batch, [hit for hit in hits if hit[1].digest not in explained])
+            return explained.union(needle.digest for _, needle in hits)
+        if verdict is None:
+            digest = keyed_digest(self.subject.needles.secret, record.value or b"")
+            self._add(self._finding(UNDECIDED, batch, record, "", digest))
+        self._add_same_bytes(record, batch, hits)
+        return {needle.digest for _, needle in hits}
+
+    def _hits_in(self, record: Record) -> list[tuple[str, Needle]]:
+        """Return in which fields of a record needles are."""
+        fields: list[tuple[str, bytes | None]] = [("key", record.key), ("value", record.value)]
+        for name, value in record.headers:
+            fields += [("header", name.encode(errors="surrogateescape")), ("header", value)]
+        find = self.subject.needles.find
+        return [(place, hit.needle) for place, data in fields if data is not None for hit in find(data)]
+
+    def _add_same_bytes(self, record: Record, batch: BatchBytes, hits: list[tuple[str, Needle]]) -> None:
+        for place, needle in hits:
+            self._add(self._finding(SAME_BYTES, batch, record, place, needle.digest), needle.kind)
+
+    def _add_meant(self, record: Record, batch: BatchBytes, hits: list[tuple[str, Needle]]) -> None:
+        """Put down a record that is to be gone, or would be in one of the erasure's topics."""
+        if self.is_in_scope and self.on_record is not None:
+            self.on_record(self, record, batch.header)
+        digest = keyed_digest(self.subject.needles.secret, _said(record))
+        has_value = record.value is not None
+        has_headers = (not has_value and bool(record.headers)) or None
+        if not self.is_in_scope:
+            found = self._finding(SAME_KEY, batch, record, "key", digest)
+            found = found._replace(has_value=has_value, has_headers=has_headers)
+            self._add(found, has_value or has_headers)
+            return
+        if has_value:
+            self._add(self._finding(VALUE, batch, record, "key", digest))
+            return
+        horizon_ms = batch.header.base_timestamp if batch.header.has_delete_horizon else None
+        found = self._finding(TOMBSTONE, batch, record, "key", digest)
+        self._add(found._replace(horizon_ms=horizon_ms, has_headers=has_headers), has_headers)
+        # It names its key, and has a value all the same if that is in its headers.
+        for place, needle in hits:
+            if place == "header" and needle.kind == VALUE_NEEDLE and needle.digest != self.subject.key_digest:
+                self._add(self._finding(VALUE, batch, record, place, needle.digest))
+                break
+
+    def _finding(self, what: str, batch: BatchBytes, record: Record, place: str, digest: bytes) -> Finding:
+        return Finding(what, self.topic, self.partition, self.name, batch.position, record.offset, place, digest.hex())
+
+    def add_raw(self, hit: Hit, position: int) -> None:
+        """Put down what was found outside of records."""
+        kind, digest = hit.needle.kind, hit.needle.digest.hex()
+        self._add(Finding(RAW, self.topic, self.partition, self.name, position, None, "", digest), kind)
+
+    def _add(self, finding: Finding, kind: object = None) -> None:
+        if not self.is_locating:
+            self.found.add(finding, kind, is_in_scope=self.is_in_scope)
+
+    def fail(self, position: int | None, reason: str) -> None:
+        """Note a place that cannot be read."""
+        self.found.fail(Unreadable(self.topic, self.partition, self.name, position, reason))
+
+    def find_raw(self, data: Buffer, position: int) -> None:
+        """Search bytes that are at `position` of the file."""
+        add_to(self.amounts, RAW_BYTES, 0, 0, len(data))
+        for hit in self.subject.needles.find(data):
+            self.add_raw(hit, position + hit.start)
+
+    # -- bytes ---------------------------------------------------------------------------------------------------------
+
+    def search_raw(self, file: File, position: int, end: int) -> None:
+        """Search bytes as they are."""
+        needles = self.subject.needles
+        while position < end:
+            skipped = hole_bytes(file, position, end, READ_BYTES, READ_BYTES + needles.longest)
+            add_to(self.amounts, RAW_BYTES, 0, 0, skipped)
+            position += skipped
+            if position >= end:
+                return
+            data = file.pread(min(READ_BYTES + needles.longest, end - position), position)
+            if not data:
+                return
+            for hit in needles.find(data):
+                if hit.start < READ_BYTES:
+                    self.add_raw(hit, position + hit.start)
+            add_to(self.amounts, RAW_BYTES, 0, 0, min(len(data), READ_BYTES))
+            position += READ_BYTES
+
+
+def _said(record: Record) -> bytes:
+    """Return what a record is known by: its value, or the key of a tombstone."""
+    return (record.key if record.value is None else record.value) or b""
+
+
+def _payload(batch: BatchBytes, *, ignores_rest: bool) -> bytes:
+    """Return the decompressed records of a compressed batch of any magic."""
+    if batch.header.magic == CURRENT_MAGIC:
+        return records_payload(
+            batch.buffer, batch.at, batch.header, max_bytes=MAX_BATCH_BYTES, ignores_rest=ignores_rest
+        )
+    from diamant.protocol.batches.compression import decompress
+
+    entry = parse_entry(batch.buffer, batch.at)
+    return decompress(entry.codec, entry.value or b"", max_bytes=MAX_BATCH_BYTES, ignores_rest=ignores_rest)
+
+
+# -- the plain search --------------------------------------------------------------------------------------------------
+
+
+def search_plain(search: FileSearch, file: File, end: int, position: int = 0, step_bytes: int = MAX_STEP_BYTES) -> int:
+    """Search a file of batches from byte `position`, where one begins, up to `end`, or to a batch some `step_bytes` on.
+
+    Returns the position that it has come to.
+    """
+    for batch in _batches(search, file, position, end):
+        search.follow(batch.position, batch.header)
+        search.look_at(batch)
+        reached = batch.position + batch.header.size
+        if reached >= position + step_bytes:
+            return reached
+    return end
+
+
+def _batches(search: FileSearch, file: File, position: int, end: int) -> Iterator[BatchBytes]:
+    buffer, start = b"", position
+    while position < end:
+        at = position - start
+        if at + HEADER_SIZE_UP_TO_MAGIC > len(buffer):
+            buffer, start, at = file.pread(min(READ_BYTES, end - position), position), position, 0
+        reason = _unsound(buffer, at, end - position)
+        if not reason:
+            size = int.from_bytes(buffer[at + 8 : at + 12], "big") + LOG_OVERHEAD
+            if at + size > len(buffer):
+                buffer, start, at = file.pread(min(max(READ_BYTES, size), end - position), position), position, 0
+            if len(buffer) - at < size:
+                reason = "the file was cut while it was read"
+        if not reason:
+            try:
+                yield BatchBytes(position, batch_header(buffer, at), buffer, at)
+            except CorruptBatch as error:
+                search.fail(position, error.reason)
+                search.search_raw(file, position, position + size)
+            position += size
+            continue
+        search.fail(position, reason)
+        search.search_raw(file, position, end)
+        return
+
+
+def batch_header(buffer: bytes, at: int) -> BatchHeader:
+    """Return the header of the batch at `at`, of any magic. CorruptBatch for old formats that cannot be read."""
+    if buffer[at + 16] == CURRENT_MAGIC:
+        return BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, at))
+    return parse_legacy_header(buffer, at, max_bytes=MAX_BATCH_BYTES)
+
+
+def _unsound(buffer: bytes, at: int, left: int) -> str:
+    """Return why no whole batch begins at `at`; "" if one may."""
+    if len(buffer) - at < HEADER_SIZE_UP_TO_MAGIC:
+        return f"the last {left} bytes are no whole batch"
+    _, length, _, magic = _PREFIX.unpack_from(buffer, at)
+    least = MIN_BATCH_LENGTH if magic == CURRENT_MAGIC else MIN_ENTRY_LENGTH
+    if not 0 <= magic <= CURRENT_MAGIC or length < least:
+        return f"the bytes are no batch: length {length}, magic {magic}"
+    if length + LOG_OVERHEAD > left:
+        return f"the batch has {length + LOG_OVERHEAD} bytes, only {left} are left in the file"
+    if length + LOG_OVERHEAD > MAX_BATCH_BYTES:
+        return f"the batch has {length + LOG_OVERHEAD} bytes, at most {MAX_BATCH_BYTES} are read"
+    return ""
+
+
+def hole_bytes(file: File, position: int, end: int, step: int, window: int) -> int:
+    """Return how much may be passed over from `position` on, in steps, so that each window of so many bytes is in a hole.
+
+    There are only zeros, in which nothing that is searched for lies; reading terabytes of them would take days.
+    """
+    fd = file.fileno()
+    if fd is None or not hasattr(os, "SEEK_DATA"):
+        return 0
+    try:
+        data = os.lseek(fd, position, os.SEEK_DATA)
+    except OSError as error:
+        # ENXIO: there is nothing but a hole. Other failures show when it is read.
+        data = end if error.errno == errno.ENXIO else position
+    return end - position if data >= end else max(0, data - position - window + step) // step * step
+
+
+def file_size(file: File) -> int:
+    """Return how much there is in a file now."""
+    fd = file.fileno()
+    return file.size() if fd is None else os.fstat(fd).st_size

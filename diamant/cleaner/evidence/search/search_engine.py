@@ -1,0 +1,126 @@
+"""Which search reads a file of batches: the compiled one if it is there, the plain one until then.
+
+Compiling takes some ten seconds on a machine where it was never done. Nobody waits for it: a process of its own compiles into
+the cache of kernels, the plain search goes on meanwhile, and hands over in the middle of a file. Where there is no cache to
+write to, a thread compiles for this process.
+
+Any thread. One process or thread that compiles for all scans of this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.evidence.search.record_search import FileSearch, search_plain
+from diamant.cleaner.kernels import cache as kernel_cache
+from diamant.storage.env.env import File
+
+if TYPE_CHECKING:
+    from diamant.cleaner.evidence.search.compiled_search import CompiledSearch
+
+logger = logging.getLogger(__name__)
+
+STEP_BYTES = 4 * 1024 * 1024
+"""After so much the plain search asks whether the compiled one is there."""
+COMPILE_TIMEOUT_S = 300
+NICENESS = 10
+
+# The interpreter is told to look where this process found the package, and never in the working directory first.
+_BOOTSTRAP = (
+    "import os, sys; os.nice(int(sys.argv[1])); place = sys.argv[2]; place in sys.path or sys.path.insert(0, place); "
+    "from diamant.cleaner import compiled_rewrite; compiled_rewrite.warm_up()"
+)
+
+_compiling = threading.Lock()
+_compiler: threading.Thread | None = None
+
+
+class SearchEngine:
+    """The engine of one scan."""
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+        """Whether there is enough to read for the compiled search to pay."""
+        self.has_compiled = False
+        """Whether it has read anything."""
+        self._forced: bool | None = None
+        self._local = threading.local()
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """What has read: `plain` or `compiled`; the latter leaves to the former what it finds something in."""
+        return "compiled" if self.has_compiled else "plain"
+
+    def force(self, *, is_compiled: bool) -> None:
+        """Take one of them, whatever it costs."""
+        self._forced = is_compiled
+
+    def settle(self) -> tuple[bool, ...]:
+        """Return, for `force`, which engines have read, or may: nothing else hands over from one to the other any more."""
+        if self.has_compiled or self._forced:
+            return False, True
+        self.force(is_compiled=False)
+        return (False,)
+
+    def search(self, search: FileSearch, file: File, end: int, position: int = 0) -> None:
+        """Search a file of batches from byte `position`, where one begins, up to `end`."""
+        while position < end:
+            search.check()
+            if self._is_ready(search):
+                self._compiled().search(search, file, end, position)
+                return
+            position = search_plain(search, file, end, position, STEP_BYTES)
+
+    def _is_ready(self, search: FileSearch) -> bool:
+        if search.subject.walked_keys(search.topic) is None:
+            return False
+        if self._forced is not None:
+            return self._forced
+        if not self.is_wanted:
+            return False
+        if compiled_rewrite.is_warm():
+            return True
+        start_compiling()
+        return False
+
+    def _compiled(self) -> CompiledSearch:
+        found: CompiledSearch | None = getattr(self._local, "compiled", None)
+        if found is None:
+            with self._lock:
+                from diamant.cleaner.evidence.search.compiled_search import CompiledSearch
+
+                found = self._local.compiled = CompiledSearch()
+                self.has_compiled = True
+        return found
+
+
+def start_compiling() -> None:
+    """Have the kernels compiled, unless somebody is at it or was in vain; returns at once."""
+    global _compiler
+    with _compiling:
+        if _compiler is None:
+            _compiler = threading.Thread(target=_compile, name="compile-kernels", daemon=True)
+            _compiler.start()
+
+
+def _compile() -> None:
+    try:
+        if kernel_cache.cache_directory() is None:
+            compiled_rewrite.warm_up()
+            return
+        place = str(Path(__file__).resolve().parents[4])
+        command = [sys.executable, "-c", _BOOTSTRAP, str(NICENESS), place]
+        done = subprocess.run(command, capture_output=True, timeout=COMPILE_TIMEOUT_S, check=False)
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            logger.warning("the kernels cannot be compiled, scans go on without them: %s", said[:500])
+    except Exception as error:
+        # Whatever it is: the plain search does without.
+        logger.warning("the kernels cannot be compiled, scans go on without them: %s", error)

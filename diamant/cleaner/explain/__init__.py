@@ -1,0 +1,1 @@
+"""Why a record is still there, and until when."""

@@ -1,0 +1,408 @@
+"""Why a record is still in a log, when it goes, and what would make it go now.
+
+Nothing here decides anything: every time and every amount comes from asking the cleaner's own rules (`eligibility`,
+`background_roll`, `retention`, by way of `course`) about the log as it would be later, or with more in it.
+
+A record goes with the first round that
+
+    superseded            maps a later record of its key, wherever the record itself is
+    aborted, keyless      goes over it
+    a tombstone           goes over it once its horizon is over; mode prompt has a round for that alone
+
+and with its whole segment, by retention. Pure but for the times of files that tombstones of old formats depend on; any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from diamant.cleaner.explain import explanation as kinds
+from diamant.cleaner.explain.explanation import Change, Gate, PartitionExplanation, RecordExplanation
+from diamant.cleaner.explain.key_scan import FoundRecord, KeyScan
+from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.explain.retention_gates import retention_gates, retention_ms
+from diamant.cleaner.explain.round_gates import cleaner_gates, round_gates
+from diamant.cleaner.explain.upcoming_rounds import CourseRound, course, look, next_round_ms, without_lags
+from diamant.cleaner.rules import record_fate as policy
+from diamant.cleaner.rules.plan import legacy_horizon_ms
+from diamant.cleaner.segments.transaction_outcomes import Outcome
+from diamant.cleaner.service.partition_view import CleanerView
+from diamant.protocol.batches.batch import CURRENT_MAGIC
+from diamant.storage import names
+
+_NO_SCAN = KeyScan()
+
+
+class Explainer:
+    """One partition at one moment.
+
+    `removals_ms`: when files that the log has let go of leave the disk, by path.
+    `erasure_of`: the id of an erasure under way that is about the record of a key at an offset.
+    """
+
+    def __init__(
+        self,
+        state: LogState,
+        view: CleanerView,
+        now_ms: int,
+        removals_ms: Mapping[str, int] | None = None,
+        erasure_of: Callable[[bytes, int], str | None] | None = None,
+    ) -> None:
+        self.state = state
+        self.view = view
+        self.now_ms = now_ms
+        self._early = course(state, view, now_ms, is_early=True)
+        self._late = course(state, view, now_ms, is_early=False)
+        self._is_certain = self._early == self._late
+        self._removals_ms = removals_ms or {}
+        self._erasure_of = erasure_of
+        self._bases = [segment.base_offset for segment in state.segments]
+        self._corrupt = {one.base_offset for one in view.quarantined}
+        self._round_gates: dict[int, tuple[Gate, ...]] = {}
+        self._retention: dict[int, tuple[tuple[Gate, ...], int | None]] = {}
+
+    # -- the partition -------------------------------------------------------------------------------------------
+
+    def partition(self, scan: KeyScan | None = None) -> PartitionExplanation:
+        """Explain the partition as a whole and, with a scan, the records it found."""
+        state, now_ms = self.state, self.now_ms
+        found = look(state, self.view, now_ms)
+        gates = self._partition_gates()
+        scan = _NO_SCAN if scan is None else scan
+        return PartitionExplanation(
+            topic=state.topic,
+            partition=state.partition,
+            now_ms=now_ms,
+            cleanup_policy=",".join(sorted(state.config.cleanup_policy)),
+            log_start_offset=state.log_start_offset,
+            log_end_offset=state.log_end_offset,
+            last_stable_offset=state.last_stable_offset,
+            first_dirty_offset=found.first_dirty_offset,
+            first_uncleanable_offset=found.first_uncleanable_offset,
+            dirty_ratio=found.dirty_ratio if state.config.is_compacted else 0.0,
+            bytes=state.size,
+            segments=len(state.segments),
+            next_round_ms=next_round_ms(state, self.view, now_ms),
+            gates=tuple(gates),
+            change=self._change(gates, state.log_end_offset - 1),
+            records=tuple(self.record(record, scan) for record in scan.records),
+            records_left_out=scan.left_out,
+            problems=tuple(str(problem) for problem in scan.problems),
+            segments_read=scan.segments_read,
+            bytes_read=scan.bytes_read,
+        )
+
+    def _partition_gates(self) -> list[Gate]:
+        state = self.state
+        if not state.config.is_compacted:
+            return [self._not_compacted(), *self._retention_of(0)[0]]
+        last = state.log_end_offset - 1
+        found = look(without_lags(state), self.view, self.now_ms)
+        gates = list(self._gates_at(last)) if found.cleanable_bytes else cleaner_gates(state, self.view, self.now_ms)
+        gates += [self._corrupt_gate(one.base_offset) for one in self.view.quarantined]
+        if self.view.horizon_ms is not None:
+            text = "the next tombstone or marker of the clean part may go"
+            gates.append(Gate(kinds.HORIZON, text, until_ms=max(self.view.horizon_ms, self.now_ms)))
+        return gates
+
+    # -- a record ------------------------------------------------------------------------------------------------
+
+    def record(self, record: FoundRecord, scan: KeyScan, groups_behind: tuple[str, ...] = ()) -> RecordExplanation:
+        """Explain one record, given what else there is of its key."""
+        status = self._status(record, scan)
+        superseder: int | None = None
+        bound = kinds.EXACT
+        change: Change | None = None
+        if record.is_removed:
+            path = names.log_file(self.state.path, record.segment) + names.DELETED_SUFFIX
+            removed_ms = self._removals_ms.get(path)
+            gates = [Gate(kinds.FILE_DELAY, "out of the log; its file stays for file.delete.delay.ms", removed_ms)]
+            goes_ms: int | None = self.now_ms
+            leaves_ms = removed_ms
+        else:
+            gates, goes_ms, bound, superseder = self._of_log(record, status, scan)
+            leaves_ms = None if goes_ms is None else goes_ms + self.state.config.file_delete_delay_ms
+            change = self._change(gates, record.offset if superseder is None else superseder, record)
+        suffix = names.DELETED_SUFFIX if record.is_removed else ""
+        return RecordExplanation(
+            offset=record.offset,
+            timestamp=record.timestamp,
+            segment=f"{record.segment:020d}{names.LOG_SUFFIX}{suffix}",
+            position=record.position,
+            status=status,
+            has_value=record.has_value,
+            value_bytes=record.value_bytes,
+            superseded_by=superseder,
+            horizon_ms=record.horizon_ms,
+            gates=tuple(gates),
+            goes_ms=goes_ms,
+            bound=bound,
+            leaves_disk_ms=leaves_ms,
+            change=change,
+            groups_behind=groups_behind,
+        )
+
+    def _status(self, record: FoundRecord, scan: KeyScan) -> str:
+        if record.is_control:
+            return kinds.IS_MARKER
+        if record.offset < self.state.log_start_offset:
+            return kinds.IS_BELOW_LOG_START
+        if record.outcome != Outcome.COMMITTED:
+            return kinds.IS_ABORTED if record.outcome == Outcome.ABORTED else kinds.IS_UNDECIDED
+        if record.key is None:
+            return kinds.IS_KEYLESS
+        last = scan.last_offset
+        if record.is_removed or (last is not None and record.offset < last):
+            return kinds.IS_SUPERSEDED
+        return kinds.IS_LIVE if record.has_value else kinds.IS_TOMBSTONE
+
+    def _of_log(
+        self, record: FoundRecord, status: str, scan: KeyScan
+    ) -> tuple[list[Gate], int | None, str, int | None]:
+        """Return gates, when it goes, how sure that is, and what supersedes it."""
+        state = self.state
+        kept_gates, kept_ms = self._retention_of(self._index_of(record.segment))
+        if not state.config.is_compacted:
+            return [self._not_compacted(), *kept_gates], kept_ms, kinds.EXACT, None
+        gates, goes_ms, superseder = self._of_compacted(record, status, scan, self._early)
+        bound = kinds.EXACT
+        if not self._is_certain and self._of_compacted(record, status, scan, self._late)[1] != goes_ms:
+            bound = kinds.EARLIEST
+        if kept_ms is not None and (goes_ms is None or kept_ms <= goes_ms):
+            # A round merges segments, and a merged one goes with its newest record.
+            is_merged = any(one.at_ms < kept_ms for one in self._early)
+            goes_ms, bound = kept_ms, kinds.EARLIEST if is_merged else kinds.EXACT
+        return [*gates, *kept_gates], goes_ms, bound, superseder
+
+    def _of_compacted(
+        self, record: FoundRecord, status: str, scan: KeyScan, rounds: Sequence[CourseRound]
+    ) -> tuple[list[Gate], int | None, int | None]:
+        """Return gates, when it goes with one of some rounds to come, and what supersedes it."""
+        if record.segment in self._corrupt:
+            return [self._corrupt_gate(record.segment)], None, None
+        if status == kinds.IS_SUPERSEDED:
+            gates, goes_ms, superseder = self._superseded(record, scan, rounds)
+            if not record.has_value:
+                # Its own horizon may be over before what supersedes it is taken up.
+                own_gates, own_ms = self._expiring(record, rounds, is_marker=False)
+                if own_ms is not None and (goes_ms is None or own_ms < goes_ms):
+                    return own_gates, own_ms, superseder
+            return gates, goes_ms, superseder
+        if status == kinds.IS_LIVE:
+            return [Gate(kinds.LIVE, "latest value of its key")], None, None
+        if status == kinds.IS_UNDECIDED:
+            return list(self._gates_at(record.offset)), _time_of(_round_over(rounds, record.offset)), None
+        if status in (kinds.IS_TOMBSTONE, kinds.IS_MARKER):
+            return *self._expiring(record, rounds, is_marker=status == kinds.IS_MARKER), None
+        if status == kinds.IS_BELOW_LOG_START and not self.view.is_prompt:
+            return [Gate(kinds.LIVE, "kept as long as its segment reaches across the log start")], None, None
+        return list(self._gates_at(record.offset)), _time_of(_round_over(rounds, record.offset)), None
+
+    def _superseded(
+        self, record: FoundRecord, scan: KeyScan, rounds: Sequence[CourseRound]
+    ) -> tuple[list[Gate], int | None, int | None]:
+        first_dirty = look(self.state, self.view, self.now_ms).first_dirty_offset
+        superseder = scan.next_offset(
+            record.offset, first_dirty, lambda offset: self._base_of(offset) not in self._corrupt
+        )
+        if superseder is None:
+            later = scan.next_offset(record.offset, 0, lambda offset: True)
+            if later is not None and self._base_of(later) in self._corrupt:
+                return [self._corrupt_gate(self._base_of(later))], None, later
+            text = "what supersedes it lies in the clean part, which no round maps any more"
+            return [Gate(kinds.BEHIND, text)], None, later
+        found = (one for one in rounds if one.first_dirty_offset <= superseder < one.end_offset)
+        return list(self._gates_at(superseder)), _time_of(next(found, None)), superseder
+
+    def _expiring(
+        self, record: FoundRecord, rounds: Sequence[CourseRound], *, is_marker: bool
+    ) -> tuple[list[Gate], int | None]:
+        """A tombstone, by its own horizon, or a marker."""
+        view, config, offset = self.view, self.state.config, record.offset
+        if view.frozen_above is not None and offset > view.frozen_above:
+            text = f"nothing expires above offset {view.frozen_above}, where a segment in quarantine begins"
+            return [Gate(kinds.QUARANTINED, text)], None
+        retention = f"delete.retention.ms={config.delete_retention_ms}"
+        what = "marker" if is_marker else "tombstone"
+        first_dirty = look(self.state, view, self.now_ms).first_dirty_offset
+        is_clean = self._end_of(record.segment) <= first_dirty
+        gates: list[Gate] = []
+        first: CourseRound | None = None
+        if record.horizon_ms is None and is_marker:
+            text = f"gets its horizon in the first round that finds no batch of its transaction, then stays for {retention}"
+            return [Gate(kinds.NOT_STAMPED, text)], None
+        if record.horizon_ms is None or not is_clean:
+            # Mode prompt has rounds for horizons in the clean part only; the next one for what is dirty goes over that, too.
+            gates += self._gates_at(max(offset, first_dirty) if is_clean else offset)
+            first = _round_over(rounds, offset)
+        if first is not None and not is_marker and self._is_expired_by_file(record, first):
+            return gates, first.at_ms
+        horizon_ms = record.horizon_ms
+        if horizon_ms is None:
+            horizon_ms = None if first is None else first.at_ms + config.delete_retention_ms
+            text = f"tombstone without a horizon: the first round sets it, {retention} ahead"
+            gates.append(Gate(kinds.NOT_STAMPED, text, until_ms=horizon_ms))
+        elif horizon_ms > self.now_ms:
+            text = f"{what}: stays for consumers, {retention} from its first round on"
+            gates.append(Gate(kinds.HORIZON, text, until_ms=horizon_ms))
+        if horizon_ms is None or (first is None and not is_clean):
+            return gates, None
+        if not view.is_prompt:
+            later = rounds if record.horizon_ms is not None or first is None else rounds[rounds.index(first) + 1 :]
+            text = f"once its horizon is over, the {what} goes with the next round for anything else"
+            gates.append(Gate(kinds.WAITS_FOR_ROUND, text))
+            return gates, _time_of(_round_over(later, offset, horizon_ms))
+        goes_ms = max(horizon_ms, self.now_ms if first is None else first.at_ms)
+        if first is None and (closed := cleaner_gates(self.state, view, self.now_ms)):
+            gates += closed
+            times = [gate.until_ms for gate in closed]
+            return gates, None if None in times else max(goes_ms, *(time for time in times if time is not None))
+        if not gates:
+            gates.append(Gate(kinds.DUE, f"the {what}'s horizon is over: a round is due", until_ms=goes_ms))
+        return gates, goes_ms
+
+    def _is_expired_by_file(self, record: FoundRecord, round_: CourseRound) -> bool:
+        """Tell whether a tombstone of an old format goes with the first round over it, by the time of its segment's file."""
+        if record.magic >= CURRENT_MAGIC:
+            return False
+        clean = [one.path for one in self.state.segments if one.base_offset < round_.first_dirty_offset]
+        env = self.state.env
+        try:
+            modified_ms = env.mtime_ms(self.state.segments[self._index_of(record.segment)].path)
+            clean_ms = env.mtime_ms(clean[-1]) if clean else None
+        except OSError:
+            return False  # replaced meanwhile
+        return policy.tombstones_expired(
+            magic=record.magic,
+            has_horizon=False,
+            horizon_ms=0,
+            now_ms=round_.at_ms,
+            modified_ms=modified_ms,
+            legacy_horizon_ms=legacy_horizon_ms(clean_ms, self.state.config.delete_retention_ms),
+        )
+
+    # -- gates ---------------------------------------------------------------------------------------------------
+
+    def _gates_at(self, offset: int) -> tuple[Gate, ...]:
+        """Return what keeps a round from being over an offset; asked once for each segment."""
+        index = self._index_at(offset)
+        # In the segment with the first record of an open transaction the answer is the same everywhere.
+        if index not in self._round_gates:
+            gates = round_gates(self.state, self.view, self.now_ms, self._bases[index])
+            if not gates:
+                gates = [Gate(kinds.DUE, "nothing: a round is due", until_ms=self.now_ms)]
+            self._round_gates[index] = tuple(gates)
+        return self._round_gates[index]
+
+    def _retention_of(self, index: int) -> tuple[tuple[Gate, ...], int | None]:
+        if index not in self._retention:
+            gates = tuple(retention_gates(self.state, index, self.now_ms))
+            self._retention[index] = gates, retention_ms(self.state, index, self.now_ms)
+        return self._retention[index]
+
+    def _not_compacted(self) -> Gate:
+        policy = ",".join(sorted(self.state.config.cleanup_policy)) or "empty"
+        return Gate(kinds.NOT_COMPACTED, f"cleanup.policy is {policy}, not compact: no key matters here")
+
+    def _corrupt_gate(self, base_offset: int) -> Gate:
+        one = next(one for one in self.view.quarantined if one.base_offset == base_offset)
+        text = f"the segment at {base_offset} cannot be read (position {one.position}: {one.reason}) and is left out"
+        return Gate(
+            kinds.QUARANTINED, text, detail={"segment": base_offset, "position": one.position, "reason": one.reason}
+        )
+
+    def _index_at(self, offset: int) -> int:
+        return max(0, sum(base <= offset for base in self._bases) - 1)
+
+    def _base_of(self, offset: int) -> int:
+        return self._bases[self._index_at(offset)]
+
+    def _index_of(self, base_offset: int) -> int:
+        return self._bases.index(base_offset)
+
+    def _end_of(self, base_offset: int) -> int:
+        index = self._index_of(base_offset)
+        return self._bases[index + 1] if index + 1 < len(self._bases) else self.state.log_end_offset + 1
+
+    # -- what to do ----------------------------------------------------------------------------------------------
+
+    def _change(self, gates: Sequence[Gate], offset: int, record: FoundRecord | None = None) -> Change | None:
+        """Return the smallest change that has the record go now, whose round must be over `offset`; None: the partition."""
+        state = self.state
+        by_kind = {gate.kind: gate for gate in gates}
+        compact = f"compact {state.topic} --partition {state.partition}"
+        erase = f"erase {state.topic} --key KEY --reason REASON"
+        if kinds.LIVE in by_kind:
+            return Change("write a later record of the key, or a tombstone, and compact; or have the key erased", erase)
+        if kinds.NOT_COMPACTED in by_kind:
+            policy = ",".join(sorted({*state.config.cleanup_policy, "compact"}))
+            redact = f"redact {state.topic} --where WHERE --reason REASON"
+            text = "have the records that match redacted; or have the topic compacted, too, and compact it"
+            return Change(text, redact, {"cleanup.policy": policy})
+        if kinds.QUARANTINED in by_kind:
+            return Change("repair or restore the segment's file; it is looked at before each scan")
+        if kinds.OPEN_TRANSACTION in by_kind:
+            producer_id = by_kind[kinds.OPEN_TRANSACTION].detail.get("producer_id")
+            whose = "" if producer_id is None else f" of producer {producer_id}"
+            return Change(f"end the transaction{whose}, or have it aborted; then compact", compact)
+        if kinds.BROKEN in by_kind or kinds.PAUSED in by_kind:
+            return None
+        if (kinds.HORIZON in by_kind or kinds.NOT_STAMPED in by_kind) and (found := self._erasure_under_way(record)):
+            return Change("its erasure waits for the horizon; have it not wait", f"erase-now {found}")
+        if kinds.HORIZON in by_kind:
+            if record is not None and record.is_control:
+                return None
+            return Change("an erase with --now removes a tombstone before its horizon", f"{erase} --now")
+        if kinds.NOT_STAMPED in by_kind:
+            return Change("compact, and wait for the horizon", f"{compact} --until tombstones-gone")
+        if kinds.BEHIND in by_kind:
+            return Change("write a later record of the key, or a tombstone, and compact", compact)
+        if kinds.MIN_LAG in by_kind:
+            age_ms = max(0, self.now_ms - int(by_kind[kinds.MIN_LAG].detail["largest_timestamp"]))
+            configs = {"min.compaction.lag.ms": str(age_ms)} if len(_round_kinds(by_kind)) == 1 else {}
+            return Change("compact without regard to the lag", f"{compact} --force", configs)
+        return Change("compact it now", compact, self._configs(by_kind)) if by_kind else None
+
+    def _erasure_under_way(self, record: FoundRecord | None) -> str | None:
+        """Return the id of an erasure that is to remove this tombstone; None: there is none, or it is something else."""
+        if record is None or record.is_control or record.has_value or self._erasure_of is None:
+            return None
+        if not record.key:
+            return None  # Of most tombstones the key is not kept.
+        return self._erasure_of(record.key, record.offset)
+
+    def _configs(self, by_kind: Mapping[str, Gate]) -> dict[str, str]:
+        """Return topic configurations that open the one gate that is closed, if there is such a way."""
+        closed = _round_kinds(by_kind)
+        if closed == {kinds.DIRTY_RATIO}:
+            ratio = float(by_kind[kinds.DIRTY_RATIO].detail["dirty_ratio"])
+            lower = int(ratio * 1000 - 1) / 1000 if ratio * 1000 >= 1 else 0.0
+            changed = self.state.with_config({"min_cleanable_dirty_ratio": lower})
+            is_enough = look(without_lags(changed), self.view, self.now_ms).is_eligible
+            return {"min.cleanable.dirty.ratio": f"{lower:g}"} if is_enough else {}
+        if closed == {kinds.ACTIVE_SEGMENT} and self.view.is_prompt:
+            first_ms = self.state.active.first_append_ms
+            return {} if first_ms is None else {"segment.ms": str(max(1, self.now_ms - first_ms - 1))}
+        return {}
+
+
+def _round_kinds(by_kind: Mapping[str, Gate]) -> set[str]:
+    return {*by_kind} - {kinds.RETENTION_TIME, kinds.RETENTION_SIZE, kinds.DUE}
+
+
+def _round_over(rounds: Sequence[CourseRound], offset: int, from_ms: int = 0) -> CourseRound | None:
+    """Return the first of some rounds, from a time on, that rewrites what is at an offset."""
+    return next((one for one in rounds if one.end_offset > offset and one.at_ms >= from_ms), None)
+
+
+def _time_of(found: CourseRound | None) -> int | None:
+    return None if found is None else found.at_ms
+
+
+def of_tombstone(explainer: Explainer, record: FoundRecord, groups: Sequence[tuple[int, str]]) -> RecordExplanation:
+    """Explain a tombstone that is the latest of its key. `groups`: committed offset and id of each group, ascending."""
+    scan = KeyScan()
+    scan.offsets.append(record.offset)
+    behind = tuple(group_id for committed, group_id in groups if committed <= record.offset)
+    return replace(explainer.record(record, scan), groups_behind=behind)

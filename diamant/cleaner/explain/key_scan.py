@@ -1,0 +1,256 @@
+"""Finds every record of one key in the files of a log that goes on being written and cleaned.
+
+    segments = [OpenSegment.of(env, path, base_offset, size) for ...]     descriptors keep the bytes, whatever the cleaner renames
+    found = scan_key(segments, key, outcomes, ...)                       any thread
+
+Which transactions were aborted is told by the log's indexes and its producers' state, as for a consumer, so that one pass does.
+Filters of keys only say which segments are not worth reading (`cannot_hold`); they never decide that something is there.
+
+Memory: `log_reader`'s window, `MAX_RECORDS` records that are told in full, and 8 bytes for each of the first `MAX_OFFSETS`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from diamant.cleaner.prompt import key_hash
+from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id
+from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, is_of, load_facts, load_filter_bytes
+from diamant.cleaner.segments.tolerant_reader import Batch, Problem, Report, SegmentFile, iter_open_batches
+from diamant.cleaner.segments.transaction_outcomes import Outcome
+from diamant.protocol.batches.batch import CURRENT_MAGIC, HEADER_SIZE, BatchHeader
+from diamant.protocol.batches.records import Record, records_payload
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage import names
+from diamant.storage.env.env import Env, File
+from diamant.storage.segments.txn_index import AbortedTxn
+
+MAX_RECORDS = 1_000
+MAX_OFFSETS = 1_000_000
+
+
+class OpenTransaction(NamedTuple):
+    """A producer's transaction that has not ended."""
+
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Which transactions of a log were aborted, and which are open; all others were committed."""
+
+    aborted: tuple[AbortedTxn, ...] = ()
+    open: tuple[OpenTransaction, ...] = ()
+
+    def of(self, header: BatchHeader) -> Outcome:
+        """Return what became of a data batch."""
+        if header.is_transactional:
+            offset, producer_id = header.base_offset, header.producer_id
+            if any(one.producer_id == producer_id and one.first_offset <= offset for one in self.open):
+                return Outcome.OPEN
+            if any(
+                one.producer_id == producer_id and one.first_offset <= offset < one.last_offset for one in self.aborted
+            ):
+                return Outcome.ABORTED
+        return Outcome.COMMITTED
+
+
+@dataclass(slots=True)
+class OpenSegment:
+    """A segment's file, of which the first `size` bytes count. Whoever opened it closes it."""
+
+    file: File
+    path: str
+    base_offset: int
+    size: int
+    is_removed: bool = False
+    """Whether the log has let go of it: it waits to be removed from the disk."""
+
+    @classmethod
+    def of(cls, env: Env, path: str, base_offset: int, size: int, *, is_removed: bool = False) -> OpenSegment:
+        """Open a file to be read. OSError if it is gone."""
+        return cls(env.open(path, read_only=True), path, base_offset, size, is_removed)
+
+    def batches(self, report: Report) -> Iterator[Batch]:
+        """Yield the sound batches."""
+        segment = SegmentFile(self.path, self.base_offset, self.size)
+        for batch in iter_open_batches(self.file, segment, self.size, report):
+            if batch.crc_is_valid:
+                yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """One record, or a control record, and what the rules ask about it. Its value is not kept."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    has_value: bool
+    value_bytes: int
+    segment: int
+    """Base offset of its segment."""
+    position: int
+    """Of its batch in the segment's file."""
+    magic: int
+    is_control: bool
+    producer_id: int
+    outcome: Outcome
+    horizon_ms: int | None
+    """Delete horizon of its batch."""
+    is_removed: bool = False
+    """Whether it is in a file that the log has let go of."""
+
+
+@dataclass(slots=True)
+class KeyScan:
+    """What was found of a key."""
+
+    records: list[FoundRecord] = field(default_factory=list)
+    """The first ones and the last one, ascending."""
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    """Of its records that count for consumers: committed and not below the log start; ascending, the first and the last one."""
+    left_out: int = 0
+    """Records between the last two of `records`."""
+    problems: list[Problem] = field(default_factory=list)
+    segments_read: int = 0
+    bytes_read: int = 0
+
+    def next_offset(self, offset: int, least: int, is_mapped: Callable[[int], bool]) -> int | None:
+        """Return the first later offset of the key, at `least` or above, of those that a round would map; None: there is none."""
+        for index in range(bisect_left(self.offsets, max(offset + 1, least)), len(self.offsets)):
+            if is_mapped(self.offsets[index]):
+                return self.offsets[index]
+        return None
+
+    @property
+    def last_offset(self) -> int | None:
+        """Of the record that consumers take for the key's latest."""
+        return self.offsets[-1] if self.offsets else None
+
+
+def scan_key(
+    segments: Iterable[OpenSegment],
+    key: bytes | None,
+    outcomes: Outcomes,
+    log_start_offset: int,
+    *,
+    at_offset: int | None = None,
+    check_done: Callable[[], None] = lambda: None,
+    advance: Callable[[int], object] = lambda count: None,
+) -> KeyScan:
+    """Return every record of `key`; with `at_offset` instead the record (or control record) at that offset alone.
+
+    `check_done` raises what is to end the scan. Any thread.
+    """
+    found = KeyScan()
+    for segment in segments:
+        for batch in segment.batches(found.problems.append):
+            check_done()
+            header = batch.header
+            if not header.record_count or (
+                key is None and not header.base_offset <= (at_offset or 0) <= header.last_offset
+            ):
+                continue
+            if key is not None and header.is_control:
+                continue
+            try:
+                if key is not None and _may_skip(batch, key):
+                    continue
+                for record in batch.records():
+                    if record.key == key if key is not None else record.offset == at_offset:
+                        _add(found, found_record(record, segment, batch, outcomes), log_start_offset)
+            except CorruptBatch as error:
+                found.problems.append(Problem(segment.path, batch.position, f"records of the batch: {error.reason}"))
+        found.segments_read += 1
+        found.bytes_read += segment.size
+        advance(segment.size)
+    return found
+
+
+def found_record(
+    record: Record, segment: OpenSegment, batch: Batch, outcomes: Outcomes, *, with_key: bool = True
+) -> FoundRecord:
+    """Return what is remembered of a record."""
+    header = batch.header
+    return FoundRecord(
+        offset=record.offset,
+        timestamp=record.timestamp,
+        key=record.key if with_key else b"",
+        has_value=record.value is not None,
+        value_bytes=0 if record.value is None else len(record.value),
+        segment=segment.base_offset,
+        position=batch.position,
+        magic=header.magic,
+        is_control=header.is_control,
+        producer_id=header.producer_id,
+        outcome=outcomes.of(header),
+        horizon_ms=header.base_timestamp if header.has_delete_horizon else None,
+        is_removed=segment.is_removed,
+    )
+
+
+def _add(found: KeyScan, record: FoundRecord, log_start_offset: int) -> None:
+    if len(found.records) < MAX_RECORDS:
+        found.records.append(record)
+    else:
+        # The last one is the live one, which must not be missing.
+        found.records[-1] = record
+        found.left_out += 1
+    if (
+        record.is_removed
+        or record.is_control
+        or record.outcome != Outcome.COMMITTED
+        or record.offset < log_start_offset
+    ):
+        return
+    if len(found.offsets) < MAX_OFFSETS:
+        found.offsets.append(record.offset)
+    else:
+        found.offsets[-1] = record.offset
+
+
+def _may_skip(batch: Batch, key: bytes) -> bool:
+    """Whether the key cannot be in a batch, seen from its bytes as a whole."""
+    if not key or batch.header.magic != CURRENT_MAGIC:
+        return False
+    if batch.header.codec == 0:
+        return batch.buffer.find(key, batch.at + HEADER_SIZE, batch.at + batch.header.size) < 0
+    return key not in records_payload(batch.buffer, batch.at, batch.header)
+
+
+def cannot_hold(env: Env, directory: str, segments: Sequence[tuple[int, int]], key: bytes, hash_key: bytes) -> set[int]:
+    """Return the base offsets of those `segments` (base offset, size) that do not hold `key`, as their filters tell for certain.
+
+    Blocks for the disk; a segment without a filter of its present file, or under another hash key, is not among them.
+    """
+    absent: set[int] = set()
+    for base_offset, size in segments:
+        if size < MIN_FILED_BYTES:
+            continue
+        path = names.log_file(directory, base_offset)
+        try:
+            facts = load_facts(env, directory, base_offset)
+            if facts is None or not is_of(facts, size, env.mtime_ms(path), env.birth_ms(path)):
+                continue
+        except OSError:
+            continue
+        if facts.keys is None or facts.keys.hash_id != hash_id(hash_key):
+            continue
+        data = load_filter_bytes(env, directory, base_offset)
+        if data is None:
+            continue
+        import numpy as np
+
+        try:
+            key_filter = KeyFilter.from_bytes(data, facts.keys.key_count)
+        except ValueError:
+            continue
+        if not key_filter.may_have_any(np.array([key_hash.first_half(key, hash_key)], np.uint64)):
+            absent.add(base_offset)
+    return absent

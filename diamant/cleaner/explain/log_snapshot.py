@@ -1,0 +1,190 @@
+"""A log as it was at one moment: what the rules of the cleaner ask of a log, as values that any thread may look at.
+
+`eligibility`, `background_roll` and `retention` take it for a log, and so can be asked what they would say at another time, or
+of a log that has changed in one way: with its active segment closed, with more bytes, under other settings.
+
+    state = LogState.of(log, now_ms, first_dirty)          owner's thread, in one turn
+    cleanable_range(state.rolled(), checkpoint, later_ms)  any thread
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from diamant.cleaner.rules import time_based_roll as background_roll
+from diamant.storage.env.env import Env
+from diamant.storage.log.log import Log
+from diamant.storage.segments.log_config import LogConfig
+from diamant.storage.segments.segment import Segment
+
+MARKER_BYTES = 78
+"""A batch with the marker of a transaction's end."""
+
+
+@dataclass(slots=True)
+class SegmentState:
+    """One segment; see `storage.segment.Segment`. Not changed by anybody but for `first_append_ms` of None."""
+
+    base_offset: int
+    size: int
+    largest_timestamp: int
+    first_timestamp: int
+    first_append_ms: int | None
+    jitter_ms: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUntil:
+    """A transaction that is open."""
+
+    producer_id: int
+    first_offset: int
+    since_ms: int
+    abort_ms: int | None
+    """When its coordinator aborts it; None: nobody knows of one that does."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """See the module. `segments`: all of them, the last one active. `open_transactions`: ascending, by their first offsets."""
+
+    topic: str
+    partition: int
+    path: str
+    env: Env
+    config: LogConfig
+    segments: tuple[SegmentState, ...]
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    write_failure: OSError | None
+    is_deleted: bool = False
+    open_transactions: tuple[OpenUntil, ...] = ()
+
+    @classmethod
+    def of(
+        cls, log: Log, now_ms: int, first_dirty: int | None, open_transactions: Sequence[OpenUntil] = ()
+    ) -> LogState:
+        """Return the state of `log`; belongs to its owner. Asks for file times where nobody knows how old a dirty segment is.
+
+        Reads the first header of a segment if nobody has yet (`cleaning_round.look_at_first_timestamps` does so in a thread).
+        """
+        segments = log.segments
+        ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset + 1]
+        return cls(
+            log.topic,
+            log.partition,
+            log.path,
+            log.env,
+            log.config,
+            tuple(
+                _segment_state(log, segment, now_ms, is_dirty=first_dirty is None or end > first_dirty)
+                for segment, end in zip(segments, ends, strict=True)
+            ),
+            log.log_start_offset,
+            log.log_end_offset,
+            log.last_stable_offset,
+            log.write_failure,
+            log.is_deleted,
+            tuple(sorted(open_transactions, key=lambda one: one.first_offset)),
+        )
+
+    @property
+    def active(self) -> SegmentState:
+        """The segment that takes appends."""
+        return self.segments[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    def floor_segment(self, offset: int) -> int:
+        """Index of the segment with the largest base offset <= `offset`; -1 if there is none."""
+        found = -1
+        for index, segment in enumerate(self.segments):
+            if segment.base_offset <= offset:
+                found = index
+        return found
+
+    # -- the same log, had something happened --------------------------------------------------------------------
+
+    def rolled(self) -> LogState:
+        """With the active segment closed, if there is anything in it."""
+        if not self.active.size:
+            return self
+        empty = SegmentState(self.log_end_offset, 0, -1, -1, None, 0, self.active.path)
+        return replace(self, segments=(*self.segments, empty))
+
+    def grown(self, size: int) -> LogState:
+        """With `size` bytes more in the active segment."""
+        active = replace(self.active, size=self.active.size + size)
+        return replace(self, segments=(*self.segments[:-1], active))
+
+    def without_oldest(self, count: int) -> LogState:
+        """With so many of the oldest segments gone, as by `Log.delete_oldest`."""
+        if not count:
+            return self
+        left = (self.rolled() if count >= len(self.segments) else self).segments[count:] or self.segments[-1:]
+        return replace(self, segments=left, log_start_offset=max(self.log_start_offset, left[0].base_offset))
+
+    def emptied_below(self, offset: int) -> LogState:
+        """With nothing left in the segments that begin below an offset."""
+        segments = (replace(one, size=0) if one.base_offset < offset else one for one in self.segments)
+        return replace(self, segments=tuple(segments))
+
+    def decided(self) -> LogState:
+        """Without an open transaction."""
+        return replace(self, last_stable_offset=self.log_end_offset, open_transactions=())
+
+    def aborted(self, now_ms: int) -> LogState:
+        """With the transactions aborted whose time is over: each has its marker appended, which may close the active segment."""
+        left = tuple(one for one in self.open_transactions if one.abort_ms is None or one.abort_ms > now_ms)
+        if len(left) == len(self.open_transactions):
+            return self
+        state = self
+        for _ in range(len(self.open_transactions) - len(left)):
+            state = state._with_marker(now_ms)
+        stable = left[0].first_offset if left else state.log_end_offset
+        return replace(state, last_stable_offset=stable, open_transactions=left)
+
+    def _with_marker(self, now_ms: int) -> LogState:
+        """As `Segment.should_roll` has it."""
+        config, active, state = self.config, self.active, self
+        is_full = active.size > config.segment_bytes - MARKER_BYTES
+        is_old = (
+            active.first_timestamp >= 0 and now_ms - active.first_timestamp > config.max_segment_ms - active.jitter_ms
+        )
+        if is_full or is_old:
+            state = self.rolled()
+            active = state.active
+        active = replace(
+            active,
+            size=active.size + MARKER_BYTES,
+            largest_timestamp=max(active.largest_timestamp, now_ms),
+            first_timestamp=active.first_timestamp if active.size else now_ms,
+            first_append_ms=active.first_append_ms if active.size else now_ms,
+        )
+        return replace(state, segments=(*state.segments[:-1], active), log_end_offset=state.log_end_offset + 1)
+
+    def with_config(self, settings: Mapping[str, Any]) -> LogState:
+        """Under some other settings, by the names of `LogConfig`'s fields."""
+        return replace(self, config=replace(self.config, **settings))
+
+
+def _segment_state(log: Log, segment: Segment, now_ms: int, *, is_dirty: bool) -> SegmentState:
+    first_append_ms = None
+    if segment.size and log.config.is_compacted and (is_dirty or segment is log.active):
+        first_append_ms = background_roll.first_append_ms(log, segment, now_ms)
+    return SegmentState(
+        segment.base_offset,
+        segment.size,
+        segment.largest_timestamp,
+        segment.first_timestamp if is_dirty else -1,
+        first_append_ms,
+        segment.jitter_ms,
+        segment.path,
+    )

@@ -1,0 +1,154 @@
+"""What keeps the rounds of the cleaner from an offset: the gates between what is dirty there and the round that takes it up.
+
+The rules are asked about the log as it is, and about the log without what another gate stands for: what the dirty ratio says of a
+record in the active segment, for instance, is what it will say once the segment is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from diamant.cleaner.explain.explanation import (
+    ACTIVE_SEGMENT,
+    BROKEN,
+    CLEANER_DISABLED,
+    DIRTY_RATIO,
+    MIN_LAG,
+    OPEN_TRANSACTION,
+    PAUSED,
+    UNCLEANABLE,
+    Gate,
+)
+from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.explain.upcoming_rounds import look, moments, without_lags
+from diamant.cleaner.rules import time_based_roll as background_roll
+from diamant.cleaner.rules.eligibility import inactive_from, limits, old_enough_ms, round_down
+from diamant.cleaner.service.partition_view import CleanerView
+from diamant.storage.segments.log_config import LONG_MAX
+
+MAX_BYTES = 1 << 50
+"""More than this is asked of no one."""
+
+
+def least(condition: Callable[[int], bool], most: int = MAX_BYTES) -> int | None:
+    """Return the least number from 0 on for which a monotonous condition holds; None if even `most` is too little."""
+    if not condition(most):
+        return None
+    low, high = 0, most
+    while low < high:
+        middle = (low + high) // 2
+        if condition(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def cleaner_gates(state: LogState, view: CleanerView, now_ms: int) -> list[Gate]:
+    """Return what keeps the cleaner from the whole log."""
+    gates = []
+    if not view.is_enabled:
+        gates.append(Gate(CLEANER_DISABLED, "the cleaner is off (log.cleaner.enable=false): it works on request only"))
+    if state.write_failure is not None:
+        gates.append(Gate(BROKEN, f"the partition refuses writes since {state.write_failure}; restart the broker"))
+    if view.is_paused:
+        gates.append(Gate(PAUSED, "cleaning is paused here by another request"))
+    found = view.uncleanable
+    if found is not None and (found.retry_ms is None or now_ms < found.retry_ms):
+        when = "not tried again before a restart" if found.retry_ms is None else "tried again later"
+        text = f"the last {found.failures or 1} rounds failed, {when}: {found.reason}"
+        detail = {"reason": found.reason, "since_ms": found.since_ms, "failures": found.failures}
+        gates.append(Gate(UNCLEANABLE, text, until_ms=found.retry_ms, detail=detail))
+    return gates
+
+
+def round_gates(state: LogState, view: CleanerView, now_ms: int, offset: int) -> list[Gate]:
+    """Return what keeps a round from being over `offset`: nothing if one is due now that is."""
+    first_dirty = look(state, view, now_ms).first_dirty_offset
+    gates = cleaner_gates(state, view, now_ms)
+    for gate in (
+        _active_gate(state, view, now_ms, offset),
+        _transaction_gate(state, offset),
+        _young_gate(state, now_ms, first_dirty, offset),
+        ratio_gate(state, view, now_ms),
+    ):
+        if gate is not None:
+            gates.append(gate)
+    return gates
+
+
+def _active_gate(state: LogState, view: CleanerView, now_ms: int, offset: int) -> Gate | None:
+    active, config = state.active, state.config
+    if offset < limits(state, 0, now_ms).active_segment or not active.size:
+        return None
+    # `Segment.should_roll`: the append that would make it larger than segment.bytes goes into another segment.
+    more = max(0, config.segment_bytes - active.size) + 1
+    detail: dict[str, object] = {"segment_bytes": config.segment_bytes, "size": active.size}
+    limit = "segment.ms" if config.segment_ms <= config.max_compaction_lag_ms else "max.compaction.lag.ms"
+    if view.is_prompt:
+        due_ms = background_roll.roll_due_ms(state, now_ms)
+        when = "by no time" if due_ms is None else f"by {limit}={config.max_segment_ms}"
+        text = f"active segment: closed after {more:,} more bytes, or {when}"
+        return Gate(ACTIVE_SEGMENT, text, until_ms=due_ms, bytes_more=more, detail=detail)
+    text = f"active segment: only an append closes it, after {more:,} more bytes"
+    if config.max_segment_ms < LONG_MAX and active.first_timestamp >= 0:
+        after_ms = active.first_timestamp + config.max_segment_ms - active.jitter_ms
+        detail["closed_by_timestamp_above_ms"] = after_ms
+        text += f", or by one with a timestamp above {after_ms} ({limit}={config.max_segment_ms})"
+    return Gate(ACTIVE_SEGMENT, text, bytes_more=more, detail=detail)
+
+
+def _transaction_gate(state: LogState, offset: int) -> Gate | None:
+    stable = state.last_stable_offset
+    # A round ends at a segment's base, so the whole segment with the transaction's first record waits.
+    if stable >= state.log_end_offset or offset < round_down(state.rolled(), stable):
+        return None
+    text = f"a transaction is open since offset {stable} (last stable offset)"
+    detail: dict[str, object] = {"last_stable_offset": stable}
+    until_ms = None
+    if state.open_transactions:
+        first = state.open_transactions[0]
+        text = f"a transaction of producer {first.producer_id} is open since offset {stable}"
+        detail |= {"producer_id": first.producer_id, "since_ms": first.since_ms}
+        until_ms = first.abort_ms
+    return Gate(OPEN_TRANSACTION, text, until_ms=until_ms, detail=detail)
+
+
+def _young_gate(state: LogState, now_ms: int, first_dirty: int, offset: int) -> Gate | None:
+    config = state.config
+    if config.min_compaction_lag_ms <= 0:
+        return None
+    times = [
+        old_enough_ms(segment, config)
+        for segment in inactive_from(state.rolled(), first_dirty)
+        if segment.base_offset <= offset and segment.size
+    ]
+    until_ms = max(times, default=now_ms)
+    if until_ms <= now_ms:
+        return None
+    lag_ms = config.min_compaction_lag_ms
+    text = f"younger than min.compaction.lag.ms={lag_ms}, or behind such a segment"
+    detail = {"min_compaction_lag_ms": lag_ms, "largest_timestamp": until_ms - lag_ms}
+    return Gate(MIN_LAG, text, until_ms=until_ms, detail=detail)
+
+
+def ratio_gate(state: LogState, view: CleanerView, now_ms: int) -> Gate | None:
+    """Return the gate that too little is dirty, and nothing overdue, once all that is dirty may be cleaned."""
+    open_state = without_lags(state)
+    found = look(open_state, view, now_ms)
+    if found.is_eligible:
+        return None
+    more = least(lambda count: replace(found, cleanable_bytes=found.cleanable_bytes + count).is_eligible)
+    later = (at_ms for at_ms in moments(open_state, view, now_ms) if look(open_state, view, at_ms).is_eligible)
+    due_ms = next(later, None)
+    text = f"dirty ratio {found.dirty_ratio:.3f}, not above min.cleanable.dirty.ratio={found.min_dirty_ratio:g}"
+    text += "" if more is None else f": {more:,} more dirty bytes"
+    text += "; no max.compaction.lag.ms" if due_ms is None else "; max.compaction.lag.ms makes it due"
+    detail = {
+        "dirty_ratio": found.dirty_ratio,
+        "min_cleanable_dirty_ratio": found.min_dirty_ratio,
+        "clean_bytes": found.clean_bytes,
+        "dirty_bytes": found.cleanable_bytes,
+    }
+    return Gate(DIRTY_RATIO, text, until_ms=due_ms, bytes_more=more, detail=detail)

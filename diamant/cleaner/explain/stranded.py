@@ -1,0 +1,90 @@
+"""Values that nothing supersedes any more because their keys go to another partition since the topic got more of them.
+
+Compaction looks at one partition. Producers choose it by the key's hash and the number of partitions, so when that grows the
+latest value of many a key stays in a partition into which nobody writes that key again.
+
+It is told for sure if another partition has a later record of the key. Else by the partitioners that clients have by default: of
+Java (murmur2; also franz-go, kafkajs, aiokafka, kafka-python) and of librdkafka (CRC-32). Producers with partitioners of their
+own may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from zlib import crc32
+
+from diamant.cleaner.explain.explanation import (
+    IS_LIVE,
+    IS_TOMBSTONE,
+    LIVE,
+    STRANDED,
+    Change,
+    Gate,
+    PartitionExplanation,
+)
+
+_SEED = 0x9747B28C
+_FACTOR = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def with_stranded(
+    key: bytes, partitions: Sequence[PartitionExplanation], partition_count: int
+) -> list[PartitionExplanation]:
+    """Return explanations of a key's records with those told that another partition takes the key of."""
+    return [_told(key, one, partitions, partition_count) for one in partitions]
+
+
+def _told(
+    key: bytes, own: PartitionExplanation, partitions: Sequence[PartitionExplanation], partition_count: int
+) -> PartitionExplanation:
+    latest_ms = max((record.timestamp for record in own.records if record.status == IS_LIVE), default=None)
+    if latest_ms is None:
+        return own
+    later = [
+        (record.timestamp, other.partition, record.offset)
+        for other in partitions
+        for record in other.records
+        if other.partition != own.partition
+        and record.status in (IS_LIVE, IS_TOMBSTONE)
+        and record.timestamp > latest_ms
+    ]
+    text = "latest value of its key here, but "
+    by_java, by_librdkafka = murmur2(key) % partition_count, crc32(key) % partition_count
+    if later:
+        _, partition, offset = max(later)
+        text += f"partition {partition} takes this key now and has a later record of it (offset {offset})"
+        detail: dict[str, object] = {"partitions": [partition], "offset": offset}
+    elif own.partition not in (by_java, by_librdkafka):
+        named = f"{by_java}" if by_java == by_librdkafka else f"{by_java} (Java) or {by_librdkafka} (librdkafka)"
+        text += f"of {partition_count} partitions {named} takes this key now, unless producers choose otherwise"
+        detail = {"partitions": sorted({by_java, by_librdkafka})}
+    else:
+        return own
+    gate = Gate(STRANDED, f"{text}: compaction looks at one partition only", detail=detail)
+    change = Change(
+        f"write a tombstone of the key into partition {own.partition} itself, and compact; or have the key erased",
+        f"erase {own.topic} --key KEY --reason REASON",
+    )
+    records = tuple(
+        replace(record, gates=tuple(gate if one.kind == LIVE else one for one in record.gates), change=change)
+        if record.status == IS_LIVE and any(one.kind == LIVE for one in record.gates)
+        else record
+        for record in own.records
+    )
+    return replace(own, records=records)
+
+
+def murmur2(key: bytes) -> int:
+    """Return the hash by which Java's producer chooses a partition, without its sign (`Utils.murmur2`, `Utils.toPositive`)."""
+    mixed = _SEED ^ len(key)
+    whole = len(key) & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * _FACTOR & _MASK
+        word = (word ^ word >> 24) * _FACTOR & _MASK
+        mixed = mixed * _FACTOR & _MASK ^ word
+    if whole < len(key):
+        mixed = (mixed ^ int.from_bytes(key[whole:], "little")) * _FACTOR & _MASK
+    mixed = (mixed ^ mixed >> 13) * _FACTOR & _MASK
+    return (mixed ^ mixed >> 15) & 0x7FFFFFFF

@@ -1,0 +1,130 @@
+"""When the next rounds at a log come, if nothing but time passes: by asking the cleaner's own rules about moments to come.
+
+No record is read and nothing is rewritten: it takes milliseconds, where `whatif` carries out every round in an overlay. What it
+cannot know is how small a round makes the log, which the next dirty ratio depends on. So there are two courses: in one rounds
+make the log no smaller (`is_early` False), in the other they leave nothing. The truth is in between; mostly both are the same.
+
+It assumes that nothing is appended, that nobody changes a configuration or ends a transaction, that coordinators abort those
+whose time is over, and that a thread of the cleaner is free. A real round comes within one loop of the cleaner
+(`log.cleaner.backoff.ms`) of its moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.forecast.forecast import BY_LAG, BY_RATIO
+from diamant.cleaner.rules import time_based_roll as background_roll
+from diamant.cleaner.rules.eligibility import (
+    CleanableRange,
+    cleanable_range,
+    inactive_from,
+    is_candidate,
+    old_enough_ms,
+)
+from diamant.cleaner.rules.retention import deletable_segments
+from diamant.cleaner.service.partition_view import CleanerView
+from diamant.storage.segments.log_config import LONG_MAX
+
+MAX_MOMENTS = 256
+"""Moments that are looked at: the first ones, and the last."""
+_FAR_MS = 1 << 60
+"""What is due after this is due never: some 36 million years from 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class CourseRound:
+    """A round to come."""
+
+    at_ms: int
+    first_dirty_offset: int
+    end_offset: int
+    """Exclusive: the round maps the offsets from `first_dirty_offset` up to here, and rewrites all below."""
+    because: str
+    """`BY_RATIO` or `BY_LAG`."""
+
+
+def look(state: LogState, view: CleanerView, now_ms: int, first_dirty: int | None = None) -> CleanableRange:
+    """Return what a scan at `now_ms` would find; `first_dirty` replaces the checkpoint."""
+    found = cleanable_range(state, view.checkpoint if first_dirty is None else first_dirty, now_ms)
+    return background_roll.with_append_lag(found, state, now_ms) if view.is_prompt else found
+
+
+def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = True) -> tuple[CourseRound, ...]:
+    """Return the rounds to come for what is dirty, ascending; not those that come for horizons only.
+
+    With `is_early` at the earliest times that are possible, else at the latest.
+    """
+    if not view.is_enabled or state.is_deleted or state.write_failure is not None or view.is_paused:
+        return ()
+    if not state.config.is_compacted:
+        return ()
+    first_dirty: int | None = None
+    rounds: list[CourseRound] = []
+    for at_ms in moments(state, view, now_ms):
+        state = state.aborted(at_ms)
+        if view.is_prompt and background_roll.should_roll(state, at_ms):
+            state = state.rolled()
+        if view.uncleanable is not None and not rounds:
+            retry_ms = view.uncleanable.retry_ms
+            if retry_ms is None or at_ms < retry_ms:
+                continue
+        if is_early:
+            # Whatever makes the clean part smaller makes the ratio higher.
+            state = state.without_oldest(deletable_segments(state, at_ms))
+        found = look(state, view, at_ms, first_dirty)
+        if is_early and view.horizon_ms is not None and view.horizon_ms <= at_ms:
+            clean_end = state.segments[max(0, state.floor_segment(found.first_dirty_offset))].base_offset
+            state = state.emptied_below(clean_end)
+            found = look(state, view, at_ms, first_dirty)
+        while is_candidate(state, found) and found.is_eligible:
+            because = BY_RATIO if found.dirty_ratio > found.min_dirty_ratio else BY_LAG
+            rounds.append(CourseRound(at_ms, found.first_dirty_offset, found.first_uncleanable_offset, because))
+            first_dirty = found.first_uncleanable_offset
+            if is_early:
+                state = state.emptied_below(first_dirty)
+            found = look(state, view, at_ms, first_dirty)
+    return tuple(rounds)
+
+
+def next_round_ms(state: LogState, view: CleanerView, now_ms: int) -> int | None:
+    """Return when the next round comes at all, for what is dirty or for what expires; None: never."""
+    dirty = next((one.at_ms for one in course(state, view, now_ms)), None)
+    expires = view.horizon_ms
+    if not view.is_enabled or not state.config.is_compacted or view.is_paused or view.uncleanable is not None:
+        expires = None
+    times = [dirty, None if expires is None else max(expires, now_ms)]
+    return min((time for time in times if time is not None), default=None)
+
+
+def without_lags(state: LogState) -> LogState:
+    """Return the log with nothing in it too young, undecided or in the active segment to be cleaned."""
+    return replace(state.rolled().decided(), config=replace(state.config, min_compaction_lag_ms=0))
+
+
+def moments(state: LogState, view: CleanerView, now_ms: int) -> list[int]:
+    """Return the times from now on at which something may become due, ascending."""
+    config = state.config
+    first_dirty = look(state, view, now_ms).first_dirty_offset
+    rolled = state.rolled()
+    times: set[int | None] = {now_ms, *(one.abort_ms for one in state.open_transactions)}
+    if view.uncleanable is not None:
+        times.add(view.uncleanable.retry_ms)
+    if view.is_prompt:
+        times |= {background_roll.roll_due_ms(state, now_ms), view.horizon_ms}
+    dirty = {segment.base_offset for segment in inactive_from(rolled, first_dirty)}
+    for segment in rolled.segments[:-1]:
+        if config.is_deleted and config.retention_ms >= 0:
+            times.add(segment.largest_timestamp + config.retention_ms + 1)
+        if segment.base_offset not in dirty:
+            continue
+        if config.min_compaction_lag_ms > 0:
+            times.add(old_enough_ms(segment, config))
+        if config.max_compaction_lag_ms < LONG_MAX and segment.size:
+            times.add(segment.first_timestamp + config.max_compaction_lag_ms + 1)
+            if view.is_prompt:
+                appended_ms = background_roll.first_append_ms(rolled, segment, now_ms)
+                times.add(appended_ms + config.max_compaction_lag_ms + 1)
+    ahead = sorted(time for time in times if time is not None and now_ms <= time < _FAR_MS)
+    return ahead if len(ahead) <= MAX_MOMENTS else [*ahead[: MAX_MOMENTS - 1], ahead[-1]]

@@ -1,0 +1,1 @@
+"""Forecasts: what a cleaning would remove under other settings."""

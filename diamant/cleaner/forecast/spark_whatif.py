@@ -1,0 +1,104 @@
+"""Forecasts (`cleaner.whatif`) for all partitions of a log directory: a task for each, largest first.
+
+    for outcome in run_trials(session, trials, now_ms=..., until_ms=None, key_bytes=...): ...
+
+A task opens the segments in place: the directory has to be the same on the driver and on every executor, at the same path, and
+tasks refuse files of another size than the driver has listed. What they write goes to Spark's own directory for temporary files,
+which Spark removes even if a worker is killed.
+
+Memory: a task's is that of `cleaner.whatif`, and an executor runs as many as it has cores. The driver holds all forecasts, each
+with up to `whatif.MAX_STEPS` events; Spark ends the job above spark.driver.maxResultSize (1 GiB).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from diamant.cleaner.forecast.forecast import Forecast, Scenario
+from diamant.cleaner.segments.tolerant_reader import PartitionFiles, Problem
+from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.versions import Versions, check_versions
+from diamant.cleaner.spark.runner.driver_scratch import LOCAL_DIRS
+from diamant.storage.env.env import RealEnv
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A partition and what is tried on it."""
+
+    partition: PartitionFiles
+    checkpoint: int | None
+    """Up to which offset it is clean, None if nobody knows."""
+    scenarios: tuple[Scenario, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a trial."""
+
+    partition: PartitionFiles
+    forecasts: tuple[Forecast, ...]
+    """One for each scenario; none if the partition cannot be opened or read, which is among the problems."""
+    problems: tuple[Problem, ...]
+
+
+def run_trials(
+    session: SparkSession, trials: Sequence[Trial], *, now_ms: int, until_ms: int | None, key_bytes: int
+) -> list[Outcome]:
+    """Return the outcomes, by topic and partition."""
+    context = session.sparkContext
+    largest_first = sorted(trials, key=lambda trial: -trial.partition.size)
+    task = partial(outcome, driver=Versions.here(), now_ms=now_ms, until_ms=until_ms, key_bytes=key_bytes)
+    outcomes: list[Outcome] = context.parallelize(largest_first, max(1, len(trials))).map(task).collect()
+    return sorted(outcomes, key=lambda one: (one.partition.topic, one.partition.partition))
+
+
+def outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | None, key_bytes: int) -> Outcome:
+    """Carry out a trial: a task. SparkError if this machine has other code or other files than the driver."""
+    check_versions(driver)
+    from diamant.cleaner.forecast.overlay_states import TrialStates
+    from diamant.cleaner.forecast.whatif import forecast
+
+    env = RealEnv()
+    partition = trial.partition
+    _demand_same_files(env, partition)
+    problems: list[Problem] = []
+    forecasts: tuple[Forecast, ...] = ()
+    with tempfile.TemporaryDirectory(prefix="diamant-whatif-", dir=os.environ[LOCAL_DIRS].partition(",")[0]) as scratch:
+        try:
+            states = TrialStates(
+                env,
+                partition,
+                trial.checkpoint,
+                now_ms,
+                RealEnv(),
+                scratch,
+                max_key_bytes=key_bytes,
+                report=problems.append,
+            )
+            forecasts = tuple(forecast(states, scenario, until_ms) for scenario in trial.scenarios)
+        except (StorageError, OSError) as error:
+            problems.append(Problem.of(partition.directory, error))
+    return Outcome(partition, forecasts, tuple(problems))
+
+
+def _demand_same_files(env: RealEnv, partition: PartitionFiles) -> None:
+    """Raise SparkError if this machine has not the segments that the driver has listed."""
+    for segment in partition.segments:
+        size = env.file_size(segment.path) if env.exists(segment.path) else None
+        if size != segment.size:
+            got = "is not there" if size is None else f"has {size} bytes"
+            raise SparkError(
+                f"{segment.path} {got} on {platform.node()}, expected the {segment.size} bytes that it has for the driver: "
+                "every executor needs the same directory at the same path, and nothing may write to it meanwhile"
+            )

@@ -1,0 +1,1 @@
+"""Tools on a log directory without a broker."""

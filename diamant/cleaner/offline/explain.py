@@ -1,0 +1,129 @@
+"""Why records are still in a partition, told from its files alone: what a broker would say that was started on them now.
+
+The log is opened on an overlay, as a start opens it: whatever that mends or sets aside, the files stay as they are. The rules are
+the broker's (`explain`). What only a running broker knows is not there: erasures under way, timeouts of open transactions,
+rounds that failed. Memory and disk as `key_scan` and a start of the partition; one file is open at a time. In mode prompt the
+facts of clean segments that have none in their files are read from their headers, as a broker does after its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from diamant.cleaner.explain.explainer import Explainer
+from diamant.cleaner.explain.explanation import PartitionExplanation
+from diamant.cleaner.explain.key_scan import KeyScan, OpenSegment, OpenTransaction, Outcomes, scan_key
+from diamant.cleaner.explain.log_snapshot import LogState, OpenUntil
+from diamant.cleaner.prompt.segment_facts import PartitionFacts, read_facts
+from diamant.cleaner.rules.eligibility import cleanable_range
+from diamant.cleaner.segments.tolerant_reader import PartitionFiles
+from diamant.cleaner.service.partition_view import CleanerView
+from diamant.cleaner.service.round import look_at_first_timestamps
+from diamant.storage import names
+from diamant.storage.checkpoints import checkpoints
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import Env, parent
+from diamant.storage.env.overlay import OverlayEnv
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import load_log
+from diamant.storage.segments.log_config import LogConfig
+from diamant.storage.uuid_text import ZERO_ID
+
+
+def explain_partition(
+    env: Env,
+    partition: PartitionFiles,
+    config: LogConfig,
+    view: CleanerView,
+    now_ms: int,
+    scratch: str,
+    *,
+    producer_expiration_ms: int,
+    key: bytes | None = None,
+    offset: int | None = None,
+    advance: Callable[[int], object] = lambda _count: None,
+) -> tuple[PartitionExplanation, list[str]]:
+    """Explain a partition as a whole, all records of `key`, or the record at `offset` and those of its key; blocks.
+
+    Returns what a start would say of its files as well. `scratch` is an empty directory for what opening the log writes.
+    CorruptLog and other StorageErrors for what a start would refuse.
+    """
+    overlay = OverlayEnv(env, env, scratch, SettableClock(now_ms))
+    overlay.add_directory(partition.directory)
+    log_directory = parent(partition.directory)
+    said: list[str] = []
+    log = load_log(
+        overlay,
+        partition.directory,
+        partition.topic,
+        partition.partition,
+        checkpoints.read_partition_metadata(overlay, partition.directory) or ZERO_ID,
+        config,
+        Validation(),
+        recovery_point=checkpoints.read_recovery_point(env, log_directory, (partition.topic, partition.partition)),
+        log_start_offset=partition.log_start_offset,
+        is_clean=env.exists(f"{log_directory}/{names.CLEAN_SHUTDOWN}"),
+        producer_expiration_ms=producer_expiration_ms,
+        messages=said,
+    )
+    try:
+        look_at_first_timestamps(log.segments)
+        if view.is_prompt and config.is_compacted:
+            view = replace(view, horizon_ms=_next_horizon_ms(log, view.checkpoint, now_ms))
+        opened = [one for one in log.producers.active_producers if one.current_txn_first_offset >= 0]
+        explainer = Explainer(
+            LogState.of(
+                log,
+                now_ms,
+                view.checkpoint,
+                [OpenUntil(one.producer_id, one.current_txn_first_offset, one.timestamp, None) for one in opened],
+            ),
+            view,
+            now_ms,
+        )
+        outcomes = Outcomes(
+            tuple(
+                sorted(
+                    {one for segment in log.segments for one in segment.txn_index.all()},
+                    key=lambda one: one.last_offset,
+                )
+            ),
+            tuple(OpenTransaction(one.producer_id, one.current_txn_first_offset) for one in opened),
+        )
+
+        def scan(key: bytes | None, at_offset: int | None) -> KeyScan:
+            return scan_key(_files(log), key, outcomes, log.log_start_offset, at_offset=at_offset, advance=advance)
+
+        found = None
+        if offset is not None:
+            found = scan(None, offset)
+            key = found.records[0].key if found.records and not found.records[0].is_control else None
+        if key is not None:
+            found = scan(key, None)
+        return explainer.partition(found), said
+    finally:
+        log.close()
+
+
+def _next_horizon_ms(log: Log, checkpoint: int | None, now_ms: int) -> int | None:
+    """Return when a round is due for what expires in the clean section; None if for nothing that can be read."""
+    end_offset = cleanable_range(log, checkpoint, now_ms).first_dirty_offset
+    facts = PartitionFacts()
+    for base_offset, size in facts.unknown(log, end_offset):
+        with suppress(CorruptLog):
+            facts.add(log, read_facts(log.env, log.path, base_offset, size))
+    return facts.next_horizon_ms(log, end_offset)
+
+
+def _files(log: Log) -> Iterator[OpenSegment]:
+    for segment in log.segments:
+        if segment.size:
+            opened = OpenSegment.of(log.env, segment.path, segment.base_offset, segment.size)
+            try:
+                yield opened
+            finally:
+                opened.file.close()

@@ -1,0 +1,222 @@
+"""Finds records in the partitions of a log directory: `diamant log find` without the printing.
+
+Whether a record is the latest of its key is known at the end of the partition, so its matches come then, in offset order.
+Meanwhile they lie in a temporary file, and only the latest offset of each matched key is in memory: `max_keys` keys, some
+200 bytes each. Matches of further keys are left for another round over the rest of the partition, as many as it takes.
+Keys are known by 128 bits of BLAKE2b under a random key.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import IO
+
+from diamant.cleaner.segments.tolerant_reader import Advance, Batch, PartitionFiles, Problem, Report
+from diamant.cleaner.segments.transaction_outcomes import DecidedBatches, Outcome
+from diamant.protocol.batches.batch import CURRENT_MAGIC, HEADER_SIZE
+from diamant.protocol.batches.records import Record, records_payload
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage.env.env import Env
+
+DEFAULT_MAX_KEYS = 500_000
+_SPOOL_BYTES = 16 * 1024 * 1024
+"""What of the matches stays in memory before they go to a file."""
+
+LIVE = "live"
+SUPERSEDED = "superseded"
+TOMBSTONE = "tombstone"
+ABORTED = "aborted"
+UNDECIDED = "undecided"
+KEYLESS = "keyless"
+BELOW_LOG_START = "below log start"
+
+_HASH_BYTES = 16
+_SPECIAL = frozenset(rb"\.^$*+?{}[]|()")
+"""Without any of these a regular expression is just text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to look for: either records of a key, or a regular expression in keys, values and headers."""
+
+    key: bytes | None = None
+    pattern: re.Pattern[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.key is None) == (self.pattern is None):
+            raise ValueError("expected either a key or a pattern")
+
+    def places(self, record: Record) -> tuple[str, ...]:
+        """Return where in the record it is found: `key`, `value`, `header NAME`; nowhere, in most records."""
+        if self.key is not None:
+            return ("key",) if record.key == self.key else ()
+        assert self.pattern is not None
+        search = self.pattern.search
+        found = []
+        if record.key is not None and search(record.key):
+            found.append("key")
+        if record.value is not None and search(record.value):
+            found.append("value")
+        for name, value in record.headers:
+            if search(name.encode(errors="surrogateescape")) or (value is not None and search(value)):
+                found.append(f"header {name if name.isprintable() else ascii(name)}")
+        return tuple(found)
+
+    @property
+    def needle(self) -> bytes:
+        """Bytes that every record to be found contains; empty if none are known."""
+        if self.key is not None:
+            return self.key
+        assert self.pattern is not None
+        text = self.pattern.pattern
+        return b"" if self.pattern.flags or _SPECIAL.intersection(text) else text
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One record that was found."""
+
+    topic: str
+    partition: int
+    offset: int
+    segment: str
+    """Path of the `.log` file."""
+    position: int
+    """Of the record's batch in that file."""
+    timestamp: int
+    key: bytes | None
+    places: tuple[str, ...]
+    """`key`, `value`, `header NAME`."""
+    status: str
+    """`live`, `superseded`, `tombstone` (the latest of its key), `aborted`, `undecided` (its transaction is open),
+    `keyless` or `below log start`."""
+
+
+def find_records(
+    env: Env,
+    partition: PartitionFiles,
+    query: Query,
+    report: Report,
+    advance: Advance | None = None,
+    *,
+    max_keys: int = DEFAULT_MAX_KEYS,
+) -> Iterator[Match]:
+    """Yield the matches in one partition in offset order; damage met on the way goes to `report`."""
+    start: int | None = partition.segments[0].base_offset if partition.segments else None
+    while start is not None:
+        with tempfile.SpooledTemporaryFile(_SPOOL_BYTES, prefix="diamant-find-") as spool:
+            round_ = _Round(env, partition, query, start, max_keys, spool)
+            start = round_.read(report, advance)
+            yield from round_.matches()
+        # Later rounds meet the same bytes again.
+        report, advance = _nowhere, None
+
+
+class _Round:
+    """Finds the matches from one offset on, until there are too many keys; then only goes on watching those keys."""
+
+    def __init__(
+        self, env: Env, partition: PartitionFiles, query: Query, start: int, max_keys: int, spool: IO[bytes]
+    ) -> None:
+        self._env = env
+        self._query = query
+        self._needle = query.needle
+        self._start = start
+        self._next_start: int | None = None
+        self._max_keys = max_keys
+        self._spool = spool
+        self._found = 0
+        self._hasher = blake2b(key=os.urandom(32), digest_size=_HASH_BYTES)
+        self._latest: dict[bytes, int] = {}
+        """By the hash of a key that was found: offset of its latest record, times 2, plus 1 for a tombstone."""
+        self._partition = replace(
+            partition,
+            segments=tuple(
+                segment
+                for segment, following in zip(partition.segments, (*partition.segments[1:], None), strict=True)
+                if following is None or following.base_offset > start
+            ),
+        )
+
+    def read(self, report: Report, advance: Advance | None) -> int | None:
+        """Read everything; return where the next round has to begin, None if there is nothing left."""
+        for segment, batch, outcome in DecidedBatches(self._env, self._partition, report, advance):
+            header = batch.header
+            if header.is_control or header.last_offset < self._start or not header.record_count:
+                continue
+            try:
+                if self._may_skip(batch):
+                    continue
+                for record in batch.records():
+                    if record.offset >= self._start:
+                        self._look_at(record, segment.path, batch.position, outcome)
+            except CorruptBatch as error:
+                report(Problem(segment.path, batch.position, f"records of the batch: {error.reason}"))
+        return self._next_start
+
+    def matches(self) -> Iterator[Match]:
+        """Yield what was found."""
+        self._spool.seek(0)
+        for _ in range(self._found):
+            match, hashed = pickle.load(self._spool)
+            yield match if hashed is None else replace(match, status=self._status(match.offset, hashed))
+
+    def _may_skip(self, batch: Batch) -> bool:
+        """Whether nothing in the batch can matter, seen from its bytes as a whole."""
+        needle = self._needle
+        if not needle or batch.header.magic != CURRENT_MAGIC or (self._query.pattern is not None and self._latest):
+            return False
+        if batch.header.codec == 0:
+            return batch.buffer.find(needle, batch.at + HEADER_SIZE, batch.at + batch.header.size) < 0
+        return needle not in records_payload(batch.buffer, batch.at, batch.header)
+
+    def _look_at(self, record: Record, path: str, position: int, outcome: Outcome) -> None:
+        offset, timestamp, key, value, _, _ = record
+        is_committed = outcome == Outcome.COMMITTED and offset >= self._partition.log_start_offset
+        places = () if self._next_start is not None else self._query.places(record)
+        hashed = None
+        if key is not None and is_committed and (places or self._latest):
+            hashed = self._hash(key)
+            if hashed in self._latest:
+                self._latest[hashed] = offset * 2 + (value is None)
+            elif places:
+                if len(self._latest) >= self._max_keys:
+                    self._next_start = offset
+                    return
+                self._latest[hashed] = offset * 2 + (value is None)
+        if places:
+            partition = self._partition
+            status = _status_without_key(offset < partition.log_start_offset, outcome)
+            match = Match(partition.topic, partition.partition, offset, path, position, timestamp, key, places, status)
+            pickle.dump((match, hashed), self._spool)
+            self._found += 1
+
+    def _hash(self, key: bytes) -> bytes:
+        hasher = self._hasher.copy()
+        hasher.update(key)
+        return hasher.digest()
+
+    def _status(self, offset: int, hashed: bytes) -> str:
+        latest = self._latest[hashed]
+        if offset < latest >> 1:
+            return SUPERSEDED
+        return TOMBSTONE if latest & 1 else LIVE
+
+
+def _status_without_key(is_below_log_start: bool, outcome: Outcome) -> str:
+    """Return the status of a match that no other record decides."""
+    if is_below_log_start:
+        return BELOW_LOG_START
+    if outcome == Outcome.ABORTED:
+        return ABORTED
+    return UNDECIDED if outcome == Outcome.OPEN else KEYLESS
+
+
+def _nowhere(problem: Problem) -> None:
+    """Take a problem that was reported in the first round."""

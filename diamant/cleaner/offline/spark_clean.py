@@ -1,0 +1,120 @@
+"""Cleaning all partitions of a log directory that no broker uses, in one application of Spark, largest first.
+
+Each partition is opened, cleaned if it is due (or if that is forced) and closed by `cleaner.offline`, as `diamant log clean`
+does; so the result is a directory that Kafka or Diamant opens. One after the other: a partition's job has tasks for every core.
+Small ones are not worth a job and are cleaned in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, compiled_engine
+from diamant.cleaner.rules.plan import CleanerSettings, CleanPlan
+from diamant.cleaner.rules.result import CleanResult, OnOutput
+from diamant.storage import names
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.storage.env.env import Env
+    from diamant.storage.segments.log_config import LogConfig
+
+SMALL_BYTES = 16 * 1024 * 1024
+"""What is smaller is cleaned sooner than Spark has told its workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """What holds for a partition."""
+
+    config: LogConfig
+    cleaner: CleanerSettings
+    producer_expiration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome:
+    """What became of a partition: a report, or why it could not be cleaned."""
+
+    partition: str
+    report: OfflineReport | None
+    error: str | None = None
+
+
+def partitions_by_size(env: Env, log_directory: str) -> list[tuple[str, int]]:
+    """Return the directories of partitions and the bytes of their segments, largest first, without the metadata's."""
+    found = []
+    for name in env.list_dir(log_directory):
+        directory = f"{log_directory}/{name}"
+        if not env.is_dir(directory) or names.set_aside_suffix(name):
+            continue
+        try:
+            topic, _ = names.parse_partition_dir(name)
+        except ValueError:
+            continue
+        if topic == names.METADATA_TOPIC:
+            continue
+        logs = [entry for entry in env.list_dir(directory) if entry.endswith(names.LOG_SUFFIX)]
+        if logs:
+            found.append((directory, sum(env.file_size(f"{directory}/{entry}") for entry in logs)))
+    return sorted(found, key=lambda one: (-one[1], one[0]))
+
+
+def clean_directory(
+    env: Env,
+    directories: Sequence[str],
+    settings_of: Callable[[str], PartitionSettings | None],
+    engine: Engine,
+    *,
+    is_forced: bool,
+    is_clean: bool,
+    small_bytes: int = SMALL_BYTES,
+) -> Iterator[PartitionOutcome]:
+    """Clean partitions and yield what became of each; one that fails does not keep the others from being cleaned.
+
+    `settings_of` is asked for the settings of a topic, None if it is not to be cleaned. The caller holds the directory's lock.
+    """
+    chosen = _by_size(engine, small_bytes)
+    for directory in directories:
+        name = directory.rpartition("/")[2]
+        topic, _ = names.parse_partition_dir(name)
+        settings = settings_of(topic)
+        if settings is None:
+            continue
+        try:
+            report = clean_partition(
+                env,
+                directory,
+                settings.config,
+                settings.cleaner,
+                producer_expiration_ms=settings.producer_expiration_ms,
+                is_forced=is_forced,
+                is_clean=is_clean,
+                engine=chosen,
+            )
+        except (StorageError, OSError) as error:
+            yield PartitionOutcome(name, None, str(error))
+        else:
+            yield PartitionOutcome(name, report)
+
+
+def _by_size(engine: Engine, small_bytes: int) -> Engine:
+    """Return an engine that leaves small plans to this process."""
+
+    def clean(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
+        is_small = sum(segment.size for segment in plan.segments) < small_bytes
+        return (compiled_engine if is_small else engine)(env, plan, on_output)
+
+    return clean
+
+
+def total_removed(outcomes: Sequence[PartitionOutcome]) -> Mapping[str, int]:
+    """Return how many records went, by reason."""
+    removed: dict[str, int] = {}
+    for one in outcomes:
+        if one.report is not None and one.report.result is not None:
+            for reason, count in one.report.result.stats.removed.items():
+                removed[reason] = removed.get(reason, 0) + count
+    return removed

@@ -1,0 +1,435 @@
+"""Counts what is in the partitions of a log directory: `diamant log stats` without the printing.
+
+Every data record is exactly one of these, the first that fits:
+
+    below log start   deleted already, its segment is not
+    aborted           of a transaction that aborted
+    undecided         of a transaction that is open
+    keyless           has no key: the cleaner removes it from a compacted topic
+    superseded        a later record (not aborted, not undecided) has its key
+    tombstone         the latest of its key, and a deletion
+    live              the latest of its key
+
+so `records` is their sum, and live and tombstone together are the distinct keys. Batches whose checksum or records are
+wrong are problems and are not counted.
+
+Memory: `max_bytes` for the keys of one topic (key_census.py), one batch (log_reader.py), the runs of undone transactions
+(transaction_outcomes.py), `MAX_PROBLEMS` problems per partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from diamant.cleaner.queries.key_census import DEFAULT_MAX_BYTES, KeyCensus
+from diamant.cleaner.queries.top_keys import MAX_KEY_BYTES, TopKey, TopKeys
+from diamant.cleaner.rules.eligibility import cleanable_range
+from diamant.cleaner.segments.index_check import (
+    check_length,
+    check_offset_index,
+    check_time_index,
+    read_offset_index,
+    read_time_index,
+    read_txn_index,
+)
+from diamant.cleaner.segments.tolerant_reader import (
+    Advance,
+    Batch,
+    OpenLogDirectory,
+    PartitionFiles,
+    Problem,
+    SegmentFile,
+)
+from diamant.cleaner.segments.transaction_outcomes import DecidedBatches, Outcome
+from diamant.protocol.errors import CorruptBatch
+from diamant.protocol.kraft.records import TOPIC_RESOURCE
+from diamant.storage import names
+from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+from diamant.storage.kraft.format import metadata_directory
+from diamant.storage.kraft.replay import load_metadata
+from diamant.storage.segments import offset_index, time_index, txn_index
+from diamant.storage.segments.log_config import LogConfig
+
+MAX_PROBLEMS = 100
+"""Problems kept per partition; of more only the number."""
+
+_HASHES_AT_ONCE = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStats:
+    """What was counted in one partition."""
+
+    topic: str
+    partition: int
+    directory: str
+    segments: int
+    bytes: int
+    """Of all `.log` files."""
+    batches: int
+    control_records: int
+    """Transaction markers; no data records."""
+    records: int
+    live: int
+    superseded: int
+    tombstones: int
+    aborted: int
+    undecided: int
+    keyless: int
+    below_log_start: int
+    log_start_offset: int
+    log_end_offset: int
+    first_dirty_offset: int | None
+    """The cleaner's checkpoint; None if it never cleaned the partition."""
+    last_cleaned_ms: int | None
+    """When the checkpoint was written: the last cleaning of this partition or of a later one."""
+    dirty_ratio: float | None
+    """None if the topic is not compacted as far as is known, or if no segment can be cleaned."""
+    missing_indexes: int
+    """Index files that are not there because the broker did not stop in order; the next start makes them anew."""
+    problems: tuple[Problem, ...]
+
+    @property
+    def distinct_keys(self) -> int:
+        """Keys that have a record which counts."""
+        return self.live + self.tombstones
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """What was counted in the partitions of a topic."""
+
+    topic: str
+    cleanup_policy: str | None
+    """As the directory's metadata log has it; None if the topic does not set it, or there is no metadata log."""
+    partitions: tuple[PartitionStats, ...]
+    distinct_keys: int
+    """Over all its partitions that are in the directory."""
+    shared_keys: int
+    """Keys that are live on more than one partition: compaction never brings those together."""
+    top_keys: tuple[TopKey, ...] = ()
+    """Those with the most bytes in all their records, as many as were asked for."""
+    top_keys_missed_bytes: int = 0
+    """How many bytes more each of them may have; 0 unless there are very many keys."""
+
+
+def read_stats(
+    env: Env,
+    directory: OpenLogDirectory,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    advance: Advance | None = None,
+    top: int = 0,
+) -> Iterator[TopicStats]:
+    """Count topic by topic, in the order of their names; `top` is how many keys with the most bytes are wanted of each."""
+    policies = _cleanup_policies(env, directory)
+    for topic, group in groupby(directory.partitions, key=lambda partition: partition.topic):
+        partitions = tuple(group)
+        top_keys = TopKeys(top) if top else None
+        with KeyCensus(len(partitions), max_bytes=max_bytes) as census:
+            counts = [
+                _count_partition(
+                    env, partition, _Keys(source, census, top_keys), advance, was_orderly=directory.was_orderly
+                )
+                for source, partition in enumerate(partitions)
+            ]
+            keys = census.finish()
+        policy = None if policies is None else policies.get(topic)
+        is_compacted = policies is None or "compact" in (policy or "")
+        yield TopicStats(
+            topic,
+            policy,
+            tuple(
+                _partition_stats(
+                    directory,
+                    partition,
+                    count,
+                    (keys.live[source], keys.superseded[source], keys.tombstones[source]),
+                    is_compacted=is_compacted,
+                )
+                for source, (partition, count) in enumerate(zip(partitions, counts, strict=True))
+            ),
+            keys.keys,
+            keys.shared_keys,
+            () if top_keys is None else top_keys.top(),
+            0 if top_keys is None else top_keys.missed_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _SegmentSize:
+    """A segment as the dirty ratio sees it: timestamps do not matter, since lags are left out."""
+
+    base_offset: int
+    size: int
+    largest_timestamp: int = -1
+    first_timestamp: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _LogExtent:
+    """A log as the dirty ratio sees it (`eligibility.LogView`)."""
+
+    segments: tuple[_SegmentSize, ...]
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    config: LogConfig = field(default_factory=LogConfig)
+
+
+@dataclass(slots=True)
+class _Count:
+    """What a pass over a partition adds up, apart from keys."""
+
+    batches: int = 0
+    control_records: int = 0
+    records: int = 0
+    aborted: int = 0
+    undecided: int = 0
+    keyless: int = 0
+    below_log_start: int = 0
+    log_end_offset: int = 0
+    last_stable_offset: int | None = None
+    missing_indexes: int = 0
+    problem_count: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    def report(self, problem: Problem) -> None:
+        self.problem_count += 1
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
+
+
+def _count_partition(
+    env: Env, partition: PartitionFiles, keys: _Keys, advance: Advance | None, *, was_orderly: bool
+) -> _Count:
+    count = _Count()
+    for name in partition.leftovers:
+        if not name.endswith((names.DELETED_SUFFIX, names.ASIDE_SUFFIX)):
+            count.report(
+                Problem(f"{partition.directory}/{name}", None, "left by a cleaning that was cut short; not read")
+            )
+    log_start_offset = partition.log_start_offset
+    count.log_end_offset = max([log_start_offset, *(segment.base_offset for segment in partition.segments)])
+    count_end = 0
+    batches = DecidedBatches(env, partition, count.report, advance)
+    current = None
+    for segment, batch, outcome in batches:
+        header = batch.header
+        if segment is not current:
+            current = segment
+            if segment.base_offset < count_end:
+                count.report(Problem(segment.path, None, _overlap(count_end)))
+        count_end = max(count_end, header.next_offset)
+        count.batches += 1
+        count.log_end_offset = max(count.log_end_offset, header.next_offset)
+        if header.is_control:
+            count.control_records += max(0, header.record_count)
+        elif header.last_offset < log_start_offset:
+            count.below_log_start += max(0, header.record_count)
+            count.records += max(0, header.record_count)
+        elif header.record_count:
+            _count_records(count, keys, segment, batch, outcome, log_start_offset)
+    keys.flush()
+    if batches.outcomes is not None:
+        count.last_stable_offset = batches.outcomes.first_open_offset
+    _check_indexes(env, partition, batches, count, was_orderly=was_orderly)
+    return count
+
+
+def _overlap(end: int) -> str:
+    return (
+        f"an earlier segment goes on up to offset {end}, so records are counted twice. One of them is from before a cleaning, "
+        "as in a copy that was made while a broker ran; a start of Diamant sets it aside"
+    )
+
+
+class _Keys:
+    """Gathers the hashes of a partition's keys for the census."""
+
+    def __init__(self, source: int, census: KeyCensus, top: TopKeys | None = None) -> None:
+        self.top = top
+        self._source = source
+        self._census = census
+        self.hashes: list[bytes] = []
+        self.tombstones = bytearray()
+
+    def flush(self) -> None:
+        self._census.add(self._source, self.hashes, self.tombstones)
+        self.hashes.clear()
+        self.tombstones.clear()
+
+    def add(self, hashes: list[bytes], tombstones: bytearray) -> None:
+        self.hashes += hashes
+        self.tombstones += tombstones
+        if len(self.hashes) >= _HASHES_AT_ONCE:
+            self.flush()
+
+    def hash(self, key: bytes) -> bytes:
+        return self._census.hash(key)
+
+
+def _count_records(
+    count: _Count, keys: _Keys, segment: SegmentFile, batch: Batch, outcome: Outcome, log_start_offset: int
+) -> None:
+    """Count the records of a data batch, all of them or, if one is damaged, none."""
+    records = below_log_start = keyless = 0
+    hashes = []
+    tombstones = bytearray()
+    hash_key = keys.hash
+    top = keys.top
+    sizes = []
+    try:
+        for offset, _, key, value, _, _ in batch.records():
+            records += 1
+            if top is not None and key is not None and offset >= log_start_offset:
+                key_hash = hash_key(key) if len(key) > MAX_KEY_BYTES else b""
+                sizes.append((key, key_hash, len(key) + (0 if value is None else len(value))))
+            if offset < log_start_offset:
+                below_log_start += 1
+            elif outcome:
+                pass
+            elif key is None:
+                keyless += 1
+            else:
+                hashes.append(hash_key(key))
+                tombstones.append(value is None)
+    except CorruptBatch as error:
+        count.report(Problem(segment.path, batch.position, f"records of the batch: {error.reason}"))
+        return
+    count.records += records
+    count.below_log_start += below_log_start
+    if outcome == Outcome.ABORTED:
+        count.aborted += records - below_log_start
+    elif outcome == Outcome.OPEN:
+        count.undecided += records - below_log_start
+    count.keyless += keyless
+    keys.add(hashes, tombstones)
+    if top is not None:
+        top.add(sizes)
+
+
+def _check_indexes(
+    env: Env, partition: PartitionFiles, batches: DecidedBatches, count: _Count, *, was_orderly: bool
+) -> None:
+    marker_offsets: set[int] = set()
+    for segment in partition.segments:
+        stem = segment.path.removesuffix(names.LOG_SUFFIX)
+        base_offset = segment.base_offset
+        try:
+            path = stem + names.INDEX_SUFFIX
+            if env.exists(path):
+                _report(count, check_length(env, path, offset_index.ENTRY_SIZE))
+                entries = read_offset_index(env, path, base_offset)
+                _report(count, check_offset_index(path, entries, base_offset, segment.size))
+            elif segment.size:
+                _report_missing(count, path, was_orderly=was_orderly)
+            path = stem + names.TIME_INDEX_SUFFIX
+            if env.exists(path):
+                _report(count, check_length(env, path, time_index.ENTRY_SIZE))
+                entries = read_time_index(env, path, base_offset)
+                _report(count, check_time_index(path, entries, base_offset))
+            elif segment.size:
+                _report_missing(count, path, was_orderly=was_orderly)
+            path = stem + names.TXN_INDEX_SUFFIX
+            if env.exists(path):
+                _report(count, check_length(env, path, txn_index.ENTRY_SIZE))
+                marker_offsets.update(aborted.last_offset for aborted in read_txn_index(env, path))
+        except OSError as error:
+            count.report(Problem(path, None, f"cannot be read: {error.strerror or error}"))
+    for aborted in batches.outcomes.aborted if batches.outcomes is not None else ():
+        if aborted.last_offset not in marker_offsets:
+            reason = (
+                f"no index has the aborted transaction of producer {aborted.producer_id} with the marker at offset "
+            )
+            count.report(Problem(partition.directory, None, f"{reason}{aborted.last_offset}"))
+
+
+def _report_missing(count: _Count, path: str, *, was_orderly: bool) -> None:
+    """A broker that is killed leaves the segment it writes to without indexes; after an orderly stop each has its own."""
+    if was_orderly:
+        count.report(Problem(path, None, "is missing; the next start makes it anew"))
+    else:
+        count.missing_indexes += 1
+
+
+def _report(count: _Count, problem: Problem | None) -> None:
+    if problem is not None:
+        count.report(problem)
+
+
+def _partition_stats(
+    directory: OpenLogDirectory,
+    partition: PartitionFiles,
+    count: _Count,
+    keys: tuple[int, int, int],
+    *,
+    is_compacted: bool,
+) -> PartitionStats:
+    live, superseded, tombstones = keys
+    first_dirty_offset = directory.cleaner_checkpoint.get((partition.topic, partition.partition))
+    problems = list(count.problems)
+    if count.problem_count > len(problems):
+        problems.append(Problem(partition.directory, None, f"{count.problem_count - len(problems)} more problems"))
+    ratio = None
+    if is_compacted or first_dirty_offset is not None:
+        ratio = _dirty_ratio(partition, count, first_dirty_offset)
+    return PartitionStats(
+        topic=partition.topic,
+        partition=partition.partition,
+        directory=partition.directory,
+        segments=len(partition.segments),
+        bytes=partition.size,
+        batches=count.batches,
+        control_records=count.control_records,
+        records=count.records,
+        live=live,
+        superseded=superseded,
+        tombstones=tombstones,
+        aborted=count.aborted,
+        undecided=count.undecided,
+        keyless=count.keyless,
+        below_log_start=count.below_log_start,
+        log_start_offset=partition.log_start_offset,
+        log_end_offset=count.log_end_offset,
+        first_dirty_offset=first_dirty_offset,
+        last_cleaned_ms=None if first_dirty_offset is None else directory.cleaner_checkpoint_ms,
+        dirty_ratio=ratio,
+        missing_indexes=count.missing_indexes,
+        problems=tuple(problems),
+    )
+
+
+def _dirty_ratio(partition: PartitionFiles, count: _Count, checkpoint: int | None) -> float | None:
+    """Return the cleaner's measure of a partition (eligibility.py), with `min.compaction.lag.ms` taken for 0."""
+    if not partition.segments:
+        return None
+    last_stable_offset = count.log_end_offset if count.last_stable_offset is None else count.last_stable_offset
+    log = _LogExtent(
+        tuple(_SegmentSize(segment.base_offset, segment.size) for segment in partition.segments),
+        partition.log_start_offset,
+        count.log_end_offset,
+        last_stable_offset,
+    )
+    found = cleanable_range(log, checkpoint, now_ms=0)
+    return found.dirty_ratio if found.total_bytes else None
+
+
+def _cleanup_policies(env: Env, directory: OpenLogDirectory) -> dict[str, str] | None:
+    """Return the policies of the topics that set one, None without a metadata log that can be read."""
+    path = metadata_directory(directory.path)
+    if not env.exists(path):
+        return None
+    try:
+        image = load_metadata(env, path).image
+    except (StorageError, OSError) as error:
+        directory.problems.append(Problem(path, None, str(error)))
+        return None
+    return {
+        name: values["cleanup.policy"]
+        for (resource, name), values in image.configs.items()
+        if resource == TOPIC_RESOURCE and "cleanup.policy" in values
+    }

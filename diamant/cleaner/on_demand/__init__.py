@@ -1,0 +1,1 @@
+"""Compact now and wait: a request, its rounds, its report."""

@@ -1,0 +1,152 @@
+"""How many records of which kind a log has, from the headers of its batches, and when its tombstones may go.
+
+Only batches with a delete horizon are looked into: below the checkpoint every tombstone is in one of them, since the round that
+first keeps a tombstone stamps its batch. Closed segments do not change, so what was counted of one is remembered: some 100
+bytes for each, dropped with the segment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.records import iter_records
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.log.log import Log
+from diamant.storage.segments.segment import Segment, scan_headers
+
+MAX_BATCH_BYTES = 256 * 1024 * 1024
+"""What a batch with tombstones may decompress to."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCensus:
+    """Of one segment, or of several added up."""
+
+    values: int = 0
+    """Data records that are no tombstones with a horizon."""
+    tombstones: int = 0
+    """In batches with a delete horizon."""
+    markers: int = 0
+    """Of transactions; they are no records."""
+    first_horizon_ms: int | None = None
+    """The earliest horizon of a batch with tombstones; None without any."""
+    last_horizon_ms: int | None = None
+
+    @property
+    def records(self) -> int:
+        """Data records of both kinds."""
+        return self.values + self.tombstones
+
+    def __add__(self, other: SegmentCensus) -> SegmentCensus:
+        horizons = [one for one in (self.first_horizon_ms, other.first_horizon_ms) if one is not None]
+        lasts = [one for one in (self.last_horizon_ms, other.last_horizon_ms) if one is not None]
+        return SegmentCensus(
+            self.values + other.values,
+            self.tombstones + other.tombstones,
+            self.markers + other.markers,
+            min(horizons, default=None),
+            max(lasts, default=None),
+        )
+
+
+def take_census(env: Env, path: str, size: int, log_start_offset: int = 0) -> SegmentCensus:
+    """Count what is in a `.log` file of `size` valid bytes; batches below `log_start_offset` do not count. Any thread.
+
+    Raises CorruptLog, and OSError if the file is gone.
+    """
+    values = tombstones = markers = 0
+    horizons: list[int] = []
+    file = env.open(path, read_only=True)
+    try:
+        for position, header in scan_headers(file, 0, size):
+            if header.last_offset < log_start_offset:
+                continue
+            if header.magic < 2:
+                values += header.last_offset_delta + 1
+            elif header.is_control:
+                markers += header.record_count
+            elif header.has_delete_horizon and header.record_count:
+                data = file.pread(header.size, position)
+                if not crc_is_valid(data, 0, header.size):
+                    raise CorruptLog(path, position, "the batch's CRC is wrong")
+                try:
+                    nulls = sum(record.value is None for record in iter_records(data, max_bytes=MAX_BATCH_BYTES))
+                except CorruptBatch as error:
+                    raise CorruptLog(path, position, error.reason) from error
+                if nulls:
+                    horizons.append(header.base_timestamp)
+                tombstones += nulls
+                values += header.record_count - nulls
+            else:
+                values += header.record_count
+    finally:
+        file.close()
+    return SegmentCensus(values, tombstones, markers, min(horizons, default=None), max(horizons, default=None))
+
+
+class LogCensus:
+    """What was counted of one log's closed segments. Belongs to the log's owner; `blocking` does the reading."""
+
+    def __init__(self, log: Log, blocking: Executor) -> None:
+        self.log = log
+        self._blocking = blocking
+        self._known: dict[int, tuple[Segment, int, SegmentCensus]] = {}
+        """By base offset: the segment, the log start it was counted at, what was found."""
+
+    def unknown_bytes(self, segments: Sequence[Segment]) -> int:
+        """How much would have to be read to count these."""
+        return sum(segment.size for segment in segments if self._of(segment) is None)
+
+    def known(self, segments: Sequence[Segment]) -> SegmentCensus | None:
+        """What is in these, if all were counted; reads nothing."""
+        total = SegmentCensus()
+        for segment in segments:
+            found = self._of(segment)
+            if found is None:
+                return None
+            total += found
+        return total
+
+    async def count(self, segments: Sequence[Segment], *, max_bytes: int) -> SegmentCensus | None:
+        """What is in these segments, the active one included if it is among them; None if it cannot be told.
+
+        That is so if more than `max_bytes` would have to be read, or a file cannot be, or is being replaced.
+        """
+        if self.unknown_bytes(segments) > max_bytes:
+            return None
+        start = self.log.log_start_offset
+        unknown = [segment for segment in segments if self._of(segment) is None]
+        work = [(segment.path, segment.size) for segment in unknown]
+        if work:
+            found = await asyncio.get_running_loop().run_in_executor(
+                self._blocking, _take_all, self.log.env, work, start
+            )
+            if found is None:
+                return None
+            present = {segment.base_offset: segment for segment in self.log.segments}
+            self._known = {base: known for base, known in self._known.items() if present.get(base) is known[0]}
+            for segment, (_, size), one in zip(unknown, work, found, strict=True):
+                if present.get(segment.base_offset) is not segment:
+                    return None
+                self._known[segment.base_offset] = (segment, size, one)
+        return self.known(segments)
+
+    def _of(self, segment: Segment) -> SegmentCensus | None:
+        known = self._known.get(segment.base_offset)
+        # The active one grows, and what is below the log start does not count.
+        if known is None or known[0] is not segment or known[1] != segment.size:
+            return None
+        return known[2]
+
+
+def _take_all(env: Env, work: Sequence[tuple[str, int]], log_start_offset: int) -> list[SegmentCensus] | None:
+    try:
+        return [take_census(env, path, size, log_start_offset) for path, size in work]
+    except (StorageError, OSError):
+        return None

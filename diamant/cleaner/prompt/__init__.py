@@ -1,0 +1,1 @@
+"""What mode prompt remembers of segments: facts, key filters, quarantine."""

@@ -1,0 +1,179 @@
+"""What mode prompt remembers of each compacted log beside Kafka's checkpoint: corrupt segments, and what expires when.
+
+In memory only: the first scans and rounds after a start find it out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+
+from diamant.cleaner.prompt.quarantine import CorruptSegment, Quarantine
+from diamant.cleaner.prompt.segment_facts import PartitionFacts, horizon_round_end, prune, read_facts
+from diamant.cleaner.rules.eligibility import CleanableRange
+from diamant.cleaner.rules.plan import CleanerSettings, CleanPlan, SegmentPlan, make_plan
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log.log import Log
+from diamant.storage.segments.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+PAUSE_FACTOR = 9
+"""Reading facts takes a tenth of a thread's time: after each segment a pause this many times as long as that took ..."""
+MAX_PAUSE_S = 1.0
+"""... up to this."""
+
+
+class PromptLog:
+    """One log. Belongs to its owner."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.facts = PartitionFacts()
+        self.quarantine = Quarantine()
+        self._unread: dict[int, Segment] = {}
+        """Segments whose facts could not be read."""
+
+    def first_dirty(self, checkpoint: int | None) -> int | None:
+        """Return where the next round begins."""
+        return self.quarantine.first_dirty(checkpoint)
+
+    def refresh(self) -> bool:
+        """Let segments out of quarantine whose files are others now, and tell whether any; size and times of each."""
+        let_out = self.quarantine.refresh(self.log)
+        for one in let_out:
+            logger.info("%s: the segment at %d is out of quarantine", self.log.path, one.base_offset)
+        return bool(let_out)
+
+    def release(self) -> None:
+        """Try again what could not be read."""
+        self.quarantine.release(self.log)
+        self._unread.clear()
+
+    def add_corrupt(self, error: CorruptLog, first_dirty_offset: int, now_ms: int) -> bool:
+        """Put a segment in quarantine that a round from `first_dirty_offset` on cannot read; whether that is a remedy."""
+        found = self.quarantine.add(self.log, error, first_dirty_offset, now_ms)
+        if found is None:
+            return False
+        segment = self.log.segments[self.log.floor_segment(found.base_offset)]
+        segment.pass_over_first_timestamp()
+        logger.warning("%s; the segment is in quarantine, the rest of the log is cleaned", error)
+        return True
+
+    # -- horizons ------------------------------------------------------------------------------------------------
+
+    def horizon_ms(self, first_dirty_offset: int, now_ms: int) -> int | None:
+        """Return when a round is due for what expires, maybe in the past; None if for nothing that is known."""
+        frozen_above = self.quarantine.frozen_above(now_ms)
+        return self.facts.next_horizon_ms(self.log, first_dirty_offset, frozen_above)
+
+    def unknown(self, first_dirty_offset: int) -> list[tuple[int, int]]:
+        """Return base offset and size of the clean segments whose facts are still to be read."""
+        present = {segment.base_offset: segment for segment in self.log.segments} if self._unread else {}
+        self._unread = {base: segment for base, segment in self._unread.items() if present.get(base) is segment}
+        corrupt = {one.base_offset for one in self.quarantine.segments}
+        return [
+            (base, size)
+            for base, size in self.facts.unknown(self.log, first_dirty_offset)
+            if base not in self._unread and base not in corrupt
+        ]
+
+    def segment_at(self, base_offset: int) -> Segment | None:
+        """Return the segment with this base offset."""
+        segment = self.log.segments[max(0, self.log.floor_segment(base_offset))]
+        return segment if segment.base_offset == base_offset else None
+
+    def pass_over(self, segment: Segment) -> None:
+        """Do without the facts of a segment as long as it is there."""
+        self._unread[segment.base_offset] = segment
+
+    # -- rounds --------------------------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        found: CleanableRange,
+        now_ms: int,
+        settings: CleanerSettings,
+        known: Mapping[Segment, SegmentPlan],
+        *,
+        is_for_horizons: bool,
+    ) -> CleanPlan:
+        """Return the plan of a round over what was found, or over the clean section, where something expires.
+
+        `known` is what `make_plan` need not look up.
+        """
+        log, first_dirty = self.log, found.first_dirty_offset
+        if is_for_horizons:
+            end = horizon_round_end(log, first_dirty)
+            plan = self.quarantine.plan_around(make_plan(log, end, end, now_ms, settings, known))
+            plan = self.facts.without_untouched(plan)
+        else:
+            plan = make_plan(log, first_dirty, found.first_uncleanable_offset, now_ms, settings, known)
+            plan = self.quarantine.plan_around(plan)
+        self.facts.note_round(log, first_dirty, now_ms)
+        return plan
+
+    def end_round(self, plan: CleanPlan, end_offset: int) -> int | None:
+        """Return the checkpoint after a round; None if it stays as it is."""
+        if plan.first_dirty_offset >= plan.first_uncleanable_offset:
+            return None
+        return self.quarantine.end_round(plan, end_offset)
+
+
+class PromptLogs:
+    """All of them; `blocking` runs what reads files."""
+
+    def __init__(self, env: Env, blocking: Executor) -> None:
+        self._env = env
+        self._blocking = blocking
+        self._logs: dict[TopicPartition, PromptLog] = {}
+
+    def of(self, log: Log) -> PromptLog:
+        """Return what is known of a log."""
+        found = self._logs.get((log.topic, log.partition))
+        if found is None or found.log is not log:
+            found = self._logs[log.topic, log.partition] = PromptLog(log)
+        return found
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Drop a log that was deleted, or is compacted no more."""
+        self._logs.pop(partition, None)
+
+    def quarantined(self, partition: TopicPartition) -> list[CorruptSegment]:
+        """Return what of a partition is in quarantine."""
+        found = self._logs.get(partition)
+        return [] if found is None else found.quarantine.segments
+
+    async def learn(
+        self, known: PromptLog, first_dirty_offset: int, now_ms: int, *, is_hurried: Callable[[], bool]
+    ) -> None:
+        """Read the facts of a log's clean segments off the loop, with pauses unless somebody waits."""
+        loop = asyncio.get_running_loop()
+        log = known.log
+        for base_offset, size in known.unknown(first_dirty_offset):
+            segment = known.segment_at(base_offset)
+            # The file of a new segment has another name until its exchange is over.
+            if log.is_deleted or log.is_exchanging or segment is None:
+                continue
+            start_s = loop.time()
+            try:
+                facts = await loop.run_in_executor(self._blocking, read_facts, self._env, log.path, base_offset, size)
+                known.facts.add(log, facts)
+            except Exception as error:  # whatever it is, the others are read
+                if segment.is_deleted:
+                    continue
+                is_remedied = isinstance(error, CorruptLog) and known.add_corrupt(error, first_dirty_offset, now_ms)
+                if not is_remedied:
+                    known.pass_over(segment)
+                    logger.warning("%s: what expires in it, and when, is not known: %s", segment.path, error)
+            if not is_hurried():
+                await asyncio.sleep(min(PAUSE_FACTOR * (loop.time() - start_s), MAX_PAUSE_S))
+
+    async def prune(self, log: Log) -> None:
+        """Remove the files with facts of segments that are no more."""
+        bases = {segment.base_offset for segment in log.segments}
+        await asyncio.get_running_loop().run_in_executor(self._blocking, prune, self._env, log.path, bases)

@@ -1,0 +1,173 @@
+"""Looks whether anything in the dirty part of a log supersedes anything, without a round: distinct keys leave nothing behind.
+
+The keys of the dirty part are read, and then each clean segment that may hold one of them: filters (`key_filter`) tell which
+cannot. What is found is since when the oldest of these is there:
+
+    a dirty record with the key of an earlier record    what it supersedes is still there
+    a dirty tombstone
+    a dirty record without a key, or a marker of an aborted transaction: a round removes these, or what they end
+
+Bounds: `max_bytes` are read, `MAX_KEYS` keys of `MAX_KEY_BYTES` together remembered, a batch decompressed to `MAX_BATCH_BYTES`,
+and `MAX_FILTERED_KEYS` keys are looked up in filters. Beyond any of them nothing can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from diamant.cleaner.prompt import key_hash
+from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id
+from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, is_of, load_facts, load_filter_bytes
+from diamant.cleaner.segments.strict_reader import read_chunks
+from diamant.protocol.batches.batch import CURRENT_MAGIC, BatchHeader, crc_is_valid
+from diamant.protocol.batches.control import ControlType, parse_control_type
+from diamant.protocol.batches.records import Record, iter_records
+from diamant.protocol.errors import CorruptBatch, DecompressionBomb
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog
+
+MAX_KEYS = 100_000
+MAX_KEY_BYTES = 16 * 1024 * 1024
+MAX_FILTERED_KEYS = 10_000
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+BUFFER_BYTES = 1024 * 1024
+
+
+class CannotBeTold(Exception):
+    """A bound was met."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAtSegment:
+    """A segment as it was when the look began."""
+
+    base_offset: int
+    path: str
+    size: int
+    first_append_ms: int
+    """When its first batch was appended, or a moment before."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookPlan:
+    """What is looked at; segments ascending."""
+
+    directory: str
+    segments: Sequence[LookedAtSegment]
+    first_dirty_offset: int
+    log_start_offset: int
+    timestamp_ahead_ms: int
+    """By how much a record's timestamp may be later than its append."""
+    hash_key: bytes
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookReport:
+    """What was found."""
+
+    oldest_ms: int | None
+    """Since when something is there that should go, or since a moment before; None: there is nothing."""
+    bytes_read: int
+
+
+def look(env: Env, plan: LookPlan) -> LookReport:
+    """Read what has to be read. Any thread. CannotBeTold, CorruptLog, and OSError if a segment is gone meanwhile."""
+    return _Look(env, plan).report()
+
+
+class _Look:
+    def __init__(self, env: Env, plan: LookPlan) -> None:
+        self._env = env
+        self._plan = plan
+        self._bytes = 0
+        self._key_bytes = 0
+        self._since: dict[bytes, int] = {}
+        """Keys of the dirty part, and since when the first of each is there."""
+        self._found: list[int] = []
+
+    def report(self) -> LookReport:
+        plan = self._plan
+        ends = [one.base_offset for one in plan.segments[1:]]
+        append_ms = 0
+        for index, segment in enumerate(plan.segments):
+            if index < len(ends) and ends[index] <= plan.first_dirty_offset:
+                continue
+            append_ms = max(append_ms, segment.first_append_ms)
+            for header, record in self._records(segment):
+                if record.offset >= plan.first_dirty_offset:
+                    append_ms = max(append_ms, self._append_ms(header, record))
+                    self._note_dirty(header, record, append_ms)
+        for segment in plan.segments:
+            if segment.base_offset >= plan.first_dirty_offset or self._cannot_hold_any(segment):
+                continue
+            for header, record in self._records(segment):
+                if record.offset < plan.first_dirty_offset and not header.is_control and record.key in self._since:
+                    self._found.append(self._since[record.key])
+        return LookReport(min(self._found, default=None), self._bytes)
+
+    def _note_dirty(self, header: BatchHeader, record: Record, append_ms: int) -> None:
+        if header.is_control:
+            if parse_control_type(record.key) == ControlType.ABORT:
+                self._found.append(append_ms)
+            return
+        key = record.key
+        if key is None or record.value is None or key in self._since:
+            self._found.append(append_ms)
+        if key is not None and key not in self._since:
+            self._key_bytes += len(key)
+            if len(self._since) >= MAX_KEYS or self._key_bytes > MAX_KEY_BYTES:
+                raise CannotBeTold("too many keys")
+            self._since[key] = append_ms
+
+    def _append_ms(self, header: BatchHeader, record: Record) -> int:
+        if header.is_log_append_time:
+            return header.max_timestamp
+        return record.timestamp - self._plan.timestamp_ahead_ms
+
+    def _records(self, segment: LookedAtSegment) -> Iterator[tuple[BatchHeader, Record]]:
+        self._bytes += segment.size
+        if self._bytes > self._plan.max_bytes:
+            raise CannotBeTold("too many bytes")
+        file = self._env.open(segment.path, read_only=True)
+        try:
+            for chunk in read_chunks(file, 0, segment.size, BUFFER_BYTES):
+                for at, header in chunk.headers:
+                    if not crc_is_valid(chunk.data, at, header.size):
+                        raise CorruptLog(segment.path, chunk.position + at, "the batch's CRC is wrong")
+                    if header.magic == CURRENT_MAGIC and not header.record_count:
+                        continue
+                    try:
+                        for record in iter_records(chunk.data, at, max_bytes=MAX_BATCH_BYTES):
+                            if record.offset >= self._plan.log_start_offset:
+                                yield header, record
+                    except DecompressionBomb:
+                        raise CannotBeTold("a large batch") from None
+                    except CorruptBatch as error:
+                        raise CorruptLog(segment.path, chunk.position + at, error.reason) from error
+        finally:
+            file.close()
+
+    def _cannot_hold_any(self, segment: LookedAtSegment) -> bool:
+        if not self._since:
+            return True
+        if segment.size < MIN_FILED_BYTES or len(self._since) > MAX_FILTERED_KEYS:
+            return False
+        env, directory, base_offset = self._env, self._plan.directory, segment.base_offset
+        facts = load_facts(env, directory, base_offset)
+        if facts is None or not is_of(facts, segment.size, env.mtime_ms(segment.path), env.birth_ms(segment.path)):
+            return False
+        if facts.keys is None or facts.keys.hash_id != hash_id(self._plan.hash_key):
+            return False
+        data = load_filter_bytes(env, directory, base_offset)
+        if data is None:
+            return False
+        import numpy as np
+
+        try:
+            key_filter = KeyFilter.from_bytes(data, facts.keys.key_count)
+        except ValueError:
+            return False
+        hashes = sorted(key_hash.first_half(key, self._plan.hash_key) for key in self._since)
+        return not key_filter.may_have_any(np.array(hashes, np.uint64))

@@ -1,0 +1,309 @@
+"""What a certificate of a redaction claims, from the same scan as that of an erasure; and checking the claims later.
+
+A record is decided by `where` itself: in every file of the topic's partitions, whatever its name or state, each record is judged
+once more. `where` stands in the certificate as a digest and as its shape, with what was compared with left out.
+
+    records-gone       no record below the offset where the claim ends is one that `where` means
+    records-present    there is one
+    inconclusive       something cannot be read, bytes of a removed value lie outside of records, of a record nobody can tell
+                       whether it is meant (unless whoever asked has said that such records are to be kept), or a record that
+                       is meant, or may be, lies in a file of no partition
+    not-there          there is no file of the partition
+
+Beyond that the bytes of the removed values, and the texts that `where` compares with, are searched for everywhere (12 bytes and
+more): the same bytes in other records are listed. On compacted topics the older values that went along are not meant by
+`where`; of those only this search can say something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
+from diamant.cleaner.evidence.certificates.certificate import COMPRESSED, NO_CONTENT
+from diamant.cleaner.evidence.certificates.claim_checks import (
+    BROKEN,
+    CANNOT_TELL,
+    HOLDS,
+    check_claims,
+    disown,
+    partition_of,
+    untold,
+)
+from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
+from diamant.cleaner.evidence.certificates.verification import (
+    IN_CERTIFICATES,
+    IN_NAMES,
+    RECORDS_GONE,
+    ScanAgain,
+    Verification,
+)
+from diamant.cleaner.evidence.scan.report import NOT_THERE
+from diamant.cleaner.evidence.scan.scan import INCONCLUSIVE, ScanReport
+from diamant.cleaner.evidence.search.findings import (
+    DECIDING,
+    RAW,
+    SAME_BYTES,
+    SAME_KEY,
+    TOMBSTONE,
+    UNDECIDED,
+    VALUE,
+    Finding,
+)
+from diamant.cleaner.evidence.search.needles import Needles, keyed_digest
+from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.redaction.where import HOLD, KEEP, NO, YES, Where, may_hold, parse_where
+from diamant.protocol.batches.records import Record
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.env.env import Env
+
+if TYPE_CHECKING:
+    from diamant.cleaner.evidence.search.known_positives import KnownPositives
+
+RECORDS_PRESENT = "records-present"
+NOT_STABLE = "not-stable-yet"
+"""Of the offsets from the last stable one on, where records match: they cannot go before their transactions are over."""
+
+KEPT = "Records of which nobody can tell whether they match were left, as whoever asked for this wanted it"
+MAX_KEPT = 100
+"""Offsets of undecided records that a certificate lists, of a partition."""
+
+MEANT = (VALUE, TOMBSTONE)
+"""What a record that matches is, with a value and without one."""
+
+MAX_UNMATCHED = 10
+"""Records that a certificate names which hold what was looked for and do not match."""
+
+WHERE = "where"
+"""The kind of a needle that is a text or bytes of `where`."""
+
+NOT_COVERED = (
+    "Copies outside of this data directory, and of the staging place that is named under coverage: mirrors, backups, snapshots "
+    "of disks.",
+    "What consumers have stored: their databases, files, caches and logs. Nothing tells them that records were removed.",
+    "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten.",
+    "Records that were written at or above the offsets where the claims end.",
+    "Records that the description does not match, whatever they say: the same facts in other fields, in other words, in values "
+    "that are not JSON (a path of fields finds nothing in them), or in other topics. Where the same bytes were seen is listed.",
+    "Texts of the description and values that were removed, outside of records that match it, if they have fewer than 12 bytes "
+    "or hardly anything but zeros (0x00, 0xFF): they are not searched for.",
+    COMPRESSED,
+    NO_CONTENT,
+    "Values that had gone from the disk before this was asked for: nothing is known of them, so their bytes are not searched for "
+    "outside of records that match.",
+    "What stays of a batch of which every record went: offsets, times and the producer's number and sequence.",
+)
+
+
+class Redacted(Subject):
+    """What the certifying scan looks for: records of one topic that `where` means, and needles everywhere."""
+
+    __slots__ = ("known", "where")
+    judges_bytes: ClassVar[bool] = True
+
+    def __init__(self, where: Where, topic: str, needles: Needles) -> None:
+        super().__init__(None, frozenset([topic]), needles)
+        self.where = where
+        self.known: tuple[str, Where] | None = None
+        """The topic of known positives, and what they match."""
+
+    def with_known(self, known: KnownPositives) -> Redacted:
+        found = Redacted(self.where, known.topic, self.needles.joined(known.needles))
+        found.topics = self.topics | {known.topic}
+        found.known = known.topic, parse_where(f'key == "{known.key.decode()}"')
+        return found
+
+    def is_meant(self, record: Record, topic: str | None) -> bool | None:
+        verdict = self._where_of(topic).judge(record) if self._may_be_own(topic) else NO
+        return verdict == YES if verdict in (YES, NO) else None
+
+    def is_in_the_way(self, finding: Finding) -> bool:
+        # The texts of `where` are also in what nobody has called a record of the topic; a record that matches is another matter.
+        if is_kept(self.where, finding):
+            return False
+        is_record = finding.what in (SAME_KEY, UNDECIDED)
+        return is_record or self.needles.kind_of(bytes.fromhex(finding.digest)) != WHERE
+
+    def may_be_in(self, payload: bytes, topic: str | None) -> bool:
+        # Where the bytes are not that are looked for no record is meant, whatever the records are.
+        return not self._may_be_own(topic) or self._where_of(topic).may_be_in(payload)
+
+    def walked_keys(self, topic: str | None) -> tuple[bytes, ...] | None:
+        # Elsewhere only needles count.
+        return None if self._may_be_own(topic) else ()
+
+    def _where_of(self, topic: str | None) -> Where:
+        return self.where if self.known is None or topic != self.known[0] else self.known[1]
+
+    def _may_be_own(self, topic: str | None) -> bool:
+        # A segment that somebody has copied to where no partition is may be of any topic.
+        return topic is None or topic in self.topics
+
+
+def state_of(report: ScanReport, partition: TopicPartition, claim_end: int, undecided: str = HOLD) -> str:
+    """Return what a partition is, for offsets below `claim_end`. Directories set aside count whole.
+
+    `undecided`: what becomes of records of which nobody can tell whether they are meant; with `KEEP` they are no obstacle.
+    """
+    if partition not in report.partitions and not report.problems(partition):
+        return NOT_THERE
+    claimed = {one.what for one in report.claimed(partition, claim_end)}
+    if report.problems(partition) or RAW in claimed:
+        return INCONCLUSIVE
+    if {VALUE, TOMBSTONE} & claimed:
+        return RECORDS_PRESENT
+    is_undecided = UNDECIDED in claimed and undecided != KEEP
+    return INCONCLUSIVE if is_undecided or report.in_the_way else RECORDS_GONE
+
+
+def is_only_undecided(report: ScanReport, partition: TopicPartition, claim_end: int) -> bool:
+    """Tell whether records that nobody can decide are all that is in the way of a claim: no time will help."""
+    return state_of(report, partition, claim_end) == INCONCLUSIVE and (
+        state_of(report, partition, claim_end, KEEP) == RECORDS_GONE
+    )
+
+
+def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return, for a certificate, the records that nobody can decide and that stay because that was asked for."""
+    found = []
+    for claim in claims:
+        partition = partition_of(claim)
+        kept = [one for one in report.claimed(partition, claim["below_offset"]) if one.what == UNDECIDED]
+        if kept:
+            offsets = sorted({one.offset for one in kept if one.offset is not None})
+            unlisted = report.unlisted_in[partition, UNDECIDED]
+            found.append(
+                {
+                    "what": KEPT,
+                    "topic": partition[0],
+                    "partition": partition[1],
+                    "offsets": offsets[:MAX_KEPT],
+                    "offsets_not_listed": max(0, len(offsets) - MAX_KEPT) + unlisted,
+                }
+            )
+    return found
+
+
+def is_kept(where: Where, finding: Finding) -> bool:
+    """Tell whether a finding is a record that nobody can decide, and that is to be left then."""
+    return finding.what == UNDECIDED and where.undecided == KEEP
+
+
+def kept_astray(report: ScanReport, where: Where) -> list[dict[str, Any]]:
+    """Return, for a certificate, the files of no partition in which such records are left; `MAX_KEPT` at most."""
+    offsets: dict[str, set[int]] = {}
+    for one in report.astray:
+        if is_kept(where, one) and one.offset is not None:
+            offsets.setdefault(one.file, set()).add(one.offset)
+    return [
+        {
+            "what": KEPT,
+            "file": file,
+            "offsets": sorted(found)[:MAX_KEPT],
+            "offsets_not_listed": max(0, len(found) - MAX_KEPT),
+        }
+        for file, found in sorted(offsets.items())[:MAX_KEPT]
+    ]
+
+
+def matching_from(report: ScanReport, partition: TopicPartition, first: int, end: int | None = None) -> list[Finding]:
+    """Return the records that `where` means from offset `first` on, and below `end`, ascending."""
+    found = {
+        # A tombstone that has a value in its headers is found as both.
+        (one.file, one.offset): one
+        for one in report.above(partition, first)
+        if one.what in MEANT and (end is None or (one.offset or 0) < end)
+    }
+    return sorted(found.values(), key=lambda one: one.offset or 0)
+
+
+def unmatched(report: ScanReport, subject: Redacted) -> dict[str, Any] | None:
+    """Return, for a certificate, the records that `where` does not mean, although they hold what it compares with; None: no one.
+
+    If it means no record at all, its field or path may be wrong. Of texts of 12 bytes and more, in the topic itself; counted
+    are those that the report lists.
+    """
+    searched = {one.digest.hex() for one in subject.needles if one.kind == WHERE}
+    there: dict[tuple[str, int, int], set[str]] = {}
+    for one in report.elsewhere:
+        if one.what == SAME_BYTES and one.topic in subject.topics and one.offset is not None:
+            there.setdefault((one.topic or "", one.partition or 0, one.offset), set()).add(one.digest)
+    for one in report.findings:
+        if one.what in DECIDING:
+            there.pop((one.topic or "", one.partition or 0, one.offset or 0), None)
+
+    def holds(found: set[str]) -> bool:
+        def is_there(text: bytes) -> bool:
+            digest = keyed_digest(subject.needles.secret, text).hex()
+            return digest in found or digest not in searched
+
+        return may_hold(subject.where.node, is_there)
+
+    places = sorted(place for place, found in there.items() if holds(found))
+    if not places:
+        return None
+    first = [{"topic": topic, "partition": index, "offset": offset} for topic, index, offset in places[:MAX_UNMATCHED]]
+    return {"records": len(places), "first": first}
+
+
+def request_fields(where: Where, topic: str, secret: bytes) -> dict[str, Any]:
+    """Return what a certificate says of what was asked for."""
+    return {
+        "topics": [topic],
+        "where_shape": where.shape,
+        "where_hmac": keyed_digest(secret, where.canonical).hex(),
+        "undecided": where.undecided,
+        "hmac": "HMAC-SHA-256 with a secret that is not in the data directory",
+    }
+
+
+def check_redaction_claims(
+    certificate: Mapping[str, Any],
+    found: Verification,
+    env: Env,
+    directory: str,
+    where: Where | None,
+    secret: bytes | None,
+    scan: ScanAgain,
+) -> None:
+    """Scan everything for what a certificate says is gone, and put down what came of it; blocks."""
+    request = certificate["request"]
+    if where is None:
+        found.notes.append(
+            "What was looked for (where) was not given, so records were not looked at, and no claim is confirmed."
+        )
+        return
+    if secret is not None and keyed_digest(secret, where.canonical).hex() != request["where_hmac"]:
+        found.notes.append("The where given is not that of the certificate (or the secret is another one).")
+        found.claims = [untold(claim) for claim in certificate["claims"]]
+        return
+    where = replace(where, undecided=str(request.get("undecided", HOLD)))
+    needles = Needles(b"\0" * 32 if secret is None else secret)
+    for needle in where.needles:
+        needles.add(WHERE, needle)
+    subject = Redacted(where, str(request["topics"][0]), needles)
+    report = scan(subject)
+    disown(certificate, report, subject, env, directory)
+    found.was_scanned = True
+    if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
+        found.notes.append(IN_CERTIFICATES)
+    if set_names_aside(report, env, directory, needles):
+        found.notes.append(IN_NAMES)
+    astray = {one.file for one in report.in_the_way}
+    if astray:
+        found.notes.append(f"Files that belong to no partition in which records match, or may: {len(astray)}.")
+
+    def judge(_claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
+        state = state_of(report, partition, end, where.undecided)
+        verdict = {RECORDS_GONE: HOLDS, RECORDS_PRESENT: BROKEN}.get(state, CANNOT_TELL)
+        return verdict, state, len(matching_from(report, partition, end)) + report.unlisted_since(partition, end, MEANT)
+
+    found.claims = check_claims(certificate, report, judge, found.notes, env, directory, is_bound=secret is not None)
+    broken = sum(claim["verdict"] == BROKEN for claim in found.claims)
+    if broken:
+        found.notes.append(f"Claims that do not hold any more: {broken}. There are records again that match.")
+    written = sum(claim["written_since"] for claim in found.claims)
+    if written:
+        found.notes.append(f"Records that match above the offsets that the claims cover: {written}.")

@@ -1,0 +1,395 @@
+r"""Which records a redaction is about: `where`, a small language.
+
+    where       comparison, or several joined with `and`, `or` and parentheses; `and` binds closer
+    comparison  field == literal      or      field exists
+    field       key  value  header.NAME  header["any name"]         bytes, compared whole
+                value.customer.email  value["e-mail"]  key.id        a path into JSON; lists on the way are searched
+    literal     "text" (as in JSON) or 'text' (as it stands), hex:"00ff", base64:"AP8="
+                after a path: a text, a number, true, false, null; after a header, a key or a value also null
+
+`key == "42"` is the key of the two bytes; numbers are equal as numbers, so 42 is 42.0. Texts are compared character by character.
+Of an object that has a name twice, every value counts. `exists` is true of `null` and of empty lists; a path has no positions.
+
+What JSON is, and what may stand in bytes that are none, is in `redaction_json`. Of those nobody can decide whether they are
+meant: `UNDECIDED`, to be told, and neither to be removed nor called gone, unless whoever asks says so (`REMOVE`, `KEEP`).
+
+Most batches are passed over without their records being read: what a comparison looks for must be somewhere in the bytes.
+
+Memory: `MAX_BYTES` of text, `MAX_COMPARISONS`; of a record one JSON value at a time.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NoReturn, TypeAlias
+
+from diamant.cleaner.redaction.json_path import EXISTS, NO, UNDECIDED, YES, JsonPath, plain_number
+from diamant.protocol.batches.records import Record
+
+__all__ = [
+    "HOLD",
+    "KEEP",
+    "NO",
+    "REMOVE",
+    "UNDECIDED",
+    "YES",
+    "Where",
+    "WhereError",
+    "comparisons",
+    "may_hold",
+    "parse_where",
+]
+
+KEY, VALUE, HEADER = "key", "value", "header"
+
+HOLD, REMOVE, KEEP = "hold", "remove", "keep"
+"""What becomes of undecided records: they stay, and nothing is certified; they go; they stay, and the certificate says so."""
+
+MAX_BYTES = 64 * 1024
+MAX_COMPARISONS = 100
+MAX_DEPTH = 32
+MAX_PLAIN_DIGITS = 40
+"""Parentheses in parentheses, and steps of a path."""
+
+
+class WhereError(ValueError):
+    """It is not of the language. The text says where and what was expected, and holds nothing of what was looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One field, and what it is to be."""
+
+    field: str
+    """`KEY`, `VALUE` or `HEADER`."""
+    path: tuple[str, ...]
+    """Steps into JSON, none for the whole bytes; of a header its name."""
+    literal: object
+    """bytes or None for whole bytes; str, Decimal, bool or None for a path; EXISTS for either."""
+    _json: JsonPath | None = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_json", JsonPath(self.path, self.literal) if self.is_path else None)
+
+    @property
+    def is_path(self) -> bool:
+        """Whether it looks into JSON."""
+        return self.field != HEADER and bool(self.path)
+
+    @property
+    def shape(self) -> str:
+        """The comparison without what is compared with."""
+        if self.field == HEADER or not all(_PLAIN_STEP.fullmatch(step) for step in self.path):
+            name = self.field + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in self.path)
+        else:
+            name = ".".join((self.field, *self.path))
+        return f"{name} exists" if self.literal is EXISTS else f"{name} == ?"
+
+    @property
+    def needle(self) -> bytes | None:
+        """The bytes that are looked for, as far as they are a text or bytes."""
+        if isinstance(self.literal, str):
+            return self.literal.encode()
+        return self.literal if isinstance(self.literal, bytes) else None
+
+    def judge(self, record: Record) -> int:
+        """Return YES, NO or UNDECIDED."""
+        if self.field == HEADER:
+            return YES if any(self._is_header(name, value) for name, value in record.headers) else NO
+        data = record.key if self.field == KEY else record.value
+        if self._json is not None:
+            return NO if data is None else self._json.judge(data)
+        return YES if (data is not None if self.literal is EXISTS else data == self.literal) else NO
+
+    def may_be_in(self, payload: bytes) -> bool:
+        """Tell whether a record in these bytes may be judged other than NO."""
+        if self.field == HEADER:
+            return self.path[0].encode(errors="surrogateescape") in payload and (self.needle or b"") in payload
+        return (self.needle or b"") in payload if self._json is None else self._json.may_be_in(payload)
+
+    def _is_header(self, name: str, value: bytes | None) -> bool:
+        return name == self.path[0] and (self.literal is EXISTS or value == self.literal)
+
+    def to_fields(self) -> list[Any]:
+        """Return what two comparisons have in common if, and only if, they mean the same."""
+        literal: list[Any] = ["exists"]
+        if isinstance(self.literal, bytes):
+            literal = ["bytes", self.literal.hex()]
+        elif isinstance(self.literal, Decimal):
+            literal = ["number", *plain_number(self.literal)]
+        elif self.literal is not EXISTS:
+            literal = ["json", self.literal]
+        return [self.field, list(self.path), literal]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Several that must all hold, or one of which must."""
+
+    word: str
+    """`and` or `or`."""
+    parts: tuple[Node, ...]
+
+    def judge(self, record: Record) -> int:
+        """Return YES, NO or UNDECIDED."""
+        found = (part.judge(record) for part in self.parts)
+        return min(found) if self.word == "and" else max(found)
+
+    def may_be_in(self, payload: bytes) -> bool:
+        """Tell whether a record in these bytes may be judged other than NO."""
+        found = (part.may_be_in(payload) for part in self.parts)
+        return all(found) if self.word == "and" else any(found)
+
+    @property
+    def shape(self) -> str:
+        """All comparisons without what is compared with."""
+        shapes = (f"({part.shape})" if isinstance(part, Joined) else part.shape for part in self.parts)
+        return f" {self.word} ".join(shapes)
+
+    def to_fields(self) -> list[Any]:
+        """Return what two have in common if they say the same, in whatever order and however often."""
+        parts = {json.dumps(fields): fields for fields in (part.to_fields() for part in self.parts)}
+        return [self.word, *(parts[text] for text in sorted(parts))] if len(parts) > 1 else next(iter(parts.values()))
+
+
+Node: TypeAlias = Comparison | Joined
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A whole `where`. Any thread."""
+
+    text: str
+    node: Node
+    undecided: str = HOLD
+    """`HOLD`, `REMOVE` or `KEEP`."""
+
+    @property
+    def shape(self) -> str:
+        """It without what is compared with: `value.customer.email == ?`."""
+        return self.node.shape
+
+    @property
+    def canonical(self) -> bytes:
+        """The bytes whose digest tells whether another one means the same."""
+        return json.dumps(self.node.to_fields(), separators=(",", ":")).encode()
+
+    @property
+    def needles(self) -> list[bytes]:
+        """The texts and bytes that are looked for."""
+        return [found for one in comparisons(self.node) if (found := one.needle)]
+
+    @property
+    def said(self) -> list[bytes]:
+        """All that is compared with, numbers as they are usually written; not what is true, false or null."""
+        numbers = (one.literal for one in comparisons(self.node) if isinstance(one.literal, Decimal))
+        return [*self.needles, *(_plain_text(number).encode() for number in numbers)]
+
+    def judge(self, record: Record) -> int:
+        """Return YES if the record is meant, NO, or UNDECIDED. Of a record of users only: markers have other keys."""
+        verdict = self.node.judge(record)
+        return YES if verdict == UNDECIDED and self.undecided == REMOVE else verdict
+
+    def may_be_in(self, payload: bytes) -> bool:
+        """Tell whether the decompressed records of a batch may hold one that is meant, or undecided."""
+        return self.node.may_be_in(payload)
+
+
+def _plain_text(number: Decimal) -> str:
+    # One with a great exponent would be as long as that.
+    return f"{number.normalize():f}" if abs(number.adjusted()) < MAX_PLAIN_DIGITS else str(number)
+
+
+def comparisons(node: Node) -> Iterator[Comparison]:
+    """Yield the comparisons of a node, from left to right."""
+    if isinstance(node, Comparison):
+        yield node
+        return
+    for part in node.parts:
+        yield from comparisons(part)
+
+
+def may_hold(node: Node, is_there: Callable[[bytes], bool]) -> bool:
+    """Tell whether a record may be meant as far as texts and bytes go, whatever their fields and paths: if it has the needles.
+
+    `is_there` is asked of each.
+    """
+    if isinstance(node, Joined):
+        found = (may_hold(part, is_there) for part in node.parts)
+        return all(found) if node.word == "and" else any(found)
+    return node.needle is None or is_there(node.needle)
+
+
+# -- the text ----------------------------------------------------------------------------------------------------------
+
+_PLAIN_STEP = re.compile(r"[\w$@-]+")
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<sign>==|[()\[\].])
+      | (?P<form>hex|base64):
+      | (?P<json>"(?:[^"\\\x00-\x1f]|\\.)*")
+      | (?P<plain>'[^']*')
+      | (?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,4})?(?![\w$@-]))
+      | (?P<word>[\w$@-]+)
+    )""",
+    re.VERBOSE,
+)
+_POSITION = re.compile(r"\s*(?:-?\d+|\*)?\s*\]")
+_OTHER_SIGN = re.compile(r"\s*(!=|<>|<=|>=|=~|~=|=|<|>|~)")
+_EXPECTED_LITERAL = '"text", hex:"00ff" or base64:"AP8="'
+
+
+def parse_where(text: str, undecided: str = HOLD) -> Where:
+    """Return what a text says. WhereError for what is not of the language, or too large."""
+    if undecided not in (HOLD, REMOVE, KEEP):
+        raise WhereError(f"undecided: expected {HOLD}, {REMOVE} or {KEEP}")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise WhereError("where: the text has lone surrogates, which UTF-8 cannot hold") from None
+    if size > MAX_BYTES:
+        raise WhereError(f"where: the text has {size} bytes, at most {MAX_BYTES} are possible")
+    return Where(text, _Parser(text).parse(), undecided)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._count = 0
+
+    def parse(self) -> Node:
+        if not self._text.strip():
+            raise WhereError('where: it is empty; expected something like key == "customer-42"')
+        node = self._joined("or", 0)
+        if self._text[self._at :].strip():
+            self._fail("and, or, or the end")
+        return node
+
+    def _joined(self, word: str, depth: int) -> Node:
+        parts = [self._part(word, depth)]
+        while self._take("word", word):
+            parts.append(self._part(word, depth))
+        if len(parts) == 1:
+            return parts[0]
+        # (a and b) and c means what a and b and c means.
+        flat: list[Node] = []
+        for part in parts:
+            flat += part.parts if isinstance(part, Joined) and part.word == word else (part,)
+        return Joined(word, tuple(flat))
+
+    def _part(self, word: str, depth: int) -> Node:
+        if word == "or":
+            return self._joined("and", depth)
+        if not self._take("sign", "("):
+            return self._comparison()
+        if depth >= MAX_DEPTH:
+            raise WhereError(f"where: more than {MAX_DEPTH} parentheses in one another")
+        node = self._joined("or", depth + 1)
+        if not self._take("sign", ")"):
+            self._fail("and, or, or )")
+        return node
+
+    def _comparison(self) -> Comparison:
+        self._count += 1
+        if self._count > MAX_COMPARISONS:
+            raise WhereError(f"where: more than {MAX_COMPARISONS} comparisons")
+        field = next((one for one in (KEY, VALUE, HEADER) if self._take("word", one)), None)
+        if field is None:
+            self._fail("key, value, header or (")
+        path = self._path()
+        if field == HEADER and len(path) != 1:
+            self._fail('the name of one header, as in header.user or header["any name"]')
+        if self._take("word", "exists"):
+            return Comparison(field, path, EXISTS)
+        if not self._take("sign", "=="):
+            self._fail("== or exists" + self._hint())
+        return Comparison(field, path, self._json_literal() if path and field != HEADER else self._bytes_literal())
+
+    def _path(self) -> tuple[str, ...]:
+        path: list[str] = []
+        while len(path) <= MAX_DEPTH:
+            if self._take("sign", "."):
+                found = _PLAIN_STEP.match(self._text, self._at)
+                if found is None:
+                    self._fail('a name; other ones in brackets, as in value["e mail"]')
+                self._at = found.end()
+                path.append(found.group())
+            elif self._take("sign", "["):
+                name = self._string()
+                if name is None and _POSITION.match(self._text, self._at):
+                    self._fail("a name in quotes; lists have no positions: without [ ] all that is in them is searched")
+                if name is None or not self._take("sign", "]"):
+                    self._fail('a name in quotes and ], as in value["e-mail"]')
+                path.append(name)
+            else:
+                return tuple(path)
+        raise WhereError(f"where: a path has more than {MAX_DEPTH} steps")
+
+    def _bytes_literal(self) -> bytes | None:
+        form = self._take("form")
+        text = self._string()
+        if form is not None:
+            if text is None:
+                self._fail("a text in quotes")
+            try:
+                return bytes.fromhex(text) if form == "hex" else base64.b64decode(text, validate=True)
+            except (ValueError, binascii.Error):
+                raise WhereError(f"where: what is given as {form} is not {form}") from None
+        if text is not None:
+            return text.encode()
+        if self._take("word", "null"):
+            return None
+        self._fail(f"{_EXPECTED_LITERAL}: keys, headers and whole values are bytes")
+
+    def _json_literal(self) -> object:
+        text = self._string()
+        if text is not None:
+            return text
+        number = self._take("number")
+        if number is not None:
+            return Decimal(number)
+        for word, literal in (("true", True), ("false", False), ("null", None)):
+            if self._take("word", word):
+                return literal
+        self._fail('"text", a number, true, false or null')
+
+    def _string(self) -> str | None:
+        text = self._take("plain")
+        if text is not None:
+            return text[1:-1]
+        text = self._take("json")
+        if text is None:
+            return None
+        try:
+            found: str = json.loads(text)
+            found.encode()
+        except ValueError:
+            raise WhereError("where: a text in double quotes is not as in JSON; '...' stands for itself") from None
+        return found
+
+    def _take(self, kind: str, text: str | None = None) -> str | None:
+        found = _TOKEN.match(self._text, self._at)
+        if found is None or found.lastgroup != kind or (text is not None and found.group(kind) != text):
+            return None
+        self._at = found.end()
+        return found.group(kind)
+
+    def _hint(self) -> str:
+        """Return what has to be said about other signs, which are none of the language."""
+        found = _OTHER_SIGN.match(self._text, self._at)
+        if found is None:
+            return ""
+        return f"; there is no {found[1]}: what is to go is named by what it is, and equality is =="
+
+    def _fail(self, expected: str) -> NoReturn:
+        rest = self._text[self._at :]
+        at = self._at + len(rest) - len(rest.lstrip())
+        raise WhereError(f"where: at character {at + 1}: expected {expected}")

@@ -1,0 +1,77 @@
+"""Which of the oldest segments retention may remove; decides only, touches nothing.
+
+Source: UnifiedLog.deleteOldSegments with its three rules: below the log start, over `retention.bytes`, older than
+`retention.ms`. Segments go from the oldest on, and the first that must stay ends the walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from diamant.cleaner.rules.eligibility import SegmentView
+from diamant.storage.segments.log_config import LogConfig
+
+
+class RetainedLog(Protocol):
+    """What is asked of a log (`storage.log.Log`); the last of `segments` is the active one."""
+
+    @property
+    def segments(self) -> Sequence[SegmentView]: ...
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+def deletable_segments(log: RetainedLog, now_ms: int) -> int:
+    """How many of the oldest segments of `log` may go at `now_ms`; an empty active segment always stays.
+
+    Each rule goes on where the one before it ended, as in Kafka: a young segment that goes because of the size does not
+    keep the old ones behind it.
+    """
+    count = _below_log_start(log)
+    if log.config.is_deleted:
+        count = _over_size(log, count)
+        count = _over_age(log, count, now_ms)
+    return count
+
+
+def _below_log_start(log: RetainedLog) -> int:
+    count = 0
+    for following in log.segments[1:]:
+        if following.base_offset > log.log_start_offset:
+            break
+        count += 1
+    return count
+
+
+def _over_size(log: RetainedLog, count: int) -> int:
+    limit = log.config.retention_bytes
+    if limit < 0:
+        return count
+    excess = log.size - limit - sum(segment.size for segment in log.segments[:count])
+    for segment in log.segments[count:]:
+        # One that the cleaner has emptied goes with the excess, even if that is 0.
+        if excess < segment.size or _is_empty_active(log, segment):
+            break
+        excess -= segment.size
+        count += 1
+    return count
+
+
+def _over_age(log: RetainedLog, count: int, now_ms: int) -> int:
+    limit_ms = log.config.retention_ms
+    if limit_ms < 0:
+        return count
+    for segment in log.segments[count:]:
+        if _is_empty_active(log, segment) or now_ms - segment.largest_timestamp <= limit_ms:
+            break
+        count += 1
+    return count
+
+
+def _is_empty_active(log: RetainedLog, segment: SegmentView) -> bool:
+    return segment is log.segments[-1] and not segment.size

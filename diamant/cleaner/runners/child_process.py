@@ -1,0 +1,181 @@
+"""Processes that runners start beside the broker: how they find the package, how they are heard, and what they died of.
+
+    worker of the cleaner     `process_runner` and `worker`
+    driver of Spark           `spark.spark_runner` and `spark.clean_driver`
+
+A child tells lines of JSON on its standard output. What it says on its standard error is logged, and the last of it is kept for
+whoever asks how it ended. When it is to end is up to the runner.
+
+Loop thread only. Memory: one message (`max_line_bytes`) and `_KEPT_STDERR_LINES` lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from diamant.cleaner.rules.result import OutputSegment
+from diamant.cleaner.runners.inline import SwapOutput, wait_in_spite_of_cancelling
+from diamant.cleaner.runners.worker_messages import Message
+
+logger = logging.getLogger(__name__)
+
+_PLACE = str(Path(__file__).resolve().parents[3])
+"""Where the package lies."""
+_KEPT_STDERR_LINES = 20
+_MAX_STDERR_LINE = 1000
+
+
+def bootstrap(module: str) -> str:
+    """Return the program of a child that is `module`: it looks for the package where this process has found it.
+
+    And never in the working directory first.
+    """
+    return (
+        "import sys; place = sys.argv.pop(1); place in sys.path or sys.path.insert(0, place); "
+        f"from {module} import main; sys.exit(main())"
+    )
+
+
+async def swap_to_the_end(on_output: SwapOutput, output: OutputSegment) -> None:
+    """Call `on_output`; what it has begun it ends, even if the round is cancelled meanwhile."""
+
+    async def swap() -> None:
+        await on_output(output)
+
+    task = asyncio.get_running_loop().create_task(swap())
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await wait_in_spite_of_cancelling(task)
+        raise
+
+
+class ChildProcess:
+    """A child that runs, or did. `what` is what errors call it, `name` what the log does."""
+
+    def __init__(self, process: asyncio.subprocess.Process, what: str, name: str, level: int) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._what = what
+        self._name = name
+        self._level = level
+        self._stdin = process.stdin
+        self._stdout = process.stdout
+        self._said: deque[str] = deque(maxlen=_KEPT_STDERR_LINES)
+        self._stderr_reader = asyncio.get_running_loop().create_task(self._read_stderr(process.stderr))
+        self._line: asyncio.Task[bytes] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        program: str,
+        *arguments: str,
+        what: str,
+        name: str,
+        level: int,
+        max_line_bytes: int,
+        environment: Mapping[str, str] | None = None,
+    ) -> ChildProcess:
+        """Start `program` (`bootstrap`) in a session of its own, with `environment` on top of this process's. OSError."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-c", program, _PLACE, "--parent", str(os.getpid()), *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=max_line_bytes,
+            start_new_session=True,
+            env=None if environment is None else {**os.environ, **environment},
+        )  # fmt: skip
+        return cls(process, what, name, level)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, and that of its session."""
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is gone."""
+        return self._process.returncode is not None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has closed its standard output, as it does at its end."""
+        return self._stdout.at_eof()
+
+    def send(self, message: Message) -> None:
+        """Queue a message. One that has ended hears nothing, as `receive` will tell."""
+        if not self._stdin.is_closing():
+            self._stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+    async def receive(self, timeout_s: float | None = None) -> Message | None:
+        """Return the next message, None at its end; TimeoutError if none comes in time, ValueError for what is none."""
+        if self._line is None:
+            self._line = asyncio.get_running_loop().create_task(self._stdout.readline())
+        done, _ = await asyncio.wait({self._line}, timeout=timeout_s)
+        if not done:
+            raise TimeoutError
+        read, self._line = self._line, None
+        line = read.result()
+        if not line.endswith(b"\n"):
+            return None
+        message: Message = json.loads(line)
+        return message
+
+    def end_input(self) -> None:
+        """Tell it to end."""
+        self._stdin.close()
+
+    def kill(self, *, with_children: bool = False) -> None:
+        """End it by SIGKILL, if it still runs; `with_children` whatever is left of its session, too."""
+        with suppress(ProcessLookupError):
+            if with_children:
+                os.killpg(self.pid, signal.SIGKILL)
+            elif not self.has_ended:
+                self._process.kill()
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until it is gone; TimeoutError if that takes too long."""
+        await asyncio.wait_for(self._process.wait(), timeout_s)
+
+    async def read_rest(self, timeout_s: float | None = None) -> None:
+        """After its end: read all it said, and let go of it. Somebody else may hold its ends open: not for ever."""
+        await asyncio.wait({self._stderr_reader}, timeout=timeout_s)
+        self._stderr_reader.cancel()
+        if self._line is not None:
+            await asyncio.wait({self._line}, timeout=timeout_s)
+            self._line.cancel()
+            self._line = None
+        self._stdin.close()
+
+    def obituary(self) -> str:
+        """Return what it died of, and what it said last; after `read_rest`."""
+        code = self._process.returncode
+        how = f"exited with status {code}"
+        if code is not None and code < 0:
+            how = f"was killed by signal {-code} ({signal.strsignal(-code)})"
+        said = "".join(f"\n{line}" for line in self._said)
+        return f"{self._what} {self.pid} {how}{said}"
+
+    async def _read_stderr(self, stream: asyncio.StreamReader) -> None:
+        while True:
+            try:
+                line = await stream.readline()
+            except ValueError:
+                continue  # a line longer than the stream's limit; what was read of it is gone
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip()[:_MAX_STDERR_LINE]
+            self._said.append(text)
+            logger.log(self._level, "%s %d: %s", self._name, self.pid, text)

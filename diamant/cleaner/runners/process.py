@@ -1,0 +1,325 @@
+"""Carries out plans in a worker process (`worker`): started with the first plan, kept while there is work, gone when idle.
+
+One worker, one plan at a time; further plans wait. When the worker dies, whoever killed it, the round under way fails
+(RunnerFailed), its `.cleaned` files are removed and the next round has a new worker. The worker cannot harm the log: it only
+ever makes `.cleaned` files, and its outputs are swapped in by the broker, one by one, while it goes on.
+
+Everything here runs on the loop thread, apart from the removal of files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from diamant.cleaner.rules.plan import KAFKA_MAP_ENTRY_BYTES, CleanPlan
+from diamant.cleaner.rules.result import (
+    CheckDone,
+    CleaningAborted,
+    CleanResult,
+    CleanStats,
+    OutputSegment,
+    never_done,
+    output_from_fields,
+)
+from diamant.cleaner.runners.child_process import ChildProcess, bootstrap, swap_to_the_end
+from diamant.cleaner.runners.inline import SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
+from diamant.cleaner.runners.runner_errors import RunnerFailed
+from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message, error_from
+from diamant.storage.env.env import Env
+
+logger = logging.getLogger(__name__)
+
+MEMORY_OVERHEAD_BYTES = 512 * 1024 * 1024
+"""What a worker may take beside the map: 130 MB for the interpreter and the compiled engine, more while that is compiled,
+and a batch of the largest size that the broker accepts (128 MiB decompressed), once read and once written."""
+
+IDLE_S = 60.0
+"""How long a worker without work is kept."""
+
+NICENESS = 10
+
+CANCEL_TIMEOUT_S = 5.0
+"""How long a worker has to end a round that it was told to end, before it is killed."""
+STOP_TIMEOUT_S = 5.0
+"""How long a worker has to exit."""
+START_TIMEOUT_S = 60.0
+MANY_SEGMENTS = 100
+"""The plan of as many or more is made into text by a thread."""
+POLL_S = 0.1
+"""How often `check_done` is asked."""
+
+_BOOTSTRAP = bootstrap("diamant.cleaner.runners.worker")
+
+
+def memory_limit_bytes(plan: CleanPlan, overhead_bytes: int = MEMORY_OVERHEAD_BYTES) -> int:
+    """Return what a worker may take for a plan: twice the map, which is copied as it grows, and the overhead."""
+    map_bytes = plan.map_max_entries * KAFKA_MAP_ENTRY_BYTES if plan.is_kafka else plan.map_memory_bytes
+    return 2 * map_bytes + overhead_bytes
+
+
+class ProcessRunner:
+    """See the module. `memory_overhead_bytes`: see `memory_limit_bytes`; `idle_s`: how long an idle worker is kept."""
+
+    name = "process"
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        memory_overhead_bytes: int = MEMORY_OVERHEAD_BYTES,
+        idle_s: float = IDLE_S,
+        niceness: int = NICENESS,
+        cancel_timeout_s: float = CANCEL_TIMEOUT_S,
+    ) -> None:
+        self.progress_bytes = 0
+        """How much the round under way has read and written, as far as known."""
+        self._env = env
+        self._memory_overhead_bytes = memory_overhead_bytes
+        self._idle_s = idle_s
+        self._niceness = niceness
+        self._cancel_timeout_s = cancel_timeout_s
+        self._turn = asyncio.Lock()
+        self._round = 0
+        self._worker: _WorkerProcess | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._retirement: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Process id of the worker, if there is one."""
+        return None if self._worker is None else self._worker.pid
+
+    async def warm_up(self) -> str:
+        """Start a worker, if there is none, and have it load the compiled engine; which one it will use, and why.
+
+        Takes some ten seconds on a machine where nothing was compiled yet; plans wait meanwhile.
+        """
+        async with self._turn:
+            worker = await self._start()
+            try:
+                worker.send({"type": "warm_up"})
+                answer = await self._next(worker, never_done)
+                if answer is None:
+                    raise RunnerFailed(f"loading the compiled engine: {await worker.death()}")
+                return f"{answer['engine']}: {answer['detail']}" if answer["detail"] else str(answer["engine"])
+            except BaseException:
+                await self._discard(worker)
+                raise
+            finally:
+                self._rest()
+
+    async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
+        """Carry out `plan` in the worker."""
+        self.progress_bytes = 0
+        async with self._turn:
+            worker = await self._start()
+            try:
+                return await self._run(worker, plan, on_output, check_done)
+            except BaseException:
+                sweep = asyncio.get_running_loop().run_in_executor(None, remove_cleaned_files, self._env, plan)
+                await wait_in_spite_of_cancelling(sweep)
+                raise
+            finally:
+                self._rest()
+
+    async def _run(
+        self, worker: _WorkerProcess, plan: CleanPlan, on_output: SwapOutput, check_done: CheckDone
+    ) -> CleanResult:
+        what = f"{plan.topic}-{plan.partition}"
+        self._round += 1
+        outputs: list[OutputSegment] = []
+        check_done()
+        limit_bytes = memory_limit_bytes(plan, self._memory_overhead_bytes)
+        # A plan of thousands of segments takes many milliseconds.
+        text = plan.to_json() if len(plan.segments) < MANY_SEGMENTS else await asyncio.to_thread(plan.to_json)
+        worker.send({"type": "clean", "round": self._round, "plan": text, "memory_limit_bytes": limit_bytes})
+        is_over = False
+        try:
+            while True:
+                message = await self._next(worker, check_done)
+                if message is None:
+                    is_over = True
+                    raise RunnerFailed(f"{what}: {await worker.death()}")
+                match message["type"]:
+                    case "progress":
+                        self.progress_bytes = message["bytes"]
+                    case "output":
+                        output = output_from_fields(message["output"])
+                        await swap_to_the_end(on_output, output)
+                        outputs.append(output)
+                    case "result":
+                        is_over = True
+                        fields = message["result"]
+                        return CleanResult(
+                            fields["end_offset"], tuple(outputs), CleanStats(**fields["stats"]), fields["runner"]
+                        )
+                    case "error":
+                        is_over = True
+                        raise error_from(message, what)
+                    case _:
+                        raise RunnerFailed(f"{what}: unexpected message {message}")
+        except BaseException:
+            if not is_over:
+                await self._end_round(worker)
+            if worker.is_dead:
+                await self._discard(worker)
+            raise
+
+    async def _next(self, worker: _WorkerProcess, check_done: CheckDone) -> Message | None:
+        """Return the worker's next message, None if it is gone; asks `check_done` meanwhile."""
+        while True:
+            check_done()
+            if self._is_closed:
+                raise CleaningAborted("the cleaner stops")
+            with suppress(TimeoutError):
+                return await worker.receive(POLL_S)
+
+    async def _end_round(self, worker: _WorkerProcess) -> None:
+        """Have the worker end its round, by force if it does not hear; returns when it has, even if cancelled."""
+        task = asyncio.get_running_loop().create_task(self._cancel(worker))
+        await wait_in_spite_of_cancelling(task)
+
+    async def _cancel(self, worker: _WorkerProcess) -> None:
+        try:
+            async with asyncio.timeout(self._cancel_timeout_s):
+                worker.send({"type": "cancel", "round": self._round})
+                while (message := await worker.receive()) is not None:
+                    if message["type"] in ("result", "error"):
+                        return
+        except TimeoutError:
+            logger.warning("the cleaner's worker %d does not end its round; it is killed", worker.pid)
+        await worker.kill()
+
+    # -- the worker's life ---------------------------------------------------------------------------------------------
+
+    async def _start(self) -> _WorkerProcess:
+        """Return the worker, starting one if there is none."""
+        if self._is_closed:
+            raise CleaningAborted("the cleaner stops")
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if self._retirement is not None:
+            await asyncio.shield(self._retirement)
+        if self._worker is not None and self._worker.is_dead:
+            await self._discard(self._worker)
+        if self._worker is None:
+            self._worker = await _start_worker(self._niceness)
+        return self._worker
+
+    def _rest(self) -> None:
+        """Retire the worker if nothing comes for a while."""
+        if self._worker is not None and not self._is_closed:
+            self._idle_timer = asyncio.get_running_loop().call_later(self._idle_s, self._retire)
+
+    def _retire(self) -> None:
+        self._idle_timer = None
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            self._retirement = asyncio.get_running_loop().create_task(self._stop(worker))
+
+    async def _stop(self, worker: _WorkerProcess) -> None:
+        try:
+            await worker.stop()
+        finally:
+            self._retirement = None
+
+    async def _discard(self, worker: _WorkerProcess) -> None:
+        """Kill a worker that is not to be used again, and wait until it is gone, even if cancelled."""
+        if self._worker is worker:
+            self._worker = None
+        await wait_in_spite_of_cancelling(asyncio.get_running_loop().create_task(worker.kill()))
+
+    async def close(self) -> None:
+        """Abort the rounds under way and those that wait, and end the worker."""
+        self._is_closed = True
+        async with self._turn:
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
+                self._idle_timer = None
+            if self._retirement is not None:
+                await asyncio.wait({self._retirement})
+            worker, self._worker = self._worker, None
+            if worker is not None:
+                await worker.stop()
+
+
+class _WorkerProcess:
+    """A worker that runs, or did."""
+
+    def __init__(self, child: ChildProcess) -> None:
+        self._child = child
+        self._is_at_end = False
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def is_dead(self) -> bool:
+        return self._is_at_end or self._child.has_ended
+
+    def send(self, message: Message) -> None:
+        """Queue a message; the worker reads all the time. One that is dead hears nothing, as `receive` will tell."""
+        self._child.send(message)
+
+    async def receive(self, timeout_s: float | None = None) -> Message | None:
+        """Return the next message, None at the worker's end; TimeoutError if none comes in time."""
+        message = await self._child.receive(timeout_s)
+        if message is None:
+            self._is_at_end = True
+        return message
+
+    async def death(self) -> str:
+        """Wait for the end of a worker whose messages have ended, and return what it died of."""
+        await self.kill()
+        return self._child.obituary()
+
+    async def stop(self) -> None:
+        """Have the worker exit, by force if it does not."""
+        self._child.end_input()
+        with suppress(TimeoutError):
+            await self._child.wait(STOP_TIMEOUT_S)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """Kill the worker, if it still runs, and wait until it is gone and all it said is read."""
+        self._is_at_end = True
+        # A worker that is at its end anyway may say how by itself.
+        if not self._child.is_silent:
+            self._child.kill()
+        try:
+            await self._child.wait(STOP_TIMEOUT_S)
+        except TimeoutError:
+            self._child.kill()
+            await self._child.wait()
+        await self._child.read_rest()
+
+
+async def _start_worker(niceness: int) -> _WorkerProcess:
+    try:
+        child = await ChildProcess.start(
+            _BOOTSTRAP,
+            "--nice",
+            str(niceness),
+            what="the cleaner's worker",
+            name="worker",
+            level=logging.WARNING,
+            max_line_bytes=MAX_LINE_BYTES,
+        )
+    except OSError as error:
+        raise RunnerFailed(f"the cleaner's worker cannot be started: {error}") from error
+    worker = _WorkerProcess(child)
+    try:
+        ready = await worker.receive(START_TIMEOUT_S)
+    except BaseException as error:
+        await wait_in_spite_of_cancelling(asyncio.get_running_loop().create_task(worker.kill()))
+        if isinstance(error, TimeoutError):
+            raise RunnerFailed(f"the cleaner's worker {worker.pid} does not begin") from error
+        raise
+    if ready is None:
+        raise RunnerFailed(await worker.death())
+    return worker

@@ -1,0 +1,250 @@
+"""The worker process of the cleaner: `python -m diamant.cleaner.runners.worker`, started by `process_runner`.
+
+It runs one plan at a time, at low priority for processor and disk, and within a limit of memory, so that a round neither slows
+the broker down nor takes it along when it fails. Messages are described in `worker_messages`.
+
+Threads: the main one works; a second one reads commands, so that a round can be told to stop. Limits: RLIMIT_DATA, which
+counts what the process can write to and does not share: its heap, but neither code nor mapped files.
+
+It ends when its standard input ends, and at once (SIGKILL) when the broker does: a worker that went on would write into
+a directory that belongs to the next broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import os
+import platform
+import queue
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from typing import Protocol
+
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines.output_sync import SYNC_THREADS
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OnOutput, OutputSegment
+from diamant.cleaner.rules.result import Throttle as CountBytes
+from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.runners.worker_messages import Message, error_fields
+from diamant.storage.env.env import Env, RealEnv
+
+NAME = "process"
+"""The runner named in results."""
+
+PROGRESS_INTERVAL_S = 0.5
+
+COMPILED_FROM_BYTES = 8 * 1024 * 1024
+"""From this size on a plan is worth loading the compiled engine for, if it is in the cache: half a second."""
+COMPILING_FROM_BYTES = 256 * 1024 * 1024
+"""From this size on it is worth compiling it: some ten seconds."""
+
+_PR_SET_PDEATHSIG = 1
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
+_IOPRIO_WHO_PROCESS = 1
+_IOPRIO_BEST_EFFORT_LOWEST = 2 << 13 | 7
+
+
+class Engine(Protocol):
+    """Carries out a plan; see `result`."""
+
+    def __call__(
+        self,
+        env: Env,
+        plan: CleanPlan,
+        *,
+        on_output: OnOutput,
+        check_done: CheckDone,
+        throttle: CountBytes,
+        sync_threads: int,
+    ) -> CleanResult: ...
+
+
+class Engines:
+    """The plain engine, and the compiled one once it is loaded."""
+
+    def __init__(self) -> None:
+        self.compiled: Engine | None = None
+        self.detail = ""
+        """Why there is no compiled engine."""
+
+    def warm_up(self) -> None:
+        """Load the compiled engine, compiling it if need be. Without it the plain one serves."""
+        if self.compiled is not None or self.detail:
+            return
+        try:
+            from diamant.cleaner.engines import compiled as compiled_rewrite
+
+            compiled_rewrite.warm_up()
+        except MemoryError:
+            raise
+        except Exception as error:
+            self.detail = f"{type(error).__name__}: {error}"
+        else:
+            self.compiled = compiled_rewrite.clean
+            # What the engine is made of stays: looking through it again after each round takes 30-60 ms.
+            gc.collect()
+            gc.freeze()
+
+    def choose(self, plan: CleanPlan) -> Engine:
+        """Return the engine for a plan."""
+        size = sum(segment.size for segment in plan.segments)
+        if size >= COMPILED_FROM_BYTES:
+            from diamant.cleaner.engines import compiled as compiled_rewrite
+
+            if size >= COMPILING_FROM_BYTES or compiled_rewrite.is_warm():
+                self.warm_up()
+        return rewrite.clean if self.compiled is None else self.compiled
+
+
+class Worker:
+    """Reads commands from `lines` until they end, and writes messages with `send`."""
+
+    def __init__(self, env: Env, lines: Iterable[str], send: Callable[[Message], None]) -> None:
+        self._env = env
+        self._lines = lines
+        self._send = send
+        self._engines = Engines()
+        self._throttle = Throttle()
+        self._commands: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._cancelled = -1
+        """The last round that is to end."""
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        """Work until the commands end."""
+        threading.Thread(target=self._read, name="commands", daemon=True).start()
+        self._send({"type": "ready", "pid": os.getpid()})
+        while (command := self._commands.get()) is not None:
+            if command["type"] == "warm_up":
+                self._engines.warm_up()
+                is_compiled = self._engines.compiled is not None
+                self._send(
+                    {"type": "warm", "engine": "compiled" if is_compiled else "plain", "detail": self._engines.detail}
+                )
+            else:
+                self._clean(command)
+
+    def _read(self) -> None:
+        for line in self._lines:
+            command: Message = json.loads(line)
+            if command["type"] == "cancel":
+                self._cancelled = command["round"]
+            else:
+                self._commands.put(command)
+        self._is_over.set()
+        self._commands.put(None)
+
+    def _clean(self, command: Message) -> None:
+        number: int = command["round"]
+        limit_bytes: int = command["memory_limit_bytes"]
+        counted = 0
+        next_progress_s = time.monotonic() + PROGRESS_INTERVAL_S
+
+        def check_done() -> None:
+            if self._is_over.is_set() or self._cancelled >= number:
+                raise CleaningAborted("the round was told to stop")
+
+        def throttle(count: int) -> None:
+            nonlocal counted, next_progress_s
+            counted += count
+            if time.monotonic() >= next_progress_s:
+                next_progress_s = time.monotonic() + PROGRESS_INTERVAL_S
+                self._send({"type": "progress", "round": number, "bytes": counted})
+            self._throttle(count, check_done)
+
+        def on_output(output: OutputSegment) -> None:
+            self._send({"type": "output", "round": number, "output": asdict(output)})
+
+        try:
+            set_memory_limit(limit_bytes)
+            plan = CleanPlan.from_json(command["plan"])
+            self._throttle.bytes_per_second = plan.io_max_bytes_per_second
+            engine = self._engines.choose(plan)
+            result = engine(
+                self._env,
+                plan,
+                on_output=on_output,
+                check_done=check_done,
+                throttle=throttle,
+                sync_threads=SYNC_THREADS,
+            )
+            fields = asdict(replace(result, outputs=(), runner=NAME))
+            message: Message = {"type": "result", "round": number, "result": fields}
+        except Exception as error:
+            # First of all, so that there is memory to tell of the lack of memory.
+            set_memory_limit(None)
+            message = {"type": "error", "round": number, **error_fields(error, limit_bytes)}
+        set_memory_limit(None)
+        self._send(message)
+        gc.collect()
+
+
+def set_memory_limit(limit_bytes: int | None) -> None:
+    """Have allocations fail from `limit_bytes` on (None: as far as the system allows). Best effort."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    soft = hard if limit_bytes is None else limit_bytes
+    if hard != resource.RLIM_INFINITY and (soft == resource.RLIM_INFINITY or soft > hard):
+        soft = hard
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    except (OSError, ValueError):
+        pass  # A system without it: the round goes on without a limit.
+
+
+def step_back(niceness: int) -> None:
+    """Give way to others, for the processor and for the disk. Best effort: not every system lets one."""
+    try:
+        os.nice(niceness)
+    except OSError:
+        pass
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is not None and sys.platform == "linux":
+        # For this thread, and those that it starts.
+        ctypes.CDLL(None).syscall(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_BEST_EFFORT_LOWEST)
+
+
+def die_with(parent_pid: int) -> None:
+    """Have the system kill this process as soon as its parent has ended. Linux only; others see the end of their input."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        sys.exit("the broker ended before its worker began")
+
+
+def main() -> int:
+    """Be a worker."""
+    parser = argparse.ArgumentParser(prog="diamant.cleaner.runners.worker", description=__doc__.partition("\n")[0])
+    parser.add_argument("--parent", type=int, required=True, help="process id of the broker")
+    parser.add_argument("--nice", type=int, default=10, help="how much to give way (default: 10)")
+    arguments = parser.parse_args()
+    die_with(arguments.parent)
+    step_back(arguments.nice)
+    # What a library prints must not come between the messages.
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+        os.dup2(2, 1)
+        lock = threading.Lock()
+
+        def send(message: Message) -> None:
+            line = json.dumps(message, separators=(",", ":")) + "\n"
+            with lock:
+                out.write(line)
+                out.flush()
+
+        try:
+            Worker(RealEnv(), sys.stdin, send).run()
+        except BrokenPipeError:
+            return 1  # nobody listens any more
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""What a broker and its cleaner's worker process say to each other: lines of JSON, one message each.
+
+    to the worker, on its standard input
+      {"type": "warm_up"}                                       load the compiled engine
+      {"type": "clean", "round": 1, "plan": "<CleanPlan.to_json>", "memory_limit_bytes": 650000000}
+      {"type": "cancel", "round": 1}                            end that round, if it is under way
+      end of file                                               end the round under way, and exit
+
+    from the worker
+      {"type": "ready", "pid": 4711}                            once, at the start
+      {"type": "warm", "engine": "compiled", "detail": ""}      the answer to warm_up; "plain" if there is no compiled one
+      {"type": "progress", "round": 1, "bytes": 1048576}        read and written so far; twice a second at most
+      {"type": "output", "round": 1, "output": {...}}           an OutputSegment, in the order of offsets
+      {"type": "result", "round": 1, "result": {...}}           the CleanResult, its outputs left out: the end of the round
+      {"type": "error", "round": 1, "kind": "...", ...}         the other end of a round; the fields are those of the error
+
+Both ends are the same version of the same program.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, TypeAlias
+
+from diamant.cleaner.rules.result import CleaningAborted, OutputOverflow
+from diamant.cleaner.runners.runner_errors import MemoryLimit, RunnerFailed
+from diamant.storage.errors import CorruptLog
+
+Message: TypeAlias = dict[str, Any]
+
+MAX_LINE_BYTES = 16 * 1024 * 1024
+"""Longest message of a worker: an output names its sources, at 20 bytes each. Plans may be longer."""
+
+
+def error_fields(error: BaseException, memory_limit_bytes: int) -> Message:
+    """Return the fields of the message that tells of `error`."""
+    match error:
+        case CleaningAborted():
+            return {"kind": "aborted", "reason": str(error)}
+        case CorruptLog():
+            return {"kind": "corrupt", "path": error.path, "position": error.position, "reason": error.reason}
+        case OutputOverflow():
+            return {"kind": "overflow", "path": error.path, "reason": error.reason}
+        case MemoryError():
+            return {"kind": "memory", "reason": str(error), "limit": memory_limit_bytes}
+        case OSError() if error.errno is not None:
+            return {"kind": "os", "errno": error.errno, "reason": error.strerror, "path": error.filename}
+        case _:
+            return {"kind": "other", "reason": "".join(traceback.format_exception(error)).strip()}
+
+
+def error_from(fields: Message, what: str) -> Exception:
+    """Return the error that `error_fields` took apart; `what` says whose round it was."""
+    match fields["kind"]:
+        case "aborted":
+            return CleaningAborted(fields["reason"])
+        case "corrupt":
+            return CorruptLog(fields["path"], fields["position"], fields["reason"])
+        case "overflow":
+            return OutputOverflow(fields["path"], fields["reason"])
+        case "memory":
+            detail = f": {fields['reason']}" if fields["reason"] else ""
+            return MemoryLimit(f"{what}: the worker needs more than its limit of {fields['limit']} bytes{detail}")
+        case "os":
+            # The constructor gives the subclass that belongs to the number, such as FileNotFoundError.
+            return OSError(fields["errno"], fields["reason"], fields["path"])
+        case _:
+            return RunnerFailed(f"{what}: the worker failed:\n{fields['reason']}")

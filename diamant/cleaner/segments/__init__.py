@@ -1,0 +1,1 @@
+"""Reading and writing segments for the cleaner and the tools."""

@@ -1,0 +1,58 @@
+"""The writer of output segments with a kernel in place of its loop over batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diamant.cleaner.kernels import rewrite as rewrite_kernels
+from diamant.cleaner.rules.plan import INDEX_ENTRY_BYTES, TIME_INDEX_ENTRY_BYTES
+from diamant.cleaner.segments.segment_writer import MAX_SEGMENT_BYTES, SegmentWriter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from diamant.storage.env.env import Buffer
+
+
+class CompiledWriter(SegmentWriter):
+    """See `SegmentWriter`."""
+
+    def append_columns(self, data: Buffer, columns: NDArray[np.int64], count: int) -> None:
+        """Append the batches that lie one after the other in `data`: `append_run` for int64[3, count] of its columns.
+
+        The bytes must not change before the next `flush`.
+        """
+        index = np.empty(count * INDEX_ENTRY_BYTES, np.uint8)
+        time_index = np.empty(count * TIME_INDEX_ENTRY_BYTES, np.uint8)
+        output = np.array(
+            (
+                self.size,
+                self.base_offset,
+                self._bytes_since_entry,
+                self._max_timestamp,
+                self._offset_of_max_timestamp,
+                self._last_indexed_timestamp,
+                len(self._index),
+                len(self._time_index),
+                self._index_interval_bytes,
+                self._max_entries * INDEX_ENTRY_BYTES,
+                self._max_time_entries * TIME_INDEX_ENTRY_BYTES,
+                MAX_SEGMENT_BYTES,
+                self._is_strict,
+            ),
+            np.int64,
+        )
+        done, index_bytes, time_index_bytes = rewrite_kernels.index_batches(columns, count, output, index, time_index)
+        self._index += index.data[:index_bytes]
+        self._time_index += time_index.data[:time_index_bytes]
+        self.size = int(output[rewrite_kernels.OUTPUT_SIZE])
+        self._bytes_since_entry = int(output[rewrite_kernels.SINCE_ENTRY])
+        self._max_timestamp = int(output[rewrite_kernels.GREATEST_TIMESTAMP])
+        self._offset_of_max_timestamp = int(output[rewrite_kernels.OFFSET_OF_GREATEST])
+        self._last_indexed_timestamp = int(output[rewrite_kernels.INDEXED_TIMESTAMP])
+        if done < count:
+            # Raises for what the kernel stopped at.
+            self._index_batch(*columns[:, done].tolist())
+        self._write(data)

@@ -1,0 +1,84 @@
+"""Reads the index files of a segment and says what is wrong with them. Layouts: offset_index.py, time_index.py, txn_index.py.
+
+Zeros after the last entry, with which Kafka preallocates an index, are not entries. Memory: the file, at most
+`segment.index.bytes` long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+
+from diamant.cleaner.segments.tolerant_reader import Problem
+from diamant.storage.env.env import Env
+from diamant.storage.segments import offset_index, time_index, txn_index
+from diamant.storage.segments.index_file import IndexFile
+from diamant.storage.segments.txn_index import AbortedTxn
+
+_OFFSET_ENTRY = Struct(">ii")
+_TIME_ENTRY = Struct(">qi")
+
+
+def read_offset_index(env: Env, path: str, base_offset: int) -> Iterator[tuple[int, int]]:
+    """Return the `(offset, position)` entries of an `.index` file. OSError if it cannot be read."""
+    data = _entries(env, path, offset_index.ENTRY_SIZE)
+    return ((base_offset + relative, position) for relative, position in _OFFSET_ENTRY.iter_unpack(data))
+
+
+def read_time_index(env: Env, path: str, base_offset: int) -> Iterator[tuple[int, int]]:
+    """Return the `(timestamp, offset)` entries of a `.timeindex` file. OSError if it cannot be read."""
+    data = _entries(env, path, time_index.ENTRY_SIZE)
+    return ((timestamp, base_offset + relative) for timestamp, relative in _TIME_ENTRY.iter_unpack(data))
+
+
+def read_txn_index(env: Env, path: str) -> list[AbortedTxn]:
+    """Return the aborted transactions of a `.txnindex` file. OSError if it cannot be read."""
+    data = env.read_bytes(path)
+    return [
+        AbortedTxn.from_bytes(bytearray(data), position)
+        for position in range(0, len(data) - txn_index.ENTRY_SIZE + 1, txn_index.ENTRY_SIZE)
+    ]
+
+
+def _entries(env: Env, path: str, entry_size: int) -> bytes:
+    count = IndexFile(env, path, entry_size).inspect().entries
+    return env.read_bytes(path)[: count * entry_size]
+
+
+def check_length(env: Env, path: str, entry_size: int) -> Problem | None:
+    """Say so if a file is not a whole number of entries long."""
+    size = env.file_size(path)
+    return Problem(path, None, f"has {size} bytes, expected a multiple of {entry_size}") if size % entry_size else None
+
+
+def check_offset_index(
+    path: str, entries: Iterable[tuple[int, int]], base_offset: int, log_size: int
+) -> Problem | None:
+    """Return the first fault of an offset index: offsets and positions ascend, and lie in the segment."""
+    last_offset, last_position = base_offset - 1, -1
+    for number, (offset, position) in enumerate(entries):
+        at = number * offset_index.ENTRY_SIZE
+        if offset <= last_offset or position <= last_position:
+            return Problem(
+                path,
+                at,
+                f"entry {offset} -> {position} after {last_offset} -> {last_position}, expected both to ascend",
+            )
+        if position >= log_size:
+            return Problem(path, at, f"offset {offset} is said to be at {position}, the segment has {log_size} bytes")
+        last_offset, last_position = offset, position
+    return None
+
+
+def check_time_index(path: str, entries: Iterable[tuple[int, int]], base_offset: int) -> Problem | None:
+    """Return the first fault of a time index: timestamps ascend, offsets do not descend."""
+    last_timestamp, last_offset = -(1 << 63), base_offset
+    for number, (timestamp, offset) in enumerate(entries):
+        if timestamp <= last_timestamp or offset < last_offset:
+            return Problem(
+                path,
+                number * time_index.ENTRY_SIZE,
+                f"entry {timestamp} -> {offset} after {last_timestamp} -> {last_offset}, expected both to ascend",
+            )
+        last_timestamp, last_offset = timestamp, offset
+    return None

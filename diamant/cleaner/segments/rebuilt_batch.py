@@ -1,0 +1,128 @@
+"""The bytes of batches that the cleaner cannot copy: some records gone, all records gone, or a delete horizon to be set.
+
+What stays of the original header: base offset, last offset delta (so also the last sequence), leader epoch, producer id, epoch
+and base sequence, timestamp type, transactional and control bits. What is new: CRC, length, count, the max timestamp of what
+is left (CreateTime), the base timestamp (the delete horizon if there is one, else the first record's), and the attributes'
+horizon bit. A rebuilt batch has the original codec at the codec's default level; a batch without records has none.
+
+Batches of magic 0 and 1 become magic 2 without leader epoch and producer, from their first to their last record.
+
+Source: Kafka's MemoryRecords.buildRetainedRecordsInto and DefaultRecordBatch.writeEmptyHeader.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch import (
+    HEADER_SIZE,
+    HEADER_STRUCT,
+    LOG_OVERHEAD,
+    BatchHeader,
+    parse_header,
+    update_crc,
+)
+from diamant.protocol.batches.records import Record, build_batch
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Compress: TypeAlias = Callable[[int, Buffer], bytes]
+"""From codec and records to the records compressed."""
+
+_GZIP_OS_BYTE = 9
+_GZIP_OS_UNKNOWN = 0xFF
+
+
+def rebuilt_batch(header: BatchHeader, records: Sequence[Record], delete_horizon_ms: int | None) -> bytearray:
+    """Return a batch of those `records`, one at least, that stay of the batch with `header`.
+
+    `delete_horizon_ms` is the one to be set now; a horizon that the batch has already is carried over by itself.
+    """
+    if header.has_delete_horizon:
+        delete_horizon_ms = header.base_timestamp
+    is_legacy = header.magic < 2
+    batch = build_batch(
+        records,
+        base_offset=records[0].offset if is_legacy else header.base_offset,
+        leader_epoch=header.partition_leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+        log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
+        delete_horizon_ms=delete_horizon_ms,
+        last_offset_delta=None if is_legacy else header.last_offset_delta,
+    )
+    return with_codec(batch, header.codec)
+
+
+def emptied_batch(header: BatchHeader) -> bytearray:
+    """Return what stays of a batch none of whose records do: its header, which still tells offsets and sequences."""
+    return build_batch(
+        (),
+        base_offset=header.base_offset,
+        leader_epoch=header.partition_leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+        log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
+        last_offset_delta=header.last_offset_delta,
+        max_timestamp=header.max_timestamp,
+    )
+
+
+def with_codec(batch: bytearray, codec: int, compress: Compress | None = None) -> bytearray:
+    """Return an uncompressed batch with its records compressed; the batch itself if `codec` is none.
+
+    `compress` does what `compress_like_kafka` does, quicker maybe.
+    """
+    if codec == compression.NONE:
+        return batch
+    header = parse_header(batch)
+    out = batch[:HEADER_SIZE]
+    with memoryview(batch) as view:
+        out += (compress or compress_like_kafka)(codec, view[HEADER_SIZE:])
+    HEADER_STRUCT.pack_into(
+        out, 0, *header._replace(batch_length=len(out) - LOG_OVERHEAD, attributes=header.attributes | codec)
+    )
+    update_crc(out, 0)
+    return out
+
+
+def compress_like_kafka(codec: int, data: Buffer) -> bytes:
+    """Return `data` compressed at the codec's default level, with the bytes that Kafka's Java libraries write.
+
+    For gzip and zstd they are the same as long as the compressors' versions agree; lz4 and snappy may differ.
+    """
+    if codec == compression.GZIP:
+        compressor = zlib.compressobj(compression.DEFAULT_GZIP_LEVEL, zlib.DEFLATED, 31)
+        out = bytearray(compressor.compress(data))
+        out += compressor.flush()
+        # Java 16 and later say that they do not know the operating system.
+        out[_GZIP_OS_BYTE] = _GZIP_OS_UNKNOWN
+        return bytes(out)
+    if codec == compression.ZSTD:
+        return new_zstd()(data)
+    return compression.compress(codec, data)
+
+
+def new_zstd() -> Callable[[Buffer], bytes]:
+    """Return what compresses as `compress_like_kafka` does for zstd, for one thread to use again and again.
+
+    For small batches most of the time goes into making it. Memory: about 4 MiB.
+    """
+    import zstandard
+
+    new_stream = zstandard.ZstdCompressor(level=compression.DEFAULT_ZSTD_LEVEL, write_content_size=False).compressobj
+
+    def compress(data: Buffer) -> bytes:
+        # Kafka's builder flushes the stream before closing it, and does not know the size beforehand.
+        stream = new_stream()
+        return stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) + stream.flush()
+
+    return compress

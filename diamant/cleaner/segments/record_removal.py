@@ -1,0 +1,85 @@
+"""Writes a closed segment anew without some of its records; all others keep their offsets, sequences and transactions.
+
+For a tombstone that is to go before its horizon, and for redactions. A batch of which no record stays becomes a header, as
+compaction leaves it, so that offsets, producers and transactions can be recovered from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from diamant.cleaner.rules.result import OutputSegment
+from diamant.cleaner.segments.rebuilt_batch import emptied_batch, rebuilt_batch
+from diamant.cleaner.segments.segment_writer import SegmentWriter
+from diamant.cleaner.segments.strict_reader import read_chunks
+from diamant.protocol.batches.batch import BatchHeader, crc_is_valid
+from diamant.protocol.batches.records import Record, iter_records
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage import names
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog
+from diamant.storage.segments.txn_index import AbortedTxn
+
+READ_BYTES = 1024 * 1024
+
+
+def write_without(
+    env: Env,
+    directory: str,
+    base_offset: int,
+    size: int,
+    aborted: Sequence[AbortedTxn],
+    goes: Callable[[Record], bool],
+    *,
+    touches: Callable[[BatchHeader], bool] = lambda _header: True,
+    index_interval_bytes: int,
+    segment_index_bytes: int,
+) -> OutputSegment | None:
+    """Write the `.cleaned` files of the segment at `base_offset`, durably; None, and no files, if nothing goes. Blocks.
+
+    Batches that it does not touch (`touches`, asked before `goes`) are copied without their records being read. CorruptLog for
+    what cannot be read; there are no files then either.
+    """
+    path = names.log_file(directory, base_offset)
+    writer = SegmentWriter(
+        env,
+        directory,
+        base_offset,
+        index_interval_bytes=index_interval_bytes,
+        segment_index_bytes=segment_index_bytes,
+    )
+    removed = 0
+    file = env.open(path, read_only=True)
+    try:
+        for chunk in read_chunks(file, 0, size, READ_BYTES):
+            for at, header in chunk.headers:
+                batch = chunk.data[at : at + header.size]
+                if not crc_is_valid(batch, 0, header.size):
+                    raise CorruptLog(path, chunk.position + at, "the batch's CRC is wrong")
+                records = [] if header.is_control or not touches(header) else list(iter_records(batch))
+                kept = [record for record in records if not goes(record)]
+                removed += len(records) - len(kept)
+                if len(kept) == len(records):
+                    writer.append(batch, header.last_offset, header.max_timestamp)
+                    continue
+                new = rebuilt_batch(header, kept, None) if kept else emptied_batch(header)
+                writer.append(new, header.last_offset, header.max_timestamp)
+        for one in aborted:
+            writer.add_aborted(one)
+        if not removed:
+            writer.abandon()
+            return None
+        output = writer.finish(env.mtime_ms(path), (base_offset,))
+        for file_name in (names.log_file, names.index_file, names.time_index_file, names.txn_index_file):
+            cleaned = file_name(directory, base_offset) + names.CLEANED_SUFFIX
+            if env.exists(cleaned):
+                env.sync_file(cleaned)
+        return output
+    except CorruptBatch as error:
+        writer.abandon()
+        raise CorruptLog(path, error.position, error.reason) from error
+    except BaseException:
+        writer.abandon()
+        raise
+    finally:
+        file.close()

@@ -1,0 +1,98 @@
+"""Reads a segment into one buffer, chunk after chunk of whole batches, with a row for the kernels for each batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from diamant.cleaner.kernels.records import FIELDS, NO_FAULT, read_headers
+from diamant.cleaner.segments.strict_reader import read_chunks
+from diamant.protocol.batches.batch import HEADER_SIZE, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD
+from diamant.storage.errors import CorruptLog
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from diamant.storage.env.env import File
+
+READ_BYTES = 1024 * 1024
+"""Chunks of this size stay in the processor's cache while kernels go over them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Whole batches in a row."""
+
+    position: int
+    """Where the first one starts in the segment."""
+    size: int
+    """Bytes of the whole batches."""
+    data: NDArray[np.uint8]
+    """The reader's buffer."""
+    rows: NDArray[np.int64]
+    """int64[FIELDS, n], see `record_kernels`; positions count from the start of `data`."""
+    count: int
+    """Rows in use, one at least."""
+    together: int
+    """The attributes of all batches, and LEGACY."""
+
+
+class ChunkReader:
+    """Memory: the buffer, `READ_BYTES` or one larger batch, and 200 bytes for each batch of at least 61 bytes that fits it."""
+
+    def __init__(self) -> None:
+        self._buffer = np.empty(READ_BYTES, np.uint8)
+        self._rows = np.zeros((FIELDS, READ_BYTES // HEADER_SIZE + 1), np.int64)
+
+    def chunks(self, file: File, position: int, end: int) -> Iterator[Rows]:
+        """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
+
+        What is yielded is overwritten by the next. CorruptLog as `segment_reader.read_chunks` has it.
+        """
+        while position < end:
+            data = self._buffer
+            size = _read_into(file, position, data[: min(len(data), end - position)])
+            fault, count, used, together = read_headers(data, 0, size, self._rows)
+            if fault == NO_FAULT and not count:
+                data = np.empty(self._size_of_one(file, position, end), np.uint8)
+                size = _read_into(file, position, data)
+                fault, count, used, together = read_headers(data, 0, size, self._rows)
+            if fault != NO_FAULT or not count:
+                _fail(file, position + used, end)
+            yield Rows(position, used, data, self._rows, count, together)
+            position += used
+
+    def _size_of_one(self, file: File, position: int, end: int) -> int:
+        prefix = file.pread(HEADER_SIZE_UP_TO_MAGIC, position)
+        size = int.from_bytes(prefix[8:12], "big", signed=True) + LOG_OVERHEAD
+        if len(prefix) < HEADER_SIZE_UP_TO_MAGIC or not HEADER_SIZE_UP_TO_MAGIC <= size <= end - position:
+            _fail(file, position, end)
+        return size
+
+
+def _fail(file: File, position: int, end: int) -> NoReturn:
+    """Raise what the plain reader raises here."""
+    for _ in read_chunks(file, position, end, READ_BYTES):
+        pass
+    raise CorruptLog(file.path, position, "no batch can be read here")
+
+
+def _read_into(file: File, position: int, target: NDArray[np.uint8]) -> int:
+    """Fill `target` from the file, as far as it goes; return how far."""
+    fd = file.fileno()
+    if fd is None:
+        data = file.pread(len(target), position)
+        target[: len(data)] = np.frombuffer(data, np.uint8)
+        return len(data)
+    view = target.data
+    at = 0
+    while at < len(view):
+        count = os.preadv(fd, (view[at:],), position + at)
+        if not count:
+            break
+        at += count
+    return at

@@ -1,0 +1,193 @@
+"""Writes the files of one output segment: `<base>.log.cleaned`, `.index.cleaned`, `.timeindex.cleaned`, `.txnindex.cleaned`.
+
+The index entries are those that Kafka 4.3 writes, which depend on the batches alone and not on how they were read: an offset
+entry and a time entry before each batch that comes more than `index.interval.bytes` after the last entry, and a last time
+entry at the end. The offset of an entry is the batch's last offset as its header has it, its position the batch's start.
+Source: LogSegment.append as Cleaner.cleanInto uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from crc32c import crc32c
+
+from diamant.cleaner.rules.plan import INDEX_ENTRY_BYTES, MAX_RELATIVE_OFFSET, TIME_INDEX_ENTRY_BYTES
+from diamant.cleaner.rules.plan import MAX_SEGMENT_BYTES as MAX_SEGMENT_BYTES
+from diamant.cleaner.rules.result import OutputOverflow, OutputSegment
+from diamant.storage import names
+from diamant.storage.env.env import Buffer, Env, File
+from diamant.storage.segments.txn_index import AbortedTxn
+
+NO_TIMESTAMP = -1
+
+WRITE_BUFFER_BYTES = 256 * 1024
+"""Batches are gathered up to this size and then written; larger ones go straight to the file."""
+
+_INDEX_ENTRY = Struct(">ii")
+_TIME_INDEX_ENTRY = Struct(">qi")
+
+
+class SegmentWriter:
+    """One output segment being written.
+
+    With `is_strict`, as Kafka does it, an index that has no room for a due entry fails the round (OutputOverflow); without
+    it, the entry is left out and the index is coarser there.
+
+    Memory: the write buffer and the indexes, at most twice `segment_index_bytes`. Leftovers of an earlier attempt at the
+    same base offset are removed first.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        directory: str,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        segment_index_bytes: int,
+        is_strict: bool = False,
+    ) -> None:
+        self.base_offset = base_offset
+        self.size = 0
+        """Bytes appended so far."""
+        self._env = env
+        self._index_interval_bytes = index_interval_bytes
+        self._max_entries = segment_index_bytes // INDEX_ENTRY_BYTES
+        # One slot is kept for the entry at the end.
+        self._max_time_entries = segment_index_bytes // TIME_INDEX_ENTRY_BYTES - 1
+        self._is_strict = is_strict
+        self._paths = [
+            path + names.CLEANED_SUFFIX
+            for path in (
+                names.log_file(directory, base_offset),
+                names.index_file(directory, base_offset),
+                names.time_index_file(directory, base_offset),
+                names.txn_index_file(directory, base_offset),
+            )
+        ]
+        self._index = bytearray()
+        self._time_index = bytearray()
+        self._txn_index = bytearray()
+        self._bytes_since_entry = 0
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = base_offset
+        self._last_indexed_timestamp = NO_TIMESTAMP
+        self._crc = 0
+        self._pending: list[Buffer] = []
+        self._pending_bytes = 0
+        self._remove_files()
+        self._file: File | None = env.create_new(self._paths[0])
+
+    def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
+        """Append one batch as it is. The bytes must not change before the next `flush`."""
+        self._index_batch(len(batch), last_offset, max_timestamp)
+        self._write(batch)
+
+    def append_run(
+        self, data: Buffer, sizes: Sequence[int], last_offsets: Sequence[int], max_timestamps: Sequence[int]
+    ) -> None:
+        """Append the batches that lie one after the other in `data`, with a row of `sizes` and so on for each.
+
+        The bytes must not change before the next `flush`.
+        """
+        for size, last_offset, max_timestamp in zip(sizes, last_offsets, max_timestamps, strict=True):
+            self._index_batch(size, last_offset, max_timestamp)
+        self._write(data)
+
+    def add_aborted(self, aborted: AbortedTxn) -> None:
+        """Add an entry to the index of aborted transactions, in the order of their markers."""
+        self._txn_index += aborted.to_bytes()
+
+    def flush(self) -> None:
+        """Write what was gathered; afterwards the appended buffers may be used again."""
+        if self._pending and self._file is not None:
+            self._file.append(*self._pending)
+            self._pending.clear()
+            self._pending_bytes = 0
+
+    def finish(self, modified_ms: int, source_base_offsets: tuple[int, ...]) -> OutputSegment:
+        """Complete the files and give them the time of the last source. They are not durable yet: see `output_sync`."""
+        self.flush()
+        if self._max_timestamp > self._last_indexed_timestamp:
+            self._add_time_entry()
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+        log, index, time_index, txn_index = self._paths
+        contents = [(index, self._index), (time_index, self._time_index)]
+        if self._txn_index:
+            contents.append((txn_index, self._txn_index))
+        for path, content in contents:
+            self._write_file(path, content)
+        for path in (log, index, time_index):
+            self._env.set_mtime_ms(path, modified_ms)
+        return OutputSegment(
+            base_offset=self.base_offset,
+            source_base_offsets=source_base_offsets,
+            size=self.size,
+            modified_ms=modified_ms,
+            has_txn_index=bool(self._txn_index),
+            crc32c=self._crc,
+        )
+
+    def abandon(self) -> None:
+        """Remove the files. May be called twice, and after `finish`."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+        self._remove_files()
+
+    def _index_batch(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        position = self.size
+        if position + size > MAX_SEGMENT_BYTES:
+            raise OutputOverflow(self._paths[0], f"{position + size} bytes, at most {MAX_SEGMENT_BYTES} are possible")
+        if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+            raise OutputOverflow(self._paths[0], f"offset {last_offset} is out of the segment's range of 31 bits")
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        if self._bytes_since_entry > self._index_interval_bytes and self._has_room():
+            self._index += _INDEX_ENTRY.pack(last_offset - self.base_offset, position)
+            if self._max_timestamp > self._last_indexed_timestamp:
+                self._add_time_entry()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+        self.size = position + size
+
+    def _has_room(self) -> bool:
+        for path, used, limit in (
+            (self._paths[1], len(self._index) // INDEX_ENTRY_BYTES, self._max_entries),
+            (self._paths[2], len(self._time_index) // TIME_INDEX_ENTRY_BYTES, self._max_time_entries),
+        ):
+            if used >= limit:
+                if self._is_strict:
+                    raise OutputOverflow(path, f"the index is full with {used} entries (segment.index.bytes)")
+                return False
+        return True
+
+    def _add_time_entry(self) -> None:
+        self._time_index += _TIME_INDEX_ENTRY.pack(
+            self._max_timestamp, self._offset_of_max_timestamp - self.base_offset
+        )
+        self._last_indexed_timestamp = self._max_timestamp
+
+    def _write(self, data: Buffer) -> None:
+        self._crc = crc32c(data, self._crc)
+        self._pending.append(data)
+        self._pending_bytes += len(data)
+        if self._pending_bytes >= WRITE_BUFFER_BYTES:
+            self.flush()
+
+    def _write_file(self, path: str, content: bytearray) -> None:
+        file = self._env.create_new(path)
+        try:
+            if content:
+                file.append(content)
+        finally:
+            file.close()
+
+    def _remove_files(self) -> None:
+        for path in self._paths:
+            self._env.remove(path, missing_ok=True)

@@ -1,0 +1,169 @@
+"""Decompresses and compresses small batches, for whoever has thousands of them: with next to nothing but the codec's own work.
+
+Decompressed are only frames as Kafka's clients write them for so little: one member of gzip, one block of snappy or lz4, one
+frame of zstd. Whatever else there is, or is wrong, is left to `protocol.compression`, which takes all that Kafka takes, and whose
+errors say why it does not. Importing this loads no codec.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import TypeAlias
+
+from diamant.cleaner.segments.rebuilt_batch import Buffer, compress_like_kafka, new_zstd
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.compression import LZ4_END_MARK, LZ4_HEADER, LZ4_STORED, SNAPPY_HEADER, ZSTD_MAX_WINDOW
+
+MAX_BYTES = 64 * 1024
+"""Of records, compressed or not."""
+
+Unpack: TypeAlias = Callable[[bytes], "bytes | None"]
+
+_SNAPPY = Struct(">16si")
+_LZ4 = Struct("<7sI")
+_ZSTD_WINDOW_DESCRIPTOR = (27 - 10) << 3
+"""Of `ZSTD_MAX_WINDOW`."""
+_ZSTD_RUN = 1
+"""A kind of block: one byte, repeated."""
+_ZSTD_ROOMS = (1024, MAX_BYTES)
+"""A buffer of the one size is quick to get, the other is for what does not fit."""
+
+
+class SmallPayloads:
+    """Owned by one thread. Memory: `MAX_BYTES`, and contexts of zstd once there was a batch with that codec."""
+
+    def __init__(self) -> None:
+        self._by_codec: dict[int, Unpack] = {}
+        self._pack_zstd: Callable[[Buffer], bytes] | None = None
+
+    def unpack(self, codec: int, data: bytes) -> bytes | None:
+        """Return what `data` holds, as `compression.decompress` does; None if it is not as small or as simple as that."""
+        if len(data) > MAX_BYTES:
+            return None
+        unpack = self._by_codec.get(codec)
+        if unpack is None:
+            new = _CODECS.get(codec)
+            if new is None:
+                return None
+            unpack = self._by_codec[codec] = new()
+        return unpack(data)
+
+    def pack(self, codec: int, data: Buffer) -> bytes:
+        """Return records compressed as `compress_like_kafka` does it; they may be large."""
+        if codec != compression.ZSTD:
+            return compress_like_kafka(codec, data)
+        if self._pack_zstd is None:
+            self._pack_zstd = new_zstd()
+        return self._pack_zstd(data)
+
+
+def _gzip() -> Unpack:
+    new = zlib.decompressobj
+
+    def unpack(data: bytes) -> bytes | None:
+        member = new(31)
+        try:
+            plain = member.decompress(data, MAX_BYTES)
+        except zlib.error:
+            return None
+        return plain if member.eof and not member.unused_data else None
+
+    return unpack
+
+
+def _snappy() -> Unpack:
+    from cramjam import DecompressionError, snappy
+
+    size_of, decompress = snappy.decompress_raw_len, snappy.decompress_raw
+
+    def unpack(data: bytes) -> bytes | None:
+        if len(data) <= _SNAPPY.size:
+            return None
+        header, size = _SNAPPY.unpack_from(data)
+        if header != SNAPPY_HEADER or size + _SNAPPY.size != len(data):
+            return None
+        block = data[_SNAPPY.size :]
+        try:
+            return bytes(decompress(block)) if size_of(block) <= MAX_BYTES else None
+        except DecompressionError:
+            return None
+
+    return unpack
+
+
+def _lz4() -> Unpack:
+    from cramjam import DecompressionError, lz4
+
+    decompress = lz4.decompress_block_into
+    room = bytearray(MAX_BYTES)
+    view = memoryview(room)
+
+    def unpack(data: bytes) -> bytes | None:
+        if len(data) < _LZ4.size + len(LZ4_END_MARK):
+            return None
+        header, size = _LZ4.unpack_from(data)
+        end = len(data) - len(LZ4_END_MARK)
+        if header != LZ4_HEADER or (size & ~LZ4_STORED) + _LZ4.size != end or data[end:] != LZ4_END_MARK:
+            return None
+        block = data[_LZ4.size : end]
+        if size & LZ4_STORED:
+            return block
+        try:
+            return bytes(view[: decompress(block, room, output_len=MAX_BYTES)])
+        except DecompressionError:
+            return None
+
+    return unpack
+
+
+def _zstd() -> Unpack:
+    import zstandard
+
+    decompress = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW).decompress
+    size_of, error = zstandard.frame_content_size, zstandard.ZstdError
+
+    def unpack(data: bytes) -> bytes | None:
+        if not is_one_zstd_frame(data):
+            return None
+        for room in _ZSTD_ROOMS:
+            try:
+                # A size that the frame declares is allocated, however much it is.
+                if size_of(data) > MAX_BYTES:
+                    return None
+                return decompress(data, max_output_size=room, allow_extra_data=False)
+            except error:
+                continue
+        return None
+
+    return unpack
+
+
+def is_one_zstd_frame(data: bytes | memoryview) -> bool:
+    """Tell whether there is nothing behind a frame, and no reader refuses its window; of bytes that are no frame anything.
+
+    zstandard itself passes over what is behind a frame that does not declare its size, whatever it is told.
+    """
+    try:
+        descriptor = data[4]
+        is_single_segment = descriptor >> 5 & 1
+        if not is_single_segment and data[5] > _ZSTD_WINDOW_DESCRIPTOR:
+            return False
+        at = 6 - is_single_segment + (0, 1, 2, 4)[descriptor & 3] + (is_single_segment, 2, 4, 8)[descriptor >> 6]
+        is_last = 0
+        while not is_last:
+            block = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+            is_last = block & 1
+            at += 4 if block >> 1 & 3 == _ZSTD_RUN else 3 + (block >> 3)
+        return at + (descriptor & 4) == len(data)
+    except IndexError:
+        return False
+
+
+_CODECS: Mapping[int, Callable[[], Unpack]] = {
+    compression.GZIP: _gzip,
+    compression.SNAPPY: _snappy,
+    compression.LZ4: _lz4,
+    compression.ZSTD: _zstd,
+}

@@ -1,0 +1,80 @@
+"""Reads a segment in chunks of whole batches; memory is the buffer, or less than twice the largest batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol, TypeVar
+
+from diamant.protocol.batches.batch import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, BatchHeader, iter_headers
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage.env.env import File
+from diamant.storage.errors import CorruptLog
+
+
+class Chunk(NamedTuple):
+    """Whole batches in a row."""
+
+    position: int
+    """Where the first one starts in the segment."""
+    data: bytes
+    """The batches, and maybe a part of the one after them."""
+    headers: list[tuple[int, BatchHeader]]
+    """Position in `data` and header of each batch; one at least."""
+    size: int
+    """Bytes of the whole batches."""
+
+
+class _Sized(Protocol):
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batches; 0 if there is none."""
+        ...
+
+
+ChunkT = TypeVar("ChunkT", bound=_Sized)
+
+
+def read_chunks(file: File, position: int, end: int, buffer_bytes: int) -> Iterator[Chunk]:
+    """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
+
+    A batch that does not fit makes the buffer double until it does, and stay so to the end of the segment, as Kafka's does.
+    CorruptLog where the bytes are no batch or the last one runs past the end: the cleaner must not take a broken
+    segment for a short one. CRCs are not checked here.
+    """
+    return parsed_chunks(file, position, end, buffer_bytes, _parse)
+
+
+def parsed_chunks(
+    file: File, position: int, end: int, buffer_bytes: int, parse: Callable[[File, int, bytes], ChunkT]
+) -> Iterator[ChunkT]:
+    """As `read_chunks`, with what `parse` makes of the file, a position in it and the bytes there."""
+    while position < end:
+        chunk = parse(file, position, file.pread(min(buffer_bytes, end - position), position))
+        if chunk.size:
+            yield chunk
+            position += chunk.size
+            continue
+        size = _batch_size(file, position, end)
+        if size <= buffer_bytes:
+            raise CorruptLog(file.path, position, f"the {size} bytes here are no whole batch")
+        while buffer_bytes < size:
+            buffer_bytes *= 2
+
+
+def _parse(file: File, position: int, data: bytes) -> Chunk:
+    try:
+        headers = list(iter_headers(data))
+    except CorruptBatch as error:
+        raise CorruptLog(file.path, position + error.position, error.reason) from error
+    size = headers[-1][0] + headers[-1][1].size if headers else 0
+    return Chunk(position, data, headers, size)
+
+
+def _batch_size(file: File, position: int, end: int) -> int:
+    prefix = file.pread(HEADER_SIZE_UP_TO_MAGIC, position)
+    if len(prefix) < HEADER_SIZE_UP_TO_MAGIC or end - position < HEADER_SIZE_UP_TO_MAGIC:
+        raise CorruptLog(file.path, position, f"{end - position} bytes at the end are no batch")
+    size = int.from_bytes(prefix[8:12], "big", signed=True) + LOG_OVERHEAD
+    if size > end - position:
+        raise CorruptLog(file.path, position, f"a batch of {size} bytes, {end - position} are left in the segment")
+    return size

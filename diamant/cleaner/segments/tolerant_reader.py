@@ -1,0 +1,402 @@
+"""Reads the files of a log directory without a broker, and changes nothing: what `diamant log dump`, `stats` and `find` share.
+
+    with open_log_directory(env, path) as directory:
+        for partition in directory.partitions:
+            for segment in partition.segments:
+                for batch in iter_batches(env, segment, problems.append): ...
+
+A directory that a broker holds is refused, and while its `.lock` file exists no broker can start on it. After an orderly
+stop of Diamant there is no such file: then a broker may start meanwhile. That does no harm, since only whole batches are
+read; a file that goes away is reported as a problem.
+
+Memory: `READ_BYTES`, or one batch if that is larger, up to `MAX_BATCH_BYTES`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from types import TracebackType
+from typing import NamedTuple, TypeAlias
+from zlib import crc32
+
+from crc32c import crc32c
+
+from diamant.protocol.batches.batch import (
+    ATTRIBUTES,
+    CURRENT_MAGIC,
+    HEADER_SIZE_UP_TO_MAGIC,
+    HEADER_STRUCT,
+    LOG_OVERHEAD,
+    MAGIC,
+    MIN_BATCH_LENGTH,
+    MIN_ENTRY_LENGTH,
+    BatchHeader,
+)
+from diamant.protocol.batches.legacy import parse_legacy_header
+from diamant.protocol.batches.records import Record, iter_records
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
+from diamant.storage.env.env import Env, File, ReadLock
+from diamant.storage.errors import CorruptLog, StorageError
+
+READ_BYTES = 4 * 1024 * 1024
+MAX_BATCH_BYTES = 256 * 1024 * 1024
+"""A larger batch is reported and its segment left there: more likely than such a batch is a damaged length."""
+
+_PREFIX = Struct(">qiIb")  # offset, length, epoch or CRC, magic
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is not as it should be."""
+
+    path: str
+    position: int | None
+    """Byte in the file, None if it is about the whole of it."""
+    reason: str
+
+    @classmethod
+    def of(cls, path: str, error: StorageError | OSError) -> Problem:
+        """Return the problem that an error is, about `path` unless the error names another file."""
+        if isinstance(error, OSError):
+            return cls(str(error.filename or path), None, f"cannot be read: {error.strerror or error}")
+        return cls(path, None, str(error))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {self.reason}" if self.position is None else f"{self.path} at {self.position}: {self.reason}"
+        )
+
+
+Report: TypeAlias = Callable[[Problem], object]
+"""Takes the problems, one after the other, while reading goes on."""
+
+Advance: TypeAlias = Callable[[int], object]
+"""Is told of every so many bytes read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """The `.log` file of a segment."""
+
+    path: str
+    base_offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFiles:
+    """One partition's directory."""
+
+    topic: str
+    partition: int
+    directory: str
+    segments: tuple[SegmentFile, ...]
+    """Ascending."""
+    log_start_offset: int
+    leftovers: tuple[str, ...] = ()
+    """Names of files with the suffixes `.deleted`, `.cleaned`, `.swap` or `.aside`."""
+
+    @property
+    def name(self) -> str:
+        """Topic and partition as in `my-topic-0`."""
+        return names.partition_dir_name(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all `.log` files."""
+        return sum(segment.size for segment in self.segments)
+
+
+class Batch(NamedTuple):
+    """A whole batch in a file."""
+
+    position: int
+    header: BatchHeader
+    crc_is_valid: bool
+    buffer: bytes
+    """Holds the batch, from `at` on."""
+    at: int
+
+    def records(self) -> Iterator[Record]:
+        """Yield the records; CorruptBatch as from `iter_records`."""
+        return iter_records(self.buffer, self.at)
+
+
+@dataclass(slots=True)
+class OpenLogDirectory:
+    """A log directory, or one partition of one, that brokers are kept away from until `close`."""
+
+    path: str
+    """The log directory; of a single partition, the directory above it."""
+    partitions: tuple[PartitionFiles, ...]
+    cleaner_checkpoint: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Up to which offset each partition is clean, from `cleaner-offset-checkpoint`."""
+    cleaner_checkpoint_ms: int | None = None
+    """When that file was written, None if there is none."""
+    problems: list[Problem] = field(default_factory=list)
+    """Those of the directory itself; the partitions have not been read yet."""
+    set_aside: tuple[str, ...] = ()
+    """Directories that wait to be deleted (`-delete`) or that no topic claims (`-stray`, `-future`), and files that a start has
+    taken out of a log (`.aside`)."""
+    was_orderly: bool = True
+    """Whether the last broker stopped in order; it leaves `.kafka_cleanshutdown` then."""
+    lock: ReadLock | None = None
+
+    def __enter__(self) -> OpenLogDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let brokers in again."""
+        if self.lock is not None:
+            self.lock.release()
+
+    def keep_topics(self, topics: Collection[str]) -> None:
+        """Leave out the partitions of other topics, if any are named. StorageError if one of them has none."""
+        missing = set(topics) - {one.topic for one in self.partitions}
+        if missing:
+            raise StorageError(f"there is no topic {min(missing)!r} in {self.path}")
+        if topics:
+            self.partitions = tuple(one for one in self.partitions if one.topic in topics)
+
+
+def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
+    """Find the partitions in `path`, a log directory or the directory of one partition. The metadata log is left out
+    unless it is the one asked for.
+
+    StorageError if a broker holds the directory, or if there are no partitions in it.
+    """
+    path = os.path.abspath(path)
+    is_partition = any(names.is_segment_file(name) for name in env.list_dir(path))
+    log_directory = os.path.dirname(path) if is_partition else path
+    opened = OpenLogDirectory(log_directory, (), lock=lock_for_reading(env, log_directory))
+    opened.was_orderly = env.exists(f"{log_directory}/{names.CLEAN_SHUTDOWN}")
+    try:
+        starts = _read_checkpoint(env, opened, names.LOG_START_OFFSET_CHECKPOINT)
+        opened.cleaner_checkpoint = _read_checkpoint(env, opened, names.CLEANER_CHECKPOINT)
+        if env.exists(f"{log_directory}/{names.CLEANER_CHECKPOINT}"):
+            opened.cleaner_checkpoint_ms = env.mtime_ms(f"{log_directory}/{names.CLEANER_CHECKPOINT}")
+        if is_partition:
+            try:
+                topic, partition = names.parse_partition_dir(os.path.basename(path))
+            except ValueError as error:
+                raise StorageError(f"{error}; a copy of a partition needs its name back") from None
+            opened.partitions = (_list_partition(env, path, topic, partition, starts),)
+        else:
+            _list_partitions(env, opened, starts)
+        opened.set_aside += tuple(
+            f"{one.directory}/{name}"
+            for one in opened.partitions
+            for name in one.leftovers
+            if name.endswith(names.ASIDE_SUFFIX)
+        )
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def lock_for_reading(env: Env, log_directory: str) -> ReadLock | None:
+    """Keep brokers away from a log directory; None without a `.lock` file. StorageError if a broker holds it."""
+    try:
+        return env.lock_for_reading(f"{log_directory}/{names.LOCK}")
+    except StorageError as error:
+        raise StorageError(f"{error}; stop the broker that runs on {log_directory}, or read a copy") from None
+
+
+def _list_partitions(env: Env, opened: OpenLogDirectory, starts: dict[tuple[str, int], int]) -> None:
+    found = []
+    set_aside = []
+    for name in env.list_dir(opened.path):
+        directory = f"{opened.path}/{name}"
+        if not env.is_dir(directory):
+            continue
+        if names.set_aside_suffix(name):
+            set_aside.append(directory)
+            continue
+        try:
+            topic, partition = names.parse_partition_dir(name)
+        except ValueError:
+            continue
+        if topic == names.METADATA_TOPIC:
+            continue
+        try:
+            found.append(_list_partition(env, directory, topic, partition, starts))
+        except OSError as error:
+            opened.problems.append(Problem.of(directory, error))
+    if not found and not opened.problems and not env.exists(f"{opened.path}/{names.META_PROPERTIES}"):
+        raise StorageError(
+            f"{opened.path}: expected a log directory, with directories such as my-topic-0 in it, or one of those; "
+            "found no partition"
+        )
+    opened.partitions = tuple(sorted(found, key=lambda one: (one.topic, one.partition)))
+    opened.set_aside = tuple(set_aside)
+
+
+def _list_partition(
+    env: Env, directory: str, topic: str, partition: int, starts: dict[tuple[str, int], int]
+) -> PartitionFiles:
+    segments = []
+    leftovers = []
+    for name in env.list_dir(directory):
+        parsed = names.parse_segment_file(name)
+        if parsed is None:
+            continue
+        if parsed.stage:
+            leftovers.append(name)
+        elif parsed.suffix == names.LOG_SUFFIX:
+            path = f"{directory}/{name}"
+            segments.append(SegmentFile(path, parsed.offset, env.file_size(path)))
+    segments.sort(key=lambda segment: segment.base_offset)
+    start = max(segments[0].base_offset if segments else 0, starts.get((topic, partition), 0))
+    return PartitionFiles(topic, partition, directory, tuple(segments), start, tuple(leftovers))
+
+
+def _read_checkpoint(env: Env, opened: OpenLogDirectory, name: str) -> dict[tuple[str, int], int]:
+    path = f"{opened.path}/{name}"
+    try:
+        return read_offset_checkpoint(env, path)
+    except CorruptLog as error:
+        opened.problems.append(Problem(path, None, f"line {error.position}: {error.reason}"))
+        return {}
+
+
+def iter_batches(env: Env, segment: SegmentFile, report: Report, advance: Advance | None = None) -> Iterator[Batch]:
+    """Yield the whole batches of a segment, of any magic.
+
+    What is wrong goes to `report` in its place: a checksum that does not match (the batch is yielded nevertheless, with
+    `crc_is_valid` False), an offset out of order, and bytes that are no batch, which end the segment.
+    """
+    try:
+        file = env.open(segment.path, read_only=True)
+    except OSError as error:
+        report(Problem(segment.path, None, f"cannot be read: {error.strerror or error}"))
+        return
+    try:
+        yield from iter_open_batches(file, segment, file.size(), report, advance)
+    finally:
+        file.close()
+
+
+def iter_open_batches(
+    file: File, segment: SegmentFile, size: int, report: Report, advance: Advance | None = None
+) -> Iterator[Batch]:
+    """Yield the whole batches in the first `size` bytes of a segment's open file, as `iter_batches` does."""
+    yield from _Walk(file, segment, size, report, advance).batches()
+
+
+class _Walk:
+    """One pass over a segment, through a window of `READ_BYTES`."""
+
+    def __init__(self, file: File, segment: SegmentFile, size: int, report: Report, advance: Advance | None) -> None:
+        self._file = file
+        self._size = size
+        self._path = segment.path
+        self._report = report
+        self._advance = advance
+        self._last_offset = segment.base_offset - 1
+        self._counted = 0
+
+    def batches(self) -> Iterator[Batch]:
+        position = 0
+        start = 0
+        buffer = b""
+        size = self._size
+        unpack_prefix = _PREFIX.unpack_from
+        while position < size:
+            at = position - start
+            if at + HEADER_SIZE_UP_TO_MAGIC > len(buffer):
+                buffer, start, at = self._read(position, READ_BYTES), position, 0
+                if len(buffer) < HEADER_SIZE_UP_TO_MAGIC:
+                    self._problem(position, f"the last {size - position} bytes are no whole batch")
+                    break
+            _, length, _, magic = unpack_prefix(buffer, at)
+            entry_size = length + LOG_OVERHEAD
+            if reason := self._unsound(position, length, magic):
+                self._problem(position, reason)
+                break
+            if at + entry_size > len(buffer):
+                buffer, start, at = self._read(position, max(READ_BYTES, entry_size)), position, 0
+                if len(buffer) < entry_size:
+                    self._problem(position, f"the file ends after {len(buffer)} bytes: it was cut while it was read")
+                    break
+            reason = _crc_fault(buffer, at, entry_size, magic)
+            if reason:
+                self._problem(position, reason)
+            try:
+                header = BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, at)) if magic == CURRENT_MAGIC else (
+                    parse_legacy_header(buffer, at)
+                )  # fmt: skip
+            except CorruptBatch as error:
+                if not reason:
+                    self._problem(position, error.reason)
+            else:
+                if not reason:
+                    self._check_order(position, header)
+                yield Batch(position, header, not reason, buffer, at)
+            position += entry_size
+        self._count(size)
+
+    def _read(self, position: int, count: int) -> bytes:
+        self._count(position)
+        return self._file.pread(min(count, self._size - position), position)
+
+    def _count(self, position: int) -> None:
+        if self._advance is not None and position > self._counted:
+            self._advance(position - self._counted)
+            self._counted = position
+
+    def _problem(self, position: int, reason: str) -> None:
+        self._report(Problem(self._path, position, reason))
+
+    def _unsound(self, position: int, length: int, magic: int) -> str:
+        """Return why the batch at `position` cannot be read, "" if it can."""
+        left = self._size - position
+        if length < MIN_ENTRY_LENGTH:
+            if length == 0 and self._is_zero_from(position):
+                return f"the last {left} bytes are zero: reserved and never written, or lost in a crash"
+            return f"batch length is {length}, expected at least {MIN_ENTRY_LENGTH}"
+        if not 0 <= magic <= CURRENT_MAGIC:
+            return f"magic is {magic}, expected 0 to {CURRENT_MAGIC}"
+        if magic == CURRENT_MAGIC and length < MIN_BATCH_LENGTH:
+            return f"batch length is {length}, expected at least {MIN_BATCH_LENGTH}"
+        if length + LOG_OVERHEAD > left:
+            return f"the batch has {length + LOG_OVERHEAD} bytes, only {left} are left in the file"
+        if length + LOG_OVERHEAD > MAX_BATCH_BYTES:
+            return f"the batch has {length + LOG_OVERHEAD} bytes, at most {MAX_BATCH_BYTES} are read"
+        return ""
+
+    def _is_zero_from(self, position: int) -> bool:
+        while position < self._size:
+            if any(data := self._file.pread(READ_BYTES, position)) or not data:
+                return False
+            position += len(data)
+        return True
+
+    def _check_order(self, position: int, header: BatchHeader) -> None:
+        if header.base_offset <= self._last_offset:
+            self._problem(position, f"base offset is {header.base_offset}, expected one above {self._last_offset}")
+        if header.last_offset_delta < 0:
+            self._problem(position, f"last offset {header.last_offset} lies before base offset {header.base_offset}")
+        self._last_offset = max(self._last_offset, header.last_offset)
+
+
+def _crc_fault(buffer: bytes, at: int, size: int, magic: int) -> str:
+    """Return how the checksum of the entry at `at` differs from its bytes, "" if it does not."""
+    with memoryview(buffer) as view:
+        if magic == CURRENT_MAGIC:
+            declared = int.from_bytes(view[at + 17 : at + 21], "big")
+            actual = crc32c(view[at + ATTRIBUTES : at + size])
+        else:
+            declared = int.from_bytes(view[at + LOG_OVERHEAD : at + MAGIC], "big")
+            actual = crc32(view[at + MAGIC : at + size])
+    return "" if declared == actual else f"checksum is {declared:08x}, the {size} bytes have {actual:08x}"

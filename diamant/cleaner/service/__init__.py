@@ -1,0 +1,1 @@
+"""The loop of the cleaner: pick a log, plan, run, swap, report."""

@@ -1,0 +1,223 @@
+"""What one of the rounds that go on at once has for itself: its task, its runners, its share of the throttle.
+
+Kafka has a thread of its own for each, `log.cleaner.threads` in all. Here it is a task of the loop that waits for a runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from diamant.cleaner.rules.plan import CleanPlan, most_io_bytes
+from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.runners.inline import MAX_INLINE_BYTES, InlineRunner, Runner
+from diamant.cleaner.service.pace import pace
+from diamant.cleaner.service.status import RoundStatus
+from diamant.storage.env.env import Env
+
+REQUESTED_INLINE = 4
+"""A plan that somebody waits for is run inline up to so many times `MAX_INLINE_BYTES` if no worker is ready: starting one takes
+longer than that."""
+
+INLINE, PROCESS, SPARK = ENGINES = ("inline", "process", "spark")
+"""The runners that can be asked for by name."""
+
+WORTH_READY = 16
+"""And from this part of it on it goes to a worker that is ready, which is quicker."""
+
+
+@dataclass(slots=True)
+class RoundUnderWay:
+    """A round that a runner is at."""
+
+    plan: CleanPlan
+    runner: Runner
+    started_ms: int
+    started_s: float = field(default_factory=time.monotonic)
+    freed_bytes: int = 0
+    """By outputs that are written: so much less is left to write."""
+
+    def free(self, count: int) -> None:
+        """Take note of an output that is so many bytes smaller than its sources."""
+        self.freed_bytes += count
+
+    def status(self) -> RoundStatus:
+        """Return how far it is."""
+        log_bytes, io_bytes = sum(segment.size for segment in self.plan.segments), self.runner.progress_bytes
+        all_io_bytes = max(1, most_io_bytes(self.plan) - self.freed_bytes)
+        done_bytes = min(log_bytes, log_bytes * io_bytes // all_io_bytes)
+        rate, left_s = pace(done_bytes, log_bytes, time.monotonic() - self.started_s)
+        return RoundStatus(
+            topic=self.plan.topic,
+            partition=self.plan.partition,
+            runner=self.runner.name,
+            step=self.step,
+            log_bytes=log_bytes,
+            log_bytes_done=done_bytes,
+            io_bytes=io_bytes,
+            started_ms=self.started_ms,
+            bytes_per_s=rate,
+            left_s=left_s,
+        )
+
+    @property
+    def step(self) -> str:
+        """What it is doing, in a few words, where the runner tells."""
+        return self.runner.progress_step if isinstance(self.runner, OffloadRunner) else ""
+
+
+@runtime_checkable
+class WorkerRunner(Runner, Protocol):
+    """A runner with a worker process (`process_runner.ProcessRunner`)."""
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Process id of the worker, if there is one."""
+        ...
+
+    async def warm_up(self) -> str:
+        """Make ready for work; what it will work with."""
+        ...
+
+
+@runtime_checkable
+class OffloadRunner(Runner, Protocol):
+    """A runner that has plans carried out on other machines (`spark.spark_runner.SparkRunner`)."""
+
+    progress_step: str
+
+    def suits(self, plan: CleanPlan) -> bool:
+        """Tell whether a plan is worth it."""
+        ...
+
+    def takes(self, plan: CleanPlan) -> bool:
+        """Tell whether it is, and can be carried out now."""
+        ...
+
+
+class CleanerThread:
+    """`new_process_runner` makes the runner for plans above `MAX_INLINE_BYTES`; without it all plans are run inline.
+
+    `new_offload_runner` makes the one for plans that are too large for this machine, given the one that takes over what it
+    fails at; it is asked for plans from `offload_from_bytes` on, and for those that somebody wants there.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        env: Env,
+        new_process_runner: Callable[[], Runner] | None,
+        new_offload_runner: Callable[[Runner], Runner] | None = None,
+        offload_from_bytes: float = math.inf,
+    ) -> None:
+        self.index = index
+        self.throttle = Throttle()
+        """Of the rounds in this process."""
+        self._new_process_runner = new_process_runner
+        self._inline = InlineRunner(env, throttle=self.throttle)
+        self.process: Runner | None = None
+        """The runner with a worker process, once there was need of one."""
+        self._new_offload_runner = new_offload_runner
+        self._offload_from_bytes = offload_from_bytes
+        self.offload: Runner | None = None
+        """The runner on other machines, once there was need of it."""
+        self.under_way: RoundUnderWay | None = None
+        """The round that a runner carries out."""
+        self._task: asyncio.Task[None] | None = None
+        self._ready_pid: int | None = None
+        """The worker process that has loaded its engine."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a round is under way."""
+        return self._task is not None
+
+    @property
+    def progress_bytes(self) -> int:
+        """How much the round under way has read and written, as far as known."""
+        return 0 if self.under_way is None else self.under_way.runner.progress_bytes
+
+    def begin(self, round_: Coroutine[Any, Any, None]) -> None:
+        """Begin a round, which is to call `end`."""
+        self._task = asyncio.get_running_loop().create_task(round_)
+
+    def end(self) -> None:
+        """Be free for the next round."""
+        self._task = None
+        self.under_way = None
+
+    def runner_for(self, plan: CleanPlan, *, is_requested: bool = False, engine: str | None = None) -> Runner:
+        """Return the runner for a plan of this size; `is_requested`: somebody waits for it, maybe with a certain `engine`."""
+        size = sum(segment.size for segment in plan.segments)
+        if engine == INLINE:
+            return self._inline
+        if engine == PROCESS:
+            return self._process_runner() or self._inline
+        if engine == SPARK or size >= self._offload_from_bytes:
+            offload = self._offload_runner()
+            if offload is not None and (
+                engine == SPARK or (isinstance(offload, OffloadRunner) and offload.takes(plan))
+            ):
+                return offload
+        if is_requested and self.process is not None and self._is_ready and size > MAX_INLINE_BYTES // WORTH_READY:
+            return self.process
+        limit = MAX_INLINE_BYTES * (REQUESTED_INLINE if is_requested else 1)
+        return self._inline if size <= limit else self._process_runner() or self._inline
+
+    def is_makeshift(self, runner: Runner, plan: CleanPlan) -> bool:
+        """Tell whether a runner does what would be for other machines, if these could be had now."""
+        offload = self.offload
+        return (
+            runner is not offload
+            and isinstance(offload, OffloadRunner)
+            and sum(segment.size for segment in plan.segments) >= self._offload_from_bytes
+            and offload.suits(plan)
+        )
+
+    async def warm_up(self) -> str:
+        """Make the worker ready; what it will work with."""
+        runner = self._process_runner()
+        if not isinstance(runner, WorkerRunner):
+            return "plain"
+        engine = await runner.warm_up()
+        self._ready_pid = runner.worker_pid
+        return engine
+
+    @property
+    def _is_ready(self) -> bool:
+        process = self.process
+        return (
+            isinstance(process, WorkerRunner)
+            and process.worker_pid is not None
+            and process.worker_pid == self._ready_pid
+        )
+
+    def note_ready(self, runner: Runner) -> None:
+        """Take note that a round of this runner has ended well: its worker has loaded what it needs."""
+        if isinstance(runner, WorkerRunner):
+            self._ready_pid = runner.worker_pid
+
+    def _process_runner(self) -> Runner | None:
+        if self.process is None and self._new_process_runner is not None:
+            self.process = self._new_process_runner()
+        return self.process
+
+    def _offload_runner(self) -> Runner | None:
+        if self.offload is None and self._new_offload_runner is not None:
+            self.offload = self._new_offload_runner(self._process_runner() or self._inline)
+        return self.offload
+
+    async def close(self) -> None:
+        """Have the round under way end early, and let go of everything."""
+        task = self._task
+        if self.offload is not None:
+            await self.offload.close()
+        await self._inline.close()
+        if self.process is not None:
+            await self.process.close()
+        if task is not None:
+            await asyncio.wait({task})

@@ -1,0 +1,290 @@
+"""Which of all logs is to be cleaned next.
+
+A look at all of them is a *scan*; what it finds is kept in order, the most urgent first. Each finding is checked again before
+it is taken, since a scan lets others have their turns. In mode kafka only the first one is ever taken of a scan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Executor
+
+from diamant.cleaner.prompt.prompt_state import PromptLog, PromptLogs
+from diamant.cleaner.rules import time_based_roll as background_roll
+from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.service import kafka_log_lines as kafka_lines
+from diamant.cleaner.service import log_messages as summary
+from diamant.cleaner.service.cleaning_states import CleaningStates
+from diamant.cleaner.service.figures import CleanerFigures
+from diamant.cleaner.service.repeated_errors import LogTroubles
+from diamant.cleaner.service.round import look_at_first_timestamps
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+SEGMENTS_PER_TURN = 256
+"""How many segments a pass over all logs looks at before others get their turn."""
+
+FRESH_S = 1.0
+"""Mode prompt: how long the findings of a scan serve, in real time."""
+
+CANNOT_LOOK = "it cannot be looked at"
+CANNOT_ROLL = "the active segment is to be closed, but cannot be"
+UNKNOWN_DEADLINE = "when it is due cannot be told"
+
+
+class DueLogs:
+    """See the module. Belongs to the loop thread; `blocking` runs what reads files. `prompt` is None in mode kafka."""
+
+    def __init__(
+        self,
+        env: Env,
+        logs: Mapping[TopicPartition, Log],
+        states: CleaningStates,
+        figures: CleanerFigures,
+        prompt: PromptLogs | None,
+        blocking: Executor,
+    ) -> None:
+        self._env = env
+        self._logs = logs
+        self._states = states
+        self._figures = figures
+        self._prompt = prompt
+        self._blocking = blocking
+        self.next_deadline_ms: int | None = None
+        """Mode prompt: when a log will be due, or a segment is to be closed, as of the last scan; None: never."""
+        self.to_learn: list[tuple[PromptLog, int]] = []
+        """Mode prompt: logs, with their first dirty offsets, in which something may expire that nobody knows of yet."""
+        self._troubles = LogTroubles()
+        self._found: deque[Log] = deque()
+        self._fresh_until_s = 0.0
+
+    async def next(self) -> Log | None:
+        """Return the log that is to be cleaned now; it is free, and due, in this turn of the loop."""
+        if self._prompt is None or asyncio.get_running_loop().time() >= self._fresh_until_s:
+            self._found.clear()
+        if (log := self._take()) is not None:
+            return log
+        await self._scan()
+        return self._take()
+
+    def forget(self) -> None:
+        """Have the next question answered by a new scan."""
+        self._found.clear()
+
+    def is_open(self, log: Log) -> bool:
+        """Tell whether a round may begin at a log, if there is anything to clean."""
+        return why_not(log) is None and self._states.is_free(_name(log))
+
+    def look(self, log: Log, now_ms: int, *, is_forced: bool = False) -> CleanableRange | None:
+        """Return what there is to clean at a log; None if that cannot be told, and then the log is uncleanable.
+
+        A checkpoint outside of the log is replaced. `is_forced`: whatever `min.compaction.lag.ms` says.
+        """
+        partition = _name(log)
+        try:
+            found = self._range(log, now_ms, is_forced=is_forced)
+        except (StorageError, OSError) as error:
+            # Kafka gives up the whole scan and goes on without this log after a pause.
+            marked = self._states.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)
+            retry_in_ms = marked.retry_in_ms(now_ms)
+            if self._prompt is None:
+                kafka_lines.tell_uncleanable(log)
+            logger.warning("%s", summary.partition_uncleanable(*partition, error, retry_in_ms=retry_in_ms))
+            return None
+        if found.is_checkpoint_reset:
+            # With both policies the log start overtakes the checkpoint in the ordinary course of things.
+            logger.log(
+                logging.DEBUG if log.config.is_deleted else logging.WARNING,
+                "%s-%d: cleaned up to offset %s, but the log has the offsets %d to %d: cleaning begins at %d",
+                *partition,
+                self._states.checkpoint(partition),
+                log.log_start_offset,
+                log.log_end_offset,
+                found.first_dirty_offset,
+            )
+            self._states.set_checkpoint(partition, found.first_dirty_offset)
+        return found
+
+    def _range(self, log: Log, now_ms: int, *, is_forced: bool) -> CleanableRange:
+        checkpoint = self._states.checkpoint(_name(log))
+        if self._prompt is None:
+            return cleanable_range(log, checkpoint, now_ms, is_forced=is_forced)
+        known = self._prompt.of(log)
+        while True:
+            first_dirty = known.first_dirty(checkpoint)
+            try:
+                found = cleanable_range(log, first_dirty, now_ms, is_forced=is_forced)
+                return background_roll.with_append_lag(found, log, now_ms)
+            except CorruptLog as error:
+                first = log.log_start_offset if first_dirty is None else first_dirty
+                if not known.add_corrupt(error, first, now_ms):
+                    raise
+
+    def is_horizon_due(self, log: Log, found: CleanableRange, now_ms: int) -> bool:
+        """Tell whether something expires in the clean section of a log that a round could remove."""
+        if self._prompt is None:
+            return False
+        horizon_ms = self._prompt.of(log).horizon_ms(found.first_dirty_offset, now_ms)
+        return horizon_ms is not None and horizon_ms <= now_ms
+
+    async def compacted(self) -> AsyncIterator[Log]:
+        """Yield the compacted logs, with turns for others in between: each is in use when it is yielded."""
+        count = 0
+        for partition, log in list(self._logs.items()):
+            if count >= SEGMENTS_PER_TURN:
+                count = 0
+                await asyncio.sleep(0)
+            count += 1
+            if log.config.is_compacted and self._logs.get(partition) is log:
+                count += len(log.segments)
+                yield log
+
+    def _take(self) -> Log | None:
+        """Return the first finding that still is one."""
+        while self._found:
+            log = self._found.popleft()
+            now_ms = self._env.clock.now_ms()
+            found = self._look_if_open(log, now_ms)
+            if found is None or not is_candidate(log, found):
+                continue
+            if found.is_eligible or self.is_horizon_due(log, found, now_ms):
+                return log
+        return None
+
+    def _look_if_open(self, log: Log, now_ms: int) -> CleanableRange | None:
+        if not self.is_open(log) or self._states.is_uncleanable(_name(log), now_ms):
+            return None
+        return self.look(log, now_ms)
+
+    async def _scan(self) -> None:
+        now_ms = self._env.clock.now_ms()
+        self._figures.scan_started_ms = now_ms
+        self.next_deadline_ms = None
+        self.to_learn = []
+        self._troubles.keep_only(self._logs)
+        found: list[tuple[Log, CleanableRange]] = []
+        expiring: list[Log] = []
+        delays_ms: list[int] = []
+        async for log in self.compacted():
+            try:
+                await self._learn_first_timestamps(log, now_ms)
+                range_ = self._survey(log, now_ms)
+                is_expiring = range_ is not None and not range_.is_eligible and self.is_horizon_due(log, range_, now_ms)
+            except Exception as error:
+                # Whatever it is, the others are looked at. Kafka gives up the whole scan.
+                self._troubles.tell(_name(log), CANNOT_LOOK, error)
+                continue
+            self._troubles.is_over(_name(log), CANNOT_LOOK)
+            if range_ is not None:
+                # Also of a log without anything to clean, because an open transaction holds it all.
+                delays_ms.append(range_.delay_ms)
+            if range_ is not None and is_candidate(log, range_):
+                found.append((log, range_))
+                if is_expiring:
+                    expiring.append(log)
+        urgent = [log for log, _ in by_urgency(found, KAFKA if self._prompt is None else PROMPT)]
+        self._figures.max_dirty_ratio = max((range_.dirty_ratio for _, range_ in found), default=0.0)
+        if urgent or self._prompt is not None:
+            # Kafka's gauge keeps what it showed as long as there is nothing to clean.
+            self._figures.max_delay_ms = max(delays_ms, default=0)
+        overdue = sum(delay_ms > 0 for delay_ms in delays_ms)
+        text = summary.delayed_partitions(len(urgent), overdue, max(delays_ms, default=0))
+        if urgent and text is not None:
+            logger.info("%s", text)
+        self._found.extend([*urgent, *expiring])
+        self._fresh_until_s = asyncio.get_running_loop().time() + FRESH_S
+
+    def _survey(self, log: Log, now_ms: int) -> CleanableRange | None:
+        """Return what there is to clean at a log, if a round may begin there; does what else is to be done at each look."""
+        if self._prompt is not None:
+            self._roll_if_due(log, now_ms)
+            if self._prompt.of(log).refresh():
+                self._states.retry_now(_name(log), now_ms)
+        range_ = self._look_if_open(log, now_ms)
+        due_ms = None if self._prompt is None else self._deadline_ms(self._prompt.of(log), range_, now_ms)
+        seen = self._look_aside(log, now_ms) if range_ is None else range_
+        if seen is not None:
+            oldest_ms = background_roll.oldest_append_ms(log, self._states.first_dirty(log), now_ms, with_active=True)
+            by_append = self._prompt is not None
+            must_clean_bytes = background_roll.must_clean_bytes(log, seen, now_ms, by_append=by_append)
+            self._figures.saw(_name(log), seen, now_ms, due_ms, oldest_ms, must_clean_bytes)
+        return range_
+
+    def _look_aside(self, log: Log, now_ms: int) -> CleanableRange | None:
+        """Return what there is to clean at a log that is left alone after an error, if that can be told: for the figures."""
+        if not self._states.is_uncleanable(_name(log), now_ms):
+            return None
+        try:
+            return cleanable_range(log, self._states.checkpoint(_name(log)), now_ms)
+        except (StorageError, OSError):
+            return None
+
+    def _roll_if_due(self, log: Log, now_ms: int) -> None:
+        try:
+            if background_roll.should_roll(log, now_ms):
+                log.roll()
+                logger.debug("%s-%d: rolled at offset %d", *_name(log), log.log_end_offset)
+        except (StorageError, OSError) as error:
+            self._troubles.tell(_name(log), CANNOT_ROLL, error)
+        else:
+            self._troubles.is_over(_name(log), CANNOT_ROLL)
+
+    def _deadline_ms(self, known: PromptLog, found: CleanableRange | None, now_ms: int) -> int | None:
+        """Return when a log is due next, or since when it is; notes the first deadline ahead and what is not known yet.
+
+        What was due before waits for something other than time, as does what a segment in quarantine keeps.
+        """
+        log = known.log
+        kept_ms: int | None = None
+        try:
+            if found is None:
+                times = [background_roll.roll_due_ms(log, now_ms)]
+            else:
+                first_dirty = found.first_dirty_offset
+                times = [background_roll.due_ms(log, first_dirty, now_ms), known.horizon_ms(first_dirty, now_ms)]
+                if known.unknown(first_dirty):
+                    self.to_learn.append((known, first_dirty))
+            if found is None or known.quarantine.segments:
+                kept_ms = background_roll.due_ms(log, self._states.first_dirty(log), now_ms)
+        except (StorageError, OSError) as error:
+            self._troubles.tell(_name(log), UNKNOWN_DEADLINE, error)
+            return None
+        self._troubles.is_over(_name(log), UNKNOWN_DEADLINE)
+        known_times = [time for time in times if time is not None]
+        ahead = [time for time in known_times if time > now_ms]
+        if self.next_deadline_ms is not None:
+            ahead.append(self.next_deadline_ms)
+        self.next_deadline_ms = min(ahead, default=None)
+        return min([*known_times, *([] if kept_ms is None else [kept_ms])], default=None)
+
+    async def _learn_first_timestamps(self, log: Log, now_ms: int) -> None:
+        """After a restart nobody knows yet how old segments are: have it read off the loop."""
+        segments = log.segments[log.floor_segment(self._states.first_dirty(log)) : -1]
+        if self._prompt is not None:
+            segments.append(log.active)
+        unknown = [segment for segment in segments if not segment.knows_first_timestamp]
+        if unknown:
+            await asyncio.get_running_loop().run_in_executor(self._blocking, look_at_first_timestamps, unknown)
+
+
+def why_not(log: Log) -> str | None:
+    """Return why no round may be had at a log, whatever there is to clean; None if one may."""
+    if log.is_deleted:
+        return "the partition is deleted"
+    if not log.config.is_compacted:
+        return f"cleanup.policy is {','.join(sorted(log.config.cleanup_policy)) or 'empty'}, not compact"
+    if log.write_failure is not None:
+        return f"the partition refuses writes since {log.write_failure}"
+    return None
+
+
+def _name(log: Log) -> TopicPartition:
+    return log.topic, log.partition

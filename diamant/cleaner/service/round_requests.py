@@ -1,0 +1,55 @@
+"""Who waits for rounds at a partition: those who asked for one, and those who are told of each."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from diamant.cleaner.service.round_report import RoundReport
+
+MAX_REPORTS = 10_000
+"""Reports that a watch keeps; a wait that sees more rounds than these counts the rest no more."""
+
+
+@dataclass(slots=True)
+class RoundRequests:
+    """What is asked of the next round at a partition, and who waits for its report; one round is for all of them."""
+
+    futures: list[asyncio.Future[RoundReport]] = field(default_factory=list)
+    is_forced: bool = False
+    """Whatever `min.compaction.lag.ms` says."""
+    is_for_horizons: bool = False
+    """Even if nothing is dirty."""
+    engine: str | None = None
+    """The runner that is to do it, whatever the plan's size; the last one asked for counts."""
+
+
+class RoundWatch:
+    """Rounds that have ended at a partition since it was made, in order. Belongs to the loop thread."""
+
+    def __init__(self) -> None:
+        self.reports: list[RoundReport] = []
+        self.ended: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        """Why there will be no more rounds: the partition is gone, or not compacted, or the cleaner stops."""
+        self._next: asyncio.Future[None] | None = None
+
+    def add(self, report: RoundReport) -> None:
+        """Take a round that has ended."""
+        if len(self.reports) < MAX_REPORTS:
+            self.reports.append(report)
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+
+    def end(self, reason: Exception) -> None:
+        """Say that there will be no more rounds; the first reason counts."""
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
+    async def until_next(self) -> None:
+        """Wait until one more round has ended, or there will be no more."""
+        following = self._next = asyncio.get_running_loop().create_future()
+        await asyncio.wait({following, self.ended}, return_when=asyncio.FIRST_COMPLETED)
+
+    async def until_done(self, round_: asyncio.Future[RoundReport]) -> None:
+        """Wait until a round that was asked for has ended, or there will be no more."""
+        await asyncio.wait([round_, self.ended], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]

@@ -1,0 +1,65 @@
+"""The settings of the cleaner as a whole, and the share of them that each round has."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+from diamant.cleaner.rules.modes import PROMPT
+from diamant.cleaner.rules.plan import CleanerSettings, kafka_map_entries
+from diamant.storage.env.env import Env
+
+HASH_KEY_FILE = "diamant-hash-key"
+HASH_KEY_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """The broker's configuration of the cleaner, `log.cleaner.*` with Kafka's defaults, and its mode."""
+
+    mode: str = PROMPT
+    is_enabled: bool = True
+    """If not, nothing is cleaned but on request; in mode kafka retention of compacted logs rests, too."""
+    threads: int = 1
+    backoff_ms: int = 15_000
+    dedupe_buffer_bytes: int = 134_217_728
+    """For all threads together, as are the other amounts."""
+    load_factor: float = 0.9
+    io_buffer_bytes: int = 524_288
+    io_max_bytes_per_second: float = math.inf
+
+    def for_rounds(self, hash_key: bytes) -> CleanerSettings:
+        """Return what goes into each round's plan: a thread's share."""
+        return CleanerSettings(
+            mode=self.mode,
+            map_max_entries=kafka_map_entries(self.dedupe_buffer_bytes, self.load_factor, self.threads),
+            map_load_factor=self.load_factor,
+            map_memory_bytes=self.dedupe_buffer_bytes // self.threads,
+            # Kafka has one buffer of this size to read and one to write.
+            io_buffer_bytes=max(1, self.io_buffer_bytes // self.threads // 2),
+            io_max_bytes_per_second=self.io_max_bytes_per_second / self.threads,
+            hash_key=hash_key,
+        )
+
+
+def new_hash_key() -> bytes:
+    """Return a key that nobody knows."""
+    return os.urandom(HASH_KEY_BYTES)
+
+
+def kept_hash_key(env: Env, directory: str) -> bytes:
+    """Return the key of the hashes of record keys in a log directory, made if there is none; blocks for the disk.
+
+    Whoever knows it could make up keys that are taken for each other.
+    """
+    path = f"{directory}/{HASH_KEY_FILE}"
+    try:
+        key = env.read_bytes(path)
+        if len(key) == HASH_KEY_BYTES:
+            return key
+    except FileNotFoundError:
+        pass
+    key = new_hash_key()
+    env.write_atomically(path, key)
+    return key

@@ -1,0 +1,73 @@
+"""Waiting for a time on the `Env` clock, or for somebody who says that there is work now.
+
+A test or a user who moves the clock wakes whoever waits, at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from diamant.storage.env.clock import Clock, SettableClock, is_frozen
+
+MAX_SLEEP_S = 3600.0
+"""Longest time to the next look at the clock, which somebody may have set."""
+
+
+class Alarm:
+    """One waiter's alarm. `start` and `stop` on the loop thread; `poke` on the loop thread, too."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._event = asyncio.Event()
+        self._is_poked = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Follow a clock that can be moved."""
+        self._loop = asyncio.get_running_loop()
+        if isinstance(self._clock, SettableClock):
+            self._clock.on_change.append(self._clock_moved)
+
+    def stop(self) -> None:
+        """Let go of the clock."""
+        if isinstance(self._clock, SettableClock) and self._clock_moved in self._clock.on_change:
+            self._clock.on_change.remove(self._clock_moved)
+
+    def poke(self) -> None:
+        """End the wait, or the next one if nobody waits."""
+        self._is_poked = True
+        self._event.set()
+
+    def calm(self) -> None:
+        """Forget pokes so far: what they were for is about to be done."""
+        self._is_poked = False
+
+    def look_again(self) -> None:
+        """Have the waiter ask anew for what time it waits."""
+        self._event.set()
+
+    async def wait(self, due_ms: int) -> bool:
+        """Wait until the clock shows `due_ms`, or somebody wants a look at the time; whether there is something to do."""
+        if self._is_due(due_ms):
+            return True
+        self._event.clear()
+        # Who moves a frozen clock wakes us; without that, what is due in 1 ms would have us look all the time.
+        delay_s = (
+            MAX_SLEEP_S if is_frozen(self._clock) else min(max(due_ms - self._clock.now_ms(), 1) / 1000, MAX_SLEEP_S)
+        )
+        timer = asyncio.get_running_loop().call_later(delay_s, self._event.set)
+        try:
+            await self._event.wait()
+        finally:
+            timer.cancel()
+        return self._is_due(due_ms)
+
+    def _is_due(self, due_ms: int) -> bool:
+        if self._is_poked:
+            self._is_poked = False
+            return True
+        return self._clock.now_ms() >= due_ms
+
+    def _clock_moved(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._event.set)

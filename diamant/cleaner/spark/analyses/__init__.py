@@ -1,0 +1,1 @@
+"""Analyses of log directories on Spark: stats, find, audit."""

@@ -1,0 +1,138 @@
+"""Which compacted topics keep values that should be gone: superseded for too long, or stranded on another partition.
+
+    superseded        a later committed record of the partition has its key. Since when: the timestamp of the next one
+    overdue           superseded for longer than the topic's max.compaction.lag.ms, or than the deadline that is asked about
+    erased, overdue   the next one is a tombstone: somebody wanted the value to go
+    stranded          the latest record of its key on its partition, with a value, while a younger record of the key is on
+                      another: compaction works within a partition and keeps it for ever. It happens when partitions are
+                      added to a topic
+
+A row for each topic:
+
+    topic, policy, partitions, deadline_ms, records, superseded, oldest_superseded_ms, overdue, overdue_ms, erased_overdue,
+    stranded, is_broken
+
+oldest_superseded_ms is the timestamp of the oldest superseded value, overdue_ms by how much the worst is late. Times are those of
+the records' timestamps, which producers set unless the topic has LogAppendTime.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diamant.cleaner.spark.analyses.key_columns import COUNTED_COLUMNS, HASHES, with_hashes
+from diamant.cleaner.spark.analyses.log_table import COMPACT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_audit(
+    session: SparkSession,
+    paths: Sequence[str],
+    topics: Sequence[str] = (),
+    *,
+    now_ms: int,
+    deadline_ms: int | None = None,
+    is_all: bool = False,
+) -> DataFrame:
+    """Return the audit of the compacted topics below `paths`; with `is_all`, or where no metadata log tells, of every topic.
+
+    No segment of another topic is opened.
+    """
+    from pyspark.sql import functions as f
+
+    from diamant.cleaner.spark.analyses.log_table import log_table
+    from diamant.cleaner.spark.source.data_source import read_log
+
+    logs = log_table(session, paths, topics)
+    if not is_all:
+        logs = logs.where(f.col("cleanup_policy").isNull() | f.col("cleanup_policy").contains(COMPACT))
+    chosen = sorted({row["topic"] for row in logs.select("topic").distinct().collect()})
+    records = read_log(
+        session, *paths, columns=COUNTED_COLUMNS, topics=",".join(chosen or topics), isolation="read_committed"
+    )
+    # No topics as an option would be all of them.
+    return audit(records if chosen else records.limit(0), logs, now_ms=now_ms, deadline_ms=deadline_ms)
+
+
+def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int | None = None) -> DataFrame:
+    """Return a row for each topic of `logs` (`log_table`), see the module; only committed `records` (`COUNTED_COLUMNS`) count.
+
+    `deadline_ms` counts for topics without max.compaction.lag.ms, and for others if it is less.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    of_log = f.broadcast(logs.select("log_id", "topic", "partition", "max_compaction_lag_ms"))
+    keyed = with_hashes(
+        records.where((f.col("outcome") == "committed") & ~f.col("is_control") & f.col("key").isNotNull())
+    )
+    limit = f.least(
+        f.col("max_compaction_lag_ms"), f.lit(deadline_ms).cast("long")
+    )  # Of NULL and a number: the number.
+    next_one = Window.partitionBy("log_id", *HASHES).orderBy("offset")
+    judged = (
+        keyed.withColumns(
+            {
+                "since_ms": f.lead("timestamp_ms").over(next_one),
+                "is_superseded": f.lead("offset").over(next_one).isNotNull(),
+                "is_erased": f.lead(f.col("value_size").isNull()).over(next_one),
+            }
+        )
+        # Behind the shuffle, so that no name of a topic travels with every record.
+        .join(of_log, "log_id")
+        .withColumn("late_ms", f.lit(now_ms) - f.col("since_ms") - limit)
+    )
+    is_late = f.col("is_superseded") & (f.col("late_ms") > 0)
+    is_latest = ~f.col("is_superseded")
+    # A row for each key of a partition, where the window has put its records: so that they are read and shuffled once.
+    of_keys = judged.groupBy("log_id", "topic", "partition", *HASHES).agg(
+        f.count("*").alias("records"),
+        f.count(f.when(f.col("is_superseded"), 1)).alias("superseded"),
+        f.min(f.when(f.col("is_superseded"), f.col("timestamp_ms"))).alias("oldest_superseded_ms"),
+        f.count(f.when(is_late, 1)).alias("overdue"),
+        f.max(f.when(is_late, f.col("late_ms"))).alias("overdue_ms"),
+        f.count(f.when(is_late & f.col("is_erased"), 1)).alias("erased_overdue"),
+        f.max(f.when(is_latest, f.col("timestamp_ms"))).alias("latest_ms"),
+        f.max(f.when(is_latest, f.col("value_size").isNotNull())).alias("has_value"),
+    )
+    youngest = f.max(f.struct("latest_ms", "partition")).over(Window.partitionBy("topic", *HASHES))
+    is_stranded = f.col("has_value") & (f.col("partition") != f.col("youngest.partition"))
+    of_topics = (
+        of_keys.withColumn("youngest", youngest)
+        .groupBy("topic")
+        .agg(
+            *(f.sum(name).alias(name) for name in ("records", "superseded", "overdue", "erased_overdue")),
+            f.min("oldest_superseded_ms").alias("oldest_superseded_ms"),
+            f.max("overdue_ms").alias("overdue_ms"),
+            f.count(f.when(is_stranded, 1)).alias("stranded"),
+        )
+    )
+    topics = logs.groupBy("topic").agg(
+        f.max("cleanup_policy").alias("policy"),
+        f.count("*").cast("int").alias("partitions"),
+        f.max(limit).alias("deadline_ms"),
+    )
+    counts = ("records", "superseded", "overdue", "erased_overdue", "stranded")
+    return (
+        topics.join(of_topics, "topic", "left")
+        .fillna(0, list(counts))
+        .select(
+            "topic",
+            "policy",
+            "partitions",
+            "deadline_ms",
+            "records",
+            "superseded",
+            "oldest_superseded_ms",
+            "overdue",
+            "overdue_ms",
+            "erased_overdue",
+            "stranded",
+            ((f.col("overdue") > 0) | (f.col("stranded") > 0)).alias("is_broken"),
+        )
+        .orderBy("topic")
+    )

@@ -1,0 +1,142 @@
+"""What the files of partitions say of themselves without being read: the other side of every job's join.
+
+One row for each partition in each log directory:
+
+    log_id, topic, partition, directory      as the data source has them
+    segments, bytes                          of `.log` files
+    log_start_offset                         below it records are deleted
+    first_dirty_offset                       the cleaner's checkpoint, NULL if it never cleaned there
+    dirty_ratio                              the cleaner's measure, with min.compaction.lag.ms and open transactions left out;
+                                             NULL if nothing can be cleaned, or the topic is known not to be compacted and never
+                                             was
+    cleanup_policy                           as the directory's metadata log has it for the topic, `delete` if that sets none;
+                                             NULL where there is no metadata log, or none that knows the topic
+    max_compaction_lag_ms                    likewise, NULL if the topic sets none
+
+Made in the driver, by a listing of each directory.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diamant.cleaner.rules.eligibility import cleanable_range
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.source.filter_bounds import GREATEST
+from diamant.cleaner.spark.source.partition_logs import (
+    PartitionLog,
+    find_partitions,
+    log_directories,
+    log_id,
+    read_checkpoint,
+)
+from diamant.protocol.kraft.records import TOPIC_RESOURCE
+from diamant.storage import names
+from diamant.storage.env.env import RealEnv
+from diamant.storage.errors import StorageError
+from diamant.storage.kraft.replay import load_metadata
+from diamant.storage.segments.log_config import LogConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = (
+    "log_id bigint, topic string, partition int, directory string, segments int, bytes bigint, log_start_offset bigint, "
+    "first_dirty_offset bigint, dirty_ratio double, cleanup_policy string, max_compaction_lag_ms bigint"
+)
+COMPACT = "compact"
+_CLEANUP_POLICY = "cleanup.policy"
+_DEFAULT_POLICY = "delete"
+"""Kafka's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A segment as the dirty ratio sees it."""
+
+    base_offset: int
+    size: int
+    largest_timestamp: int = -1
+    first_timestamp: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """A log as the dirty ratio sees it (`eligibility.LogView`)."""
+
+    segments: tuple[_Size, ...]
+    log_start_offset: int
+    log_end_offset: int = GREATEST
+    last_stable_offset: int = GREATEST
+    config: LogConfig = field(default_factory=LogConfig)
+
+
+def log_table(session: SparkSession, paths: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
+    """Return the table of the partitions below `paths`. SparkError if there are none."""
+    logs = find_partitions(paths, topics)
+    configs = {directory: topic_configs(directory) for directory in log_directories(logs)}
+    checkpoints = {directory: read_checkpoint(directory, names.CLEANER_CHECKPOINT) for directory in configs}
+    rows = []
+    for log in logs:
+        log_directory = log.directory.parent
+        checkpoint = checkpoints[log_directory].get((log.topic, log.partition))
+        config = configs[log_directory].get(log.topic, {})
+        policy = config.get(_CLEANUP_POLICY)
+        may_be_dirty = policy is None or COMPACT in policy or checkpoint is not None
+        rows.append(
+            (
+                log_id(log.directory),
+                log.topic,
+                log.partition,
+                str(log.directory),
+                len(log.segments),
+                log.size,
+                log.log_start_offset,
+                checkpoint,
+                _dirty_ratio(log, checkpoint) if may_be_dirty else None,
+                policy,
+                _number(config.get("max.compaction.lag.ms")),
+            )
+        )
+    return session.createDataFrame(rows, SCHEMA)
+
+
+def topic_configs(log_directory: Location) -> dict[str, Mapping[str, str]]:
+    """Return the configs of the topics that the metadata log in a log directory has; none if there is none to be read.
+
+    A topic's policy is among them, also if it is the default.
+    """
+    place = log_directory.child(names.partition_dir_name(names.METADATA_TOPIC, 0))
+    try:
+        entries = place.entries()
+    except OSError:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="diamant-metadata-") as copy:
+        # It is small; a broker may be writing to it, and it may not be on a disk of ours.
+        for entry in entries:
+            if not entry.is_dir and entry.name.endswith((names.LOG_SUFFIX, names.METADATA_SNAPSHOT_SUFFIX)):
+                Path(copy, entry.name).write_bytes(place.child(entry.name).read_bytes())
+        try:
+            image = load_metadata(RealEnv(), copy).image
+        except (StorageError, OSError):
+            return {}
+    return {
+        name: {_CLEANUP_POLICY: _DEFAULT_POLICY, **image.configs.get((TOPIC_RESOURCE, name), {})}
+        for name in image.topics
+    }
+
+
+def _dirty_ratio(log: PartitionLog, checkpoint: int | None) -> float | None:
+    if not log.segments:
+        return None
+    extent = _Extent(tuple(_Size(segment.base_offset, segment.size) for segment in log.segments), log.log_start_offset)
+    found = cleanable_range(extent, checkpoint, now_ms=0)
+    return found.dirty_ratio if found.total_bytes else None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.lstrip("-").isdecimal() else None

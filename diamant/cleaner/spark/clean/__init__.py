@@ -1,0 +1,1 @@
+"""A round as Spark jobs, its outputs and their staging directory."""

@@ -1,0 +1,356 @@
+"""One round of the cleaner as jobs on Spark: from a plan to files at the staging place and a manifest of them.
+
+    walk        if a transaction of the dirty range aborted: each part's events of transactions, headers only
+    map         each part: tuples of hash and offset, spread over partitions by hash       → shuffle
+    reduce      each partition: which offsets stay                                         → shuffle, by group of segments
+    rewrite     each group: the outputs, by the compiled engine
+
+Two jobs: map comes first, for its figures and events, which lie in a partition of their own; reduce and rewrite go on from the
+same shuffle. What a task has done is told by the attempt that Spark takes the answer of, and by no other.
+
+In mode kafka a round ends where Kafka's map is full. Whether it is, the map's figures tell; where, is then found by one task that
+reads the dirty range as the local engines do, with a map that is never larger than Kafka's, and the map is made once more.
+
+Memory: of the driver the manifest (some 500 bytes for each output), the plan, and 24 bytes for each producer of each part and a
+few times that for each aborted transaction (`transaction_walk`): nothing that grows with records, keys or committed transactions.
+Of tasks: see `key_tuples`, `survivors`, `compiled_round`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from diamant.cleaner.engines.compiled_round import CompiledRound
+from diamant.cleaner.engines.plain_round import _Round
+from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, aborted_from, group_segments, segments_to_clean
+from diamant.cleaner.rules.result import CleanStats, never_done, no_throttle
+from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.spark.clean.key_tuples import ERROR, PartFigures
+from diamant.cleaner.spark.clean.manifest import ErrorFields, GroupResult, Manifest, add_stats, error_of
+from diamant.cleaner.spark.clean.parts import (
+    PART_BYTES,
+    Part,
+    cut,
+    first_dirty_segment,
+    has_dirty_range,
+    records_per_byte,
+    segments_of,
+)
+from diamant.cleaner.spark.clean.survivors import partitions_for
+from diamant.cleaner.spark.clean.task_files import TaskFiles
+from diamant.cleaner.spark.clean.tasks import Done, Job, group_results, part_events, part_rows, reduce_rows
+from diamant.cleaner.spark.clean.transaction_cuts import EVENT_FIELDS, ResumableTracker, TrackerState, has_aborted
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.environment.versions import Versions
+from diamant.storage.env.env import Env, RealEnv
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pyspark import SparkContext
+
+T = TypeVar("T")
+
+PATIENCE_S = 1800.0
+"""How long no task of a job may come to its end, beside the time that the largest one may take at the slowest."""
+SLOWEST_BYTES_PER_S = 1e6
+"""What a task gets through at the slowest, unless it is told to be slower."""
+
+_NO_LIMIT = 2**63 - 2
+_NO_EVENTS = np.empty((0, EVENT_FIELDS), np.int64)
+
+
+class Progress:
+    """How far a job is; its numbers are read by another thread while it runs."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self.step = "starting"
+        """What is being done, in a word."""
+        self.patience_s = PATIENCE_S
+        """If for so long no task comes to its end, something hangs."""
+        self.done = Done(context.accumulator(0), context.accumulator(0))
+        """For tasks."""
+
+    def begin(self, step: str, task_bytes: int, bytes_per_second: float = math.inf) -> None:
+        """Begin with a step, of whose tasks the largest reads so many bytes, and writes as many at most."""
+        self.step = step
+        self.patience_s = PATIENCE_S + 2 * task_bytes / min(SLOWEST_BYTES_PER_S, bytes_per_second)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read and written by tasks that have ended."""
+        count: int = self.done.bytes.value
+        return count
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks have ended."""
+        count: int = self.done.tasks.value
+        return count
+
+
+class CleanJob:
+    """One round. `source` is where executors find the segments, `target` a place of the job's own for the outputs.
+
+    That is made, if the directory above it is there: FileNotFoundError if not.
+    """
+
+    def __init__(
+        self,
+        context: SparkContext,
+        plan: CleanPlan,
+        *,
+        source: Location,
+        target: Location,
+        env: Env | None = None,
+        part_bytes: int = PART_BYTES,
+        partitions: int | None = None,
+    ) -> None:
+        self.progress = Progress(context)
+        self._context = context
+        self._plan = plan
+        self._env = RealEnv() if env is None else env
+        self._name = f"{plan.topic}-{plan.partition}"
+        target.make_directory()
+        first = first_dirty_segment(plan)
+        reading = _Round(self._env, plan, never_done, no_throttle)
+        self._dirty_position = 0
+        self._scan_start = 0
+        if has_dirty_range(plan) and plan.segments[first].base_offset not in plan.quarantined:
+            self._dirty_position = reading._dirty_position(plan.segments[first])
+            self._scan_start = reading._scan_start(plan.segments[first])
+        elif has_dirty_range(plan):
+            self._scan_start = plan.segments[first].base_offset
+        self._parts = cut(self._env, plan, self._dirty_position, part_bytes)
+        total = sum(part.end - part.position for part in self._parts)
+        if partitions is None:
+            partitions = partitions_for(total * records_per_byte(self._env, plan), context.defaultParallelism)
+        self._job = Job(
+            plan_text=plan.to_json(),
+            source=source,
+            target=target,
+            parts=self._parts,
+            groups=(),
+            partitions=partitions,
+            map_end_offset=_NO_LIMIT,
+            bytes_per_second=plan.io_max_bytes_per_second / max(1, context.defaultParallelism),
+            versions=Versions.here(),
+        )
+        self._stats = CleanStats()
+
+    def run(self) -> Manifest:
+        """Carry it out. Raises as engines do: CorruptLog, OutputOverflow, OSError; SegmentChanged; what Spark raises."""
+        plan, stats = self._plan, self._stats
+        stats.start_s = time.monotonic()
+        if not has_dirty_range(plan):
+            events = self._walk(self._parts)
+            return self._rewrite(plan.first_dirty_offset - 1, events, None, 0)
+        map_end_offset = plan.segments[-1].next_base_offset - 1
+        shuffled, events, figures = self._map(_NO_LIMIT)
+        mapped = sum(one.mapped for one in figures)
+        dirty = {part.index for part in self._parts if part.is_dirty}
+        stats.map_bytes_read = sum(one.bytes_read for one in figures if one.index in dirty)
+        stats.map_messages_read = sum(one.messages_read for one in figures if one.index in dirty)
+        if plan.is_kafka and mapped >= plan.map_max_entries:
+            full = self._find_end()
+            stats.map_bytes_read, stats.map_messages_read = full.map_bytes_read, full.map_messages_read
+            if full.is_full:
+                map_end_offset = full.map_end_offset
+                shuffled, events, figures = self._map(map_end_offset)
+        stats.map_complete_s = time.monotonic()
+        tuples = sum(one.mapped + one.asked for one in figures)
+        return self._rewrite(map_end_offset, events, shuffled, tuples)
+
+    # -- the steps -------------------------------------------------------------------------------------------------------
+
+    def _walk(self, parts: Sequence[Part]) -> dict[int, NDArray[np.int64]]:
+        """Return the events of transactions of parts, by index."""
+        if not parts:
+            return {}
+        self._begin("reading transactions", max(part.end - part.position for part in parts))
+        sent = self._context.broadcast(self._job)
+        found = self._context.parallelize(parts, len(parts)).map(part_events(sent, self.progress.done)).collect()
+        self._raise_first((index, error) for index, _, error in found if error is not None)
+        return {index: events for index, events, _ in found if events is not None}
+
+    def _map(self, map_end_offset: int) -> tuple[Any, dict[int, NDArray[np.int64]], list[PartFigures]]:
+        """Make the tuples; the shuffled RDD, each part's events, and the figures."""
+        states = self._states_of_parts()
+        self._begin("map", max((part.end - part.position for part in self._parts), default=0))
+        self._job = replace(self._job, map_end_offset=map_end_offset)
+        job = self._job
+        work = [(part, states.get(part.index)) for part in self._parts]
+        sent = self._context.broadcast(job)
+        rows = self._context.parallelize(work, max(1, len(work))).mapPartitions(part_rows(sent, self.progress.done))
+        shuffled = rows.partitionBy(job.partitions + 1, _itself)
+        # This runs the whole map, and of what it shuffles fetches the last partition only.
+        told: list[tuple[int, int, int, Any]] = self._context.runJob(shuffled, _values, [job.partitions])
+        self._raise_first((part, content) for kind, part, _, content in told if kind == ERROR)
+        events = {part: np.frombuffer(raw, np.int64).reshape(-1, EVENT_FIELDS) for _, part, _, (_, raw) in told}
+        return shuffled, events, [figures for _, _, _, (figures, _) in told]
+
+    def _find_end(self) -> _FullMap:
+        """Find out where Kafka's map is full."""
+        dirty_bytes = sum(part.end - part.position for part in self._parts if part.is_dirty)
+        self._begin("finding where the map is full", dirty_bytes)
+        sent = self._context.broadcast(self._job)
+        look = _find_end_of_map(sent, self._dirty_position, self.progress.done)
+        found: _FullMap | ErrorFields = self._context.parallelize([0], 1).map(look).collect()[0]
+        if isinstance(found, _FullMap):
+            return found
+        raise error_of(found, self._name)
+
+    def _rewrite(
+        self, map_end_offset: int, events: dict[int, NDArray[np.int64]], shuffled: Any, tuples: int
+    ) -> Manifest:
+        plan, stats, context = self._plan, self._stats, self._context
+        groups = group_segments(plan, segments_to_clean(plan, map_end_offset + 1))
+        self._begin("rewrite", max((sum(one.size for one in group) for group in groups), default=0))
+        place_of = {segment.base_offset: place for place, segment in enumerate(plan.segments)}
+        self._job = job = replace(
+            self._job,
+            map_end_offset=map_end_offset,
+            groups=tuple(tuple(place_of[one.base_offset] for one in group) for group in groups),
+        )
+        results: list[GroupResult] = []
+        if groups:
+            sent = context.broadcast(job)
+            states = context.broadcast(self._states_of_groups(groups, events))
+            stay: Any
+            if shuffled is None:
+                stay = context.parallelize(range(len(groups)), len(groups))
+            else:
+                stay = shuffled.mapPartitionsWithIndex(reduce_rows(sent, self.progress.done)).partitionBy(
+                    len(groups), _itself
+                )
+            rewrite = group_results(sent, states, self.progress.done, has_survivors=shuffled is not None)
+            results = stay.mapPartitionsWithIndex(rewrite).collect()
+        self._raise_first((one.group, one.error) for one in results if one.error is not None)
+        results.sort(key=lambda one: one.group)
+        for one in results:
+            add_stats(stats, one.stats)
+        keys = sum(one.keys for one in results)
+        if shuffled is not None:
+            stats.map_utilization = plan.map_utilization(keys)
+        stats.end_s = time.monotonic()
+        outputs = tuple(output for one in results for output in one.outputs)
+        return Manifest(map_end_offset + 1, outputs, stats, keys, tuples)
+
+    # -- transactions ----------------------------------------------------------------------------------------------------
+
+    def _states_of_parts(self) -> dict[int, TrackerState]:
+        """Return what the map's tracker knows before each dirty part, by index; nothing if it need not know."""
+        plan = self._plan
+        if not has_aborted(plan):
+            return {}
+        first = first_dirty_segment(plan)
+        aborted = list(aborted_from(plan, first, plan.first_uncleanable_offset))
+        if not plan.is_kafka:
+            # As `rewrite.build_map` has it.
+            aborted = [one for one in aborted if one.last_offset >= self._scan_start]
+        if not aborted:
+            return {}
+        events = self._walk([part for part in self._parts if part.is_dirty])
+        tracker = ResumableTracker()
+        tracker.add_aborted(aborted)
+        parts = segments_of(self._parts)
+        states = {}
+        for place in range(first, len(plan.segments)):
+            segment = plan.segments[place]
+            if plan.quarantined:
+                tracker.skip_to(segment.base_offset)
+            for part in parts.get(place, []):
+                if part.is_dirty:
+                    states[part.index] = tracker.state(segment.next_base_offset)
+                    tracker.replay(events[part.index])
+        return states
+
+    def _states_of_groups(
+        self, groups: Sequence[Sequence[SegmentPlan]], events: dict[int, NDArray[np.int64]]
+    ) -> list[TrackerState]:
+        """Return what the rewrite's tracker knows before each group."""
+        plan = self._plan
+        place_of = {segment.base_offset: place for place, segment in enumerate(plan.segments)}
+        parts = segments_of(self._parts)
+        tracker = ResumableTracker()
+        states = []
+        for group in groups:
+            states.append(tracker.state())
+            for segment in group:
+                place = place_of[segment.base_offset]
+                if plan.quarantined:
+                    tracker.skip_to(segment.base_offset)
+                tracker.add_aborted(aborted_from(plan, place, segment.next_base_offset))
+                for part in parts.get(place, []):
+                    tracker.replay(events.get(part.index, _NO_EVENTS))
+        return states
+
+    def _begin(self, step: str, task_bytes: int) -> None:
+        self.progress.begin(step, task_bytes, self._job.bytes_per_second)
+
+    def _raise_first(self, errors: Iterator[tuple[int, ErrorFields]]) -> None:
+        """Raise the error of the first part or group that has one."""
+        found = min(errors, key=lambda one: one[0], default=None)
+        if found is not None:
+            raise error_of(found[1], self._name)
+
+
+class _FullMap:
+    """Where Kafka's map ends."""
+
+    def __init__(self, engine: CompiledRound, *, is_full: bool) -> None:
+        self.map_end_offset = engine.map_end_offset
+        self.map_bytes_read = engine.stats.map_bytes_read
+        self.map_messages_read = engine.stats.map_messages_read
+        self.is_full = is_full
+
+
+class _MapOnly(CompiledRound):
+    """The local engine as far as its map. `position`: where its reading begins."""
+
+    def __init__(self, files: TaskFiles, plan: CleanPlan, position: int, throttle: Throttle) -> None:
+        super().__init__(files, plan, never_done, throttle)  # type: ignore[arg-type]
+        self._position = position
+        self.is_full = False
+
+    def _dirty_position(self, segment: SegmentPlan) -> int:
+        return 0 if segment.base_offset >= self.plan.first_dirty_offset else self._position
+
+    def _map_segment(self, segment: SegmentPlan, tracker: Any) -> bool:
+        self.is_full = super()._map_segment(segment, tracker)
+        return self.is_full
+
+
+def _find_end_of_map(sent: Any, position: int, done: Done) -> Callable[[int], _FullMap | ErrorFields]:
+    def work(_: int) -> _FullMap | ErrorFields:
+        from diamant.cleaner.spark.clean.manifest import fields_of, is_final
+
+        job: Job = sent.value
+        # No other task is beside it.
+        throttle = Throttle(job.plan.io_max_bytes_per_second)
+        engine = _MapOnly(TaskFiles(job.plan, job.source), job.plan, position, throttle)
+        try:
+            engine.build_map()
+            done.add(engine.stats.map_bytes_read)
+            return _FullMap(engine, is_full=engine.is_full)
+        except Exception as error:
+            if not is_final(error):
+                raise
+            return fields_of(error)
+        finally:
+            engine.close()
+
+    return work
+
+
+def _itself(key: int) -> int:
+    return key
+
+
+def _values(rows: Iterable[tuple[int, T]]) -> list[T]:
+    return [value for _, value in rows]

@@ -1,0 +1,247 @@
+"""The first pass over a part of the log: hashes and offsets of its keys, spread over partitions by hash.
+
+What goes to the partition of a hash, as rows `(partition, (kind, part, flush, bytes))`:
+
+    MAPPED   tuples of the dirty range, of each key the last one of its part (or a few, where the part has very many keys)
+    ASKED    tuples of all other records with keys that may stay or go: those below the dirty range; those of transactions that
+             the map leaves out
+    NOTES    what the rewrite wants to know of each batch, uint32 (`map_kernels.hash_records`); to any partition
+
+and, to the partition after the last, one row with the part's figures and its events of transactions (`transaction_walk`), or with
+the error that ended it. A tuple is three words, 24 bytes: two of hash, and the offset. No key and no value leaves the task.
+
+Memory: the engine's buffers (`compiled_round`), three times `TABLE_BYTES` for keys seen, `BUFFER_BYTES` for tuples on their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from diamant.cleaner.engines.compiled_round import CompiledRound
+from diamant.cleaner.engines.offset_map import OffsetMap
+from diamant.cleaner.kernels import offset_map as map_kernels
+from diamant.cleaner.kernels import records as fields
+from diamant.cleaner.kernels.offset_map import ENTRY_BYTES
+from diamant.cleaner.rules.result import never_done, no_throttle
+from diamant.cleaner.spark.clean.transaction_cuts import RecordingTracker, ResumableTracker, TrackerState, has_aborted
+from diamant.storage import names
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from diamant.cleaner.rules.plan import CleanPlan
+    from diamant.cleaner.rules.result import Throttle
+    from diamant.cleaner.segments.row_reader import Rows
+    from diamant.cleaner.spark.clean.parts import Part
+    from diamant.cleaner.spark.clean.task_files import TaskFiles
+    from diamant.storage.env.env import File
+
+MAPPED, ASKED, NOTES, FIGURES, ERROR = range(5)
+
+Row: TypeAlias = tuple[int, tuple[int, int, int, Any]]
+
+TABLE_BYTES = 16 * 1024 * 1024
+BUFFER_BYTES = 16 * 1024 * 1024
+MAX_BLOCK_BYTES = 64 * 1024
+"""Tuples travel in blocks of this size at most: Spark's Python side gathers a thousand of them before it writes."""
+HASH_SHIFT = 40
+"""Which bits of the hash's second half choose the partition: others than those by which a partition's own map spills."""
+
+_NEVER = 2**63 - 1
+_ALWAYS = -(2**63)
+
+
+@dataclass(slots=True)
+class PartFigures:
+    """What was read of a part."""
+
+    index: int
+    bytes_read: int = 0
+    messages_read: int = 0
+    """Records, as the map counts them."""
+    mapped: int = 0
+    asked: int = 0
+
+
+class PartKeys(CompiledRound):
+    """One pass over one part. `partitions` is a power of two; nothing above `map_end_offset` is mapped or asked."""
+
+    def __init__(
+        self,
+        files: TaskFiles,
+        plan: CleanPlan,
+        part: Part,
+        *,
+        state: TrackerState | None,
+        partitions: int,
+        map_end_offset: int = _NEVER - 1,
+        throttle: Throttle = no_throttle,
+    ) -> None:
+        super().__init__(files, plan, never_done, throttle)  # type: ignore[arg-type]
+        self._part = part
+        self._partitions = partitions
+        self._end_offset = map_end_offset + 1
+        # Without aborted transactions nobody asks what aborted, and yet markers and data have to be told of.
+        self._has_aborted = True
+        tracker = ResumableTracker.resume(state) if state is not None and has_aborted(plan) else None
+        self.recorder = RecordingTracker(plan, tracker)
+        self.figures = PartFigures(part.index)
+        self._seen = OffsetMap(plan.hash_key, memory_bytes=TABLE_BYTES)
+        self._flush = 0
+        self._random = np.random.default_rng(part.index)
+        self._mapped = _Scatter(partitions)
+        self._asked = _Scatter(partitions)
+        self._part_notes: list[NDArray[np.uint32]] = []
+
+    def rows(self) -> Iterator[Row]:
+        """Yield everything but the figures, as it comes."""
+        plan, part = self.plan, self._part
+        segment = plan.segments[part.segment]
+        file = self.env.open(names.log_file(plan.directory, segment.base_offset), read_only=True)
+        try:
+            self._state[map_kernels.LAST_SEEN] = -1
+            for chunk in self._reader.chunks(file, part.position, part.end):
+                self.throttle(chunk.size)
+                self._read_legacy_headers(file, chunk)
+                yield from self._chunk(file, chunk)
+                self.figures.bytes_read += chunk.size
+        finally:
+            file.close()
+        yield from self._flush_seen()
+        yield from self._tagged(self._mapped.rest(), MAPPED)
+        yield from self._tagged(self._asked.rest(), ASKED)
+        notes = np.concatenate(self._part_notes) if self._part_notes else np.empty(0, np.uint32)
+        yield part.index % self._partitions, (NOTES, part.index, 0, notes.tobytes())
+
+    def _chunk(self, file: File, chunk: Rows) -> Iterator[Row]:
+        plan, rows, count = self.plan, chunk.rows, chunk.count
+        self._choose_rows(file, chunk, self.recorder)
+        is_left_out = rows[fields.NOTE, :count] == _LEFT_OUT
+        rows[fields.NOTE, :count][is_left_out] = 0
+        if not plan.is_kafka and not self._part.is_dirty:
+            gone = rows[fields.LAST_OFFSET, :count] < plan.log_start_offset
+            rows[fields.STEP, :count][gone] = map_kernels.SKIP
+            is_left_out &= ~gone
+        least = plan.first_dirty_offset if self._part.is_dirty else _NEVER
+        for start, end in self._unpacked(file, chunk, 0, count, map_kernels.MAP):
+            yield from self._hash(file, chunk, start, end, least)
+        counts = rows[fields.RECORD_COUNT, :count]
+        if chunk.together & fields.CONTROL:
+            counts = np.where(rows[fields.ATTRIBUTES, :count] & fields.CONTROL, 1, counts)
+        self.figures.messages_read += int(counts.sum())
+        if is_left_out.any():
+            rows[fields.STEP, :count] = np.where(is_left_out, map_kernels.MAP, map_kernels.SKIP)
+            last_seen = self._state[map_kernels.LAST_SEEN]
+            self._state[map_kernels.LAST_SEEN] = -1
+            for start, end in self._unpacked(file, chunk, 0, count, map_kernels.MAP):
+                yield from self._hash(file, chunk, start, end, _NEVER)
+            self._state[map_kernels.LAST_SEEN] = last_seen
+        is_noted = is_plain_data(chunk)
+        self._part_notes.append(rows[fields.NOTE, :count][is_noted].astype(np.uint32))
+
+    def _hash(self, file: File, chunk: Rows, start: int, end: int, least: int) -> Iterator[Row]:
+        """Take the records of rows: mapped from offset `least` on, below it asked."""
+        state, tuples = self._state, self._tuples
+        state[map_kernels.ROW] = start
+        state[map_kernels.PLACE] = 0
+        while True:
+            fault, count = map_kernels.hash_records(
+                chunk.data,
+                self._unpacker.buffer,
+                chunk.rows,
+                end,
+                state,
+                tuples,
+                self.map.k0,
+                self.map.k1,
+                _ALWAYS,
+                self._end_offset,
+            )
+            if fault in (fields.CORRUPT, fields.OUT_OF_ORDER):
+                self._fail(file, chunk, int(state[map_kernels.ROW]))
+            split = count if least == _NEVER else int(np.searchsorted(tuples[:count, 2], np.uint64(max(least, 0))))
+            if split:
+                self.figures.asked += split
+                yield from self._tagged(self._asked.add(tuples[:split]), ASKED)
+            while split < count:
+                rest = tuples[split:count]
+                taken = self._seen.add(rest, len(rest))
+                split += taken
+                if split < count:
+                    yield from self._flush_seen()
+            if fault == fields.NO_FAULT:
+                return
+
+    def _flush_seen(self) -> Iterator[Row]:
+        """Hand on the last offset of each key seen since the last flush."""
+        words = np.empty((self._seen.size, 3), np.uint64)
+        map_kernels.take_tuples(self._seen.table, 0, words)
+        self.figures.mapped += self._seen.size
+        # A table gives them in the order of their hashes. Whoever puts them in that order into one that is still small has
+        # all of them fight for the same few slots.
+        words = words[self._random.permutation(len(words))]
+        yield from self._tagged(self._mapped.add(words), MAPPED)
+        yield from self._tagged(self._mapped.rest(), MAPPED)
+        self._seen = OffsetMap(self.plan.hash_key, memory_bytes=TABLE_BYTES)
+        self._flush += 1
+
+    def _tagged(self, blocks: Iterator[tuple[int, bytes]], kind: int) -> Iterator[Row]:
+        for partition, block in blocks:
+            yield partition, (kind, self._part.index, self._flush, block)
+
+
+class _Scatter:
+    """Gathers tuples by partition, and yields blocks of `(partition, bytes)` as they are full."""
+
+    def __init__(self, partitions: int) -> None:
+        room = min(MAX_BLOCK_BYTES, BUFFER_BYTES // partitions) // ENTRY_BYTES
+        self._buffers = np.empty((partitions, max(16, room), 3), np.uint64)
+        self._fill = np.zeros(partitions, np.int64)
+
+    def add(self, tuples: NDArray[np.uint64]) -> Iterator[tuple[int, bytes]]:
+        start, end = 0, len(tuples)
+        while start < end:
+            start = map_kernels.scatter(tuples, start, end, HASH_SHIFT, self._buffers, self._fill)
+            if start < end:
+                yield from self._take(np.flatnonzero(self._fill == self._buffers.shape[1]))
+
+    def rest(self) -> Iterator[tuple[int, bytes]]:
+        yield from self._take(np.flatnonzero(self._fill))
+
+    def _take(self, partitions: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
+        for partition in partitions.tolist():
+            block = self._buffers[partition, : self._fill[partition]].tobytes()
+            self._fill[partition] = 0
+            yield partition, block
+
+
+_LEFT_OUT = 2**32 - 1
+"""Note of a batch that the map leaves out because its transaction aborted (`compiled_round`)."""
+
+
+def is_plain_data(chunk: Rows) -> NDArray[np.bool_]:
+    """Tell which batches have a note: data of magic 2. Both passes must agree on it."""
+    rows, count = chunk.rows, chunk.count
+    found: NDArray[np.bool_] = (rows[fields.MAGIC, :count] == 2) & (
+        rows[fields.ATTRIBUTES, :count] & fields.CONTROL == 0
+    )
+    return found
+
+
+def events_of(files: TaskFiles, plan: CleanPlan, part: Part, throttle: Throttle) -> NDArray[np.int64]:
+    """Return a part's events of transactions, without a look at its records."""
+    walk = PartKeys(files, plan, part, state=None, partitions=1, throttle=throttle)
+    segment = plan.segments[part.segment]
+    file = files.open(names.log_file(plan.directory, segment.base_offset), read_only=True)
+    try:
+        for chunk in walk._reader.chunks(file, part.position, part.end):
+            throttle(chunk.size)
+            walk._read_legacy_headers(file, chunk)
+            walk._choose_rows(file, chunk, walk.recorder)
+    finally:
+        file.close()
+    return walk.recorder.events

@@ -1,0 +1,221 @@
+"""Takes over the outputs of a job on Spark: looks at every file, and puts it beside the segments as `.cleaned`, durable.
+
+Nothing is believed of what another machine has written. What the manifest says must fit the plan: all that was to be rewritten is
+in one output and no more, in order, up to where the round can have ended. Each file must have the size and the CRC-32C that it
+names, and a log's batches must follow each other without gap, ascending in offset within what its sources cover, with as many
+records as the task counted. Where the staging place is on the partition's own file system a file is moved, else copied, no faster
+than rounds may read and write.
+
+Blocks for the disk. Memory: `CHUNK_BYTES`.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from diamant.cleaner.rules.plan import CleanPlan, group_segments, segments_to_clean
+from diamant.cleaner.rules.result import CheckDone, OutputSegment
+from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.spark.clean.manifest import Manifest, StagedOutput
+from diamant.cleaner.spark.clean.task_files import StagedFile
+from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.storage import names
+from diamant.storage.errors import CorruptLog
+from diamant.storage.segments.segment import scan_headers
+
+if TYPE_CHECKING:
+    from diamant.cleaner.spark.environment.locations import Location
+    from diamant.storage.env.env import Env
+
+CHUNK_BYTES = 4 * 1024 * 1024
+_DIRECTORY = re.compile(r"[0-9]{8}-[0-9]+")
+
+
+class StagedFileWrong(SparkError):
+    """A file at the staging place is not what the job says it is."""
+
+
+def check_manifest(plan: CleanPlan, manifest: Manifest) -> None:
+    """Compare what a job says it has done with what the plan asked for. StagedFileWrong.
+
+    Before anything is swapped in: an output too few, or one that names sources of another, would take records along.
+    """
+    what = f"{plan.topic}-{plan.partition}: the job"
+    end_offset = plan.segments[-1].next_base_offset if plan.segments else plan.first_dirty_offset
+    if plan.first_dirty_offset >= plan.first_uncleanable_offset:
+        least = end_offset = plan.first_dirty_offset
+    else:
+        # In mode kafka a round ends where the map is full.
+        least = plan.first_dirty_offset if plan.is_kafka else end_offset
+    if not least <= manifest.end_offset <= end_offset:
+        raise StagedFileWrong(f"{what} says that it ended at {manifest.end_offset}, expected {least} to {end_offset}")
+    groups = group_segments(plan, segments_to_clean(plan, manifest.end_offset))
+    group_of = {segment.base_offset: number for number, group in enumerate(groups) for segment in group}
+    modified_ms = {segment.base_offset: segment.modified_ms for segment in plan.segments}
+    covered = [base for staged in manifest.outputs for base in staged.output.source_base_offsets]
+    if covered != list(group_of):
+        got, expected = next(pair for pair in zip_longest(covered, group_of) if pair[0] != pair[1])
+        raise StagedFileWrong(
+            f"{what} has outputs for {len(covered)} segments, expected {len(group_of)}; the first that differs: {got} in place "
+            f"of {expected}"
+        )
+    for staged in manifest.outputs:
+        output = staged.output
+        sources = output.source_base_offsets
+        if not _DIRECTORY.fullmatch(staged.directory):
+            raise StagedFileWrong(
+                f"{what} has the output of {list(sources)} in {staged.directory!r}, expected the directory of an attempt"
+            )
+        if not sources or len({group_of[base] for base in sources}) > 1:
+            raise StagedFileWrong(f"{what} has made one output of {list(sources)}, which do not belong together")
+        if output.base_offset != sources[0] or output.modified_ms != modified_ms[sources[-1]]:
+            raise StagedFileWrong(
+                f"{what} calls the output of {list(sources)} {output.base_offset}, or dates it wrongly"
+            )
+    written = sum(staged.records for staged in manifest.outputs)
+    if (
+        min((staged.records for staged in manifest.outputs), default=0) < 0
+        or manifest.stats.messages_written != written
+    ):
+        raise StagedFileWrong(
+            f"{what} counts {written} records in its outputs, and {manifest.stats.messages_written} in all"
+        )
+
+
+def take_over(
+    env: Env,
+    plan: CleanPlan,
+    staged: StagedOutput,
+    place: Location,
+    check_done: CheckDone,
+    throttle: Throttle | None = None,
+) -> OutputSegment:
+    """Put the files of an output beside the segments, and return it. `place` is the job's own at the staging place.
+
+    StagedFileWrong if a file is not as told; OSError of the disk. What was put there until then goes with the round
+    (`runner.remove_cleaned_files`).
+    """
+    output = staged.output
+    expected = _names_of(output)
+    if sorted(staged.files) != sorted(expected):
+        raise StagedFileWrong(
+            f"the job names the files {', '.join(sorted(staged.files))} for the output at {output.base_offset}, expected "
+            f"{', '.join(sorted(expected))}"
+        )
+    log = staged.files[expected[0]]
+    if (log.size, log.crc32c) != (output.size, output.crc32c):
+        raise StagedFileWrong(f"{expected[0]}: the job tells two sizes or CRCs of the same file")
+    directory = place.child(staged.directory)
+    for name in expected:
+        path = f"{plan.directory}/{name}"
+        env.remove(path, missing_ok=True)
+        _bring(env, directory.child(name), path, staged.files[name], check_done, throttle or Throttle())
+    _check_batches(env, plan, staged, f"{plan.directory}/{expected[0]}")
+    for name in expected:
+        path = f"{plan.directory}/{name}"
+        if not name.endswith(names.TXN_INDEX_SUFFIX + names.CLEANED_SUFFIX):
+            env.set_mtime_ms(path, output.modified_ms)
+        env.sync_file(path)
+    return output
+
+
+def _names_of(output: OutputSegment) -> list[str]:
+    files: list[Callable[[str, int], str]] = [names.log_file, names.index_file, names.time_index_file]
+    if output.has_txn_index:
+        files.append(names.txn_index_file)
+    return [file("", output.base_offset).lstrip("/") + names.CLEANED_SUFFIX for file in files]
+
+
+def _bring(
+    env: Env, source: Location, path: str, expected: StagedFile, check_done: CheckDone, throttle: Throttle
+) -> None:
+    """Move or copy a file to `path`, and compare it with what is `expected` of it."""
+    if source.is_local:
+        try:
+            env.rename(source.path, path)
+        except FileNotFoundError:
+            raise StagedFileWrong(f"{source}: the file that the job has written is gone") from None
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+        else:
+            _compare(path, expected, _read(env, path, check_done, throttle))
+            return
+    try:
+        _compare(str(source), expected, _copy(env, source, path, check_done, throttle))
+    except FileNotFoundError:
+        raise StagedFileWrong(f"{source}: the file that the job has written is gone") from None
+
+
+def _read(env: Env, path: str, check_done: CheckDone, throttle: Throttle) -> StagedFile:
+    file = env.open(path, read_only=True)
+    try:
+        size = crc = 0
+        while data := file.pread(CHUNK_BYTES, size):
+            check_done()
+            throttle(len(data), check_done)
+            size += len(data)
+            crc = crc32c(data, crc)
+        return StagedFile(size, crc)
+    finally:
+        file.close()
+
+
+def _copy(env: Env, source: Location, path: str, check_done: CheckDone, throttle: Throttle) -> StagedFile:
+    target = env.create_new(path)
+    try:
+        with source.open() as file:
+            size = crc = 0
+            while data := file.pread(CHUNK_BYTES, size):
+                check_done()
+                target.append(data)
+                throttle(2 * len(data), check_done)  # read and written
+                size += len(data)
+                crc = crc32c(data, crc)
+            return StagedFile(size, crc)
+    finally:
+        target.close()
+
+
+def _compare(what: str, expected: StagedFile, got: StagedFile) -> None:
+    if got != expected:
+        raise StagedFileWrong(
+            f"{what}: expected {expected.size} bytes with CRC-32C {expected.crc32c:08x}, got {got.size} bytes with "
+            f"{got.crc32c:08x}"
+        )
+
+
+def _check_batches(env: Env, plan: CleanPlan, staged: StagedOutput, path: str) -> None:
+    """Compare the headers of a log's batches with what may be in it."""
+    output = staged.output
+    sources = set(output.source_base_offsets)
+    ends = [one.next_base_offset for one in plan.segments if one.base_offset in sources]
+    if len(ends) != len(sources) or not ends or output.base_offset != min(sources):
+        raise StagedFileWrong(f"{path}: the job names sources that are not in the plan: {sorted(sources)}")
+    file = env.open(path, read_only=True)
+    try:
+        at = records = 0
+        last_offset = output.base_offset - 1
+        for position, header in scan_headers(file, 0, output.size):
+            if header.base_offset <= last_offset or header.last_offset >= max(ends):
+                raise StagedFileWrong(
+                    f"{path}: the batch at {position} has offsets {header.base_offset} to {header.last_offset}, expected them "
+                    f"above {last_offset} and below {max(ends)}"
+                )
+            at = position + header.size
+            last_offset = header.last_offset
+            records += header.record_count
+    except CorruptLog as error:
+        raise StagedFileWrong(f"{path}: at {error.position} there is no batch: {error.reason}") from None
+    finally:
+        file.close()
+    if at != output.size or records != staged.records:
+        raise StagedFileWrong(
+            f"{path}: expected {output.size} bytes of batches with {staged.records} records, got {at} bytes with {records}"
+        )

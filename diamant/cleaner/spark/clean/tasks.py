@@ -1,0 +1,196 @@
+"""What tasks do, as functions that Spark calls in its Python workers. `Job` is what they all know, sent once to each executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.spark.clean.group_rewrite import GroupRewrite
+from diamant.cleaner.spark.clean.key_tuples import ERROR, FIGURES, PartKeys, Row, events_of
+from diamant.cleaner.spark.clean.manifest import ErrorFields, GroupResult, fields_of, is_final
+from diamant.cleaner.spark.clean.parts import Part
+from diamant.cleaner.spark.clean.survivors import GroupSurvivors, SurvivorRow, survivor_rows
+from diamant.cleaner.spark.clean.task_files import TaskFiles
+from diamant.cleaner.spark.clean.transaction_cuts import TrackerState
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.environment.versions import Versions, check_versions
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every task of a round knows."""
+
+    plan_text: str
+    source: Location
+    """Where the segments are."""
+    target: Location
+    """Where outputs go, each attempt into a directory of its own."""
+    parts: tuple[Part, ...]
+    groups: tuple[tuple[int, ...], ...]
+    """Places of the segments that are rewritten into one output each."""
+    partitions: int
+    """Into how many the hashes are spread."""
+    map_end_offset: int
+    """Nothing above is mapped."""
+    bytes_per_second: float
+    """For each task."""
+    versions: Versions
+    """The driver's software."""
+
+    @property
+    def plan(self) -> CleanPlan:
+        """The plan, parsed once in each process."""
+        return _parsed(self.plan_text)
+
+    @property
+    def group_of(self) -> dict[int, int]:
+        """The group of each segment by its place."""
+        return {place: index for index, group in enumerate(self.groups) for place in group}
+
+    def segments(self, group: int) -> list[SegmentPlan]:
+        """The segments of a group."""
+        segments = self.plan.segments
+        return [segments[place] for place in self.groups[group]]
+
+
+class Done(NamedTuple):
+    """Two accumulators: what the tasks have done that came to their end."""
+
+    tasks: Any
+    bytes: Any
+    """Read and written."""
+
+    def add(self, size: int) -> None:
+        """Count a task that has read and written so many bytes."""
+        self.tasks.add(1)
+        self.bytes.add(size)
+
+
+@lru_cache(maxsize=2)
+def _parsed(text: str) -> CleanPlan:
+    return CleanPlan.from_json(text)
+
+
+def _job(sent: Any) -> Job:
+    job: Job = sent.value
+    check_versions(job.versions)
+    return job
+
+
+def _attempt() -> int:
+    """Return the number of this attempt among all attempts of all tasks of the application."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else int(context.taskAttemptId())
+
+
+def read_to_the_end(rows: Iterable[object]) -> None:
+    """Take what is left of a task's rows: Spark ends a worker that leaves any, and the next one loads the engine again."""
+    for _ in rows:
+        pass
+
+
+def part_events(sent: Any, done: Done) -> Callable[[Part], tuple[int, NDArray[np.int64] | None, ErrorFields | None]]:
+    """Return the task that reads the events of transactions in a part: `(part, events, error)`."""
+
+    def work(part: Part) -> tuple[int, NDArray[np.int64] | None, ErrorFields | None]:
+        job = _job(sent)
+        throttle = Throttle(job.bytes_per_second)
+        try:
+            events = events_of(TaskFiles(job.plan, job.source), job.plan, part, throttle)
+        except Exception as error:
+            if not is_final(error):
+                raise
+            return part.index, None, fields_of(error)
+        done.add(part.end - part.position)
+        return part.index, events, None
+
+    return work
+
+
+def part_rows(sent: Any, done: Done) -> Callable[[Iterable[tuple[Part, TrackerState | None]]], Iterator[Row]]:
+    """Return the task of the first pass."""
+
+    def work(parts: Iterable[tuple[Part, TrackerState | None]]) -> Iterator[Row]:
+        job = _job(sent)
+        throttle = Throttle(job.bytes_per_second)
+        for part, state in parts:
+            keys = PartKeys(
+                TaskFiles(job.plan, job.source),
+                job.plan,
+                part,
+                state=state,
+                partitions=job.partitions,
+                map_end_offset=job.map_end_offset,
+                throttle=throttle,
+            )
+            try:
+                yield from keys.rows()
+            except Exception as error:
+                if not is_final(error):
+                    raise
+                yield job.partitions, (ERROR, part.index, 0, fields_of(error))
+            else:
+                yield job.partitions, (FIGURES, part.index, 0, (keys.figures, keys.recorder.events.tobytes()))
+            finally:
+                keys.close()
+            done.add(part.end - part.position)
+
+    return work
+
+
+def reduce_rows(sent: Any, done: Done) -> Callable[[int, Iterable[Any]], Iterator[SurvivorRow]]:
+    """Return the task that tells, of one partition of the hashes, what stays."""
+
+    def work(partition: int, rows: Iterable[Any]) -> Iterator[SurvivorRow]:
+        job = _job(sent)
+        if partition < job.partitions:
+            yield from survivor_rows(job.plan, job.parts, job.group_of, rows)
+            done.add(0)
+        read_to_the_end(rows)
+
+    return work
+
+
+def group_results(
+    sent: Any, states: Any, done: Done, *, has_survivors: bool
+) -> Callable[[int, Iterable[SurvivorRow]], Iterator[GroupResult]]:
+    """Return the task of the second pass. `states` holds the state of the tracker before each group."""
+
+    def work(group: int, rows: Iterable[SurvivorRow]) -> Iterator[GroupResult]:
+        job = _job(sent)
+        directory = f"{group:08d}-{_attempt()}"
+        survivors = GroupSurvivors(job.parts, rows) if has_survivors else None
+        read_to_the_end(rows)
+        files = TaskFiles(job.plan, job.source, job.target.child(directory))
+        rewrite = GroupRewrite(
+            files,
+            job.plan,
+            map_end_offset=job.map_end_offset,
+            state=states.value[group],
+            survivors=survivors,
+            throttle=Throttle(job.bytes_per_second),
+        )
+        keys = 0 if survivors is None else survivors.keys
+        try:
+            outputs = rewrite.run(job.segments(group), directory)
+        except Exception as error:
+            if not is_final(error):
+                raise
+            yield GroupResult(group, error=fields_of(error))
+        else:
+            yield GroupResult(group, outputs, rewrite.stats, keys)
+        finally:
+            rewrite.close()
+        done.add(rewrite.stats.bytes_read + rewrite.stats.bytes_written)
+
+    return work

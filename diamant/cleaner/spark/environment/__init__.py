@@ -1,0 +1,1 @@
+"""What Spark needs around it: Java, shipped code, locations, settings, errors."""

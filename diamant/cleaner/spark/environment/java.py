@@ -1,0 +1,123 @@
+"""Finds the Java that Spark runs on. Needs nothing but the standard library.
+
+    python -m diamant.cleaner.spark.environment.java        prints its home, or what is wrong, and then the exit code is 1
+
+`JAVA_HOME` comes first, then `java` on the PATH, then /usr/lib/jvm, there the oldest that is new enough: what is newer than a
+release of Spark is not what it was tested with.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MIN_VERSION = 17
+"""Spark 4 needs Java 17."""
+INSTALL_COMMAND = "apt-get install -y openjdk-17-jre-headless"
+"""On Debian and Ubuntu."""
+JVM_DIRECTORY = "/usr/lib/jvm"
+_ASK_TIMEOUT_S = 20
+_VERSION = re.compile(r'"?(\d+)(?:\.(\d+))?')
+
+
+class JavaNotFound(Exception):
+    """There is no Java of version 17 or newer; the text says what was found and how to get one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """An installed Java."""
+
+    home: str
+    """What JAVA_HOME is to be: `bin/java` lies in it."""
+    version: int
+    """17, 21 and so on; 8 for what calls itself 1.8."""
+
+
+def find_java(environ: Mapping[str, str] = os.environ, jvm_directory: str = JVM_DIRECTORY) -> Java:
+    """Return the Java to use. JavaNotFound if there is none, or none that is new enough."""
+    too_old = []
+    for home in _homes(environ, jvm_directory):
+        version = _version_of(home)
+        if version is None:
+            continue
+        if version >= MIN_VERSION:
+            return Java(home, version)
+        too_old.append(f"Java {version} in {home}")
+    found = f"found only {', '.join(too_old)}" if too_old else "found none"
+    raise JavaNotFound(
+        f"Spark needs Java {MIN_VERSION} or newer, {found} (looked at JAVA_HOME, PATH and {jvm_directory}). "
+        f"On Debian or Ubuntu, as root: {INSTALL_COMMAND}; or set JAVA_HOME to one that is installed elsewhere"
+    )
+
+
+def _homes(environ: Mapping[str, str], jvm_directory: str) -> Iterator[str]:
+    """Yield directories that may be homes, each once."""
+    seen = set()
+    for home in _candidates(environ, jvm_directory):
+        home = os.path.realpath(home)
+        if home not in seen and os.access(f"{home}/bin/java", os.X_OK):
+            seen.add(home)
+            yield home
+
+
+def _candidates(environ: Mapping[str, str], jvm_directory: str) -> Iterator[str]:
+    if environ.get("JAVA_HOME"):
+        yield environ["JAVA_HOME"]
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    if on_path is not None:
+        yield os.path.dirname(os.path.dirname(os.path.realpath(on_path)))
+    try:
+        installed = [str(path) for path in Path(jvm_directory).iterdir()]
+    except OSError:
+        return
+    versions = [(version, home) for home in installed if (version := _version_of(home)) is not None]
+    yield from (home for _, home in sorted(versions))
+
+
+def _version_of(home: str) -> int | None:
+    """Return the version of the Java in `home`, None if there is none that runs."""
+    try:
+        with open(f"{home}/release", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith("JAVA_VERSION="):
+                    return _parse_version(line.removeprefix("JAVA_VERSION="))
+    except OSError:
+        pass  # Not every distribution ships that file: ask the program.
+    try:
+        asked = subprocess.run(
+            [f"{home}/bin/java", "-version"], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    _, _, rest = (asked.stderr + asked.stdout).partition("version ")
+    return _parse_version(rest)
+
+
+def _parse_version(text: str) -> int | None:
+    """Return 17 for `"17.0.15"`, 8 for `"1.8.0_412"`."""
+    match = _VERSION.match(text.strip())
+    if match is None:
+        return None
+    major = int(match[1])
+    return int(match[2]) if major == 1 and match[2] else major
+
+
+def main() -> int:
+    """Print the home of the Java that would be used."""
+    try:
+        print(find_java().home)
+    except JavaNotFound as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

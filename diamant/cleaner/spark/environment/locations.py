@@ -1,0 +1,343 @@
+"""Places that tasks read and write: local paths, and `file:` or `s3:` URIs, through pyarrow's file systems.
+
+Python workers of Spark have no Hadoop file system, so this is how they reach files.
+
+    Location.parse("/var/lib/kafka")                                  a path of the local machine
+    Location.parse("file:///mnt/shared/logs")                         the same, as a URI
+    Location.parse("s3://bucket/logs?region=eu-central-1")            options and credentials as pyarrow.fs.S3FileSystem has them;
+                                                                      without any, those of the environment
+    Location.parse("s3://bucket/logs?scheme=http&endpoint_override=host:port")
+
+A location is a value that can be pickled; its text leaves out user, password and options, which may be secret. Where the
+text of a path is to be a glob, `expand` has `*`, `?` and `[...]` within a name.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import posixpath
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from diamant.cleaner.spark.environment.errors import SparkError, SparkUnavailable
+
+if TYPE_CHECKING:
+    from diamant.storage.env.env import Buffer
+
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
+_MAGIC = re.compile(r"[*?\[]")
+LOCAL = ""
+READ_AHEAD_BYTES = 8 * 1024 * 1024
+"""Of a file that is not local and read from begin to end; one buffer for each open file."""
+
+
+class Entry(NamedTuple):
+    """A file or a directory in a directory."""
+
+    name: str
+    is_dir: bool
+    size: int
+    """Bytes; 0 of a directory."""
+    mtime_ms: int | None
+    """None where the file system does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A file or a directory. What cannot be reached raises OSError (FileNotFoundError, PermissionError and so on)."""
+
+    path: str
+    """Within the file system, with slashes; absolute if that is the local one, beginning with the bucket for s3."""
+    filesystem: str = LOCAL
+    """The URI of the file system without the path; empty for the local one."""
+
+    @classmethod
+    def parse(cls, text: str) -> Location:
+        """Return the location that a user named. SparkError for a scheme that is not supported."""
+        if not _SCHEME.match(text):
+            return cls(os.path.abspath(text))
+        try:
+            parts = urlsplit(text)
+        except ValueError:
+            # What urlsplit says of it quotes it.
+            raise SparkError(f"a URI that begins with {text.partition(':')[0]}: cannot be read") from None
+        if parts.scheme == "file":
+            if parts.netloc not in ("", "localhost"):
+                raise SparkError("a URI that begins with file: cannot be used, expected file:///path, without a host")
+            # Not parts.path: a question mark or a hash in a file name is no query.
+            _, _, rest = text.partition(":")
+            return cls(os.path.abspath("/" + rest.removeprefix("//localhost").lstrip("/")))
+        if parts.scheme in ("s3", "s3a"):
+            _, _, bucket = parts.netloc.rpartition("@")
+            if not bucket:
+                raise SparkError(
+                    f"a URI that begins with {parts.scheme}: cannot be used, expected {parts.scheme}://bucket/prefix"
+                )
+            # A secret with a slash would end there, and what is before it be shown everywhere as the bucket.
+            if ":" in bucket or "@" in parts.path + parts.query + parts.fragment:
+                raise SparkError(
+                    f"a URI that begins with {parts.scheme}: cannot be used, expected {parts.scheme}://KEY:SECRET@bucket/prefix: "
+                    "slash, question mark, hash and at sign in a key or secret are written %2F, %3F, %23 and %40"
+                )
+            filesystem = urlunsplit(("s3", parts.netloc, "", parts.query, ""))
+            return cls(posixpath.join(bucket, parts.path.strip("/")).rstrip("/"), filesystem)
+        raise SparkError(f"expected a path, file: or s3:, got the scheme {parts.scheme}:")
+
+    @staticmethod
+    def _redacted(text: str) -> str:
+        parts = urlsplit(text)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+    def __str__(self) -> str:
+        return self.path if self.is_local else f"{urlsplit(self.filesystem).scheme}://{self.path}"
+
+    def __repr__(self) -> str:
+        return f"Location({str(self)!r})"  # without the credentials that the fields may hold
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on the file system of the machine that looks."""
+        return self.filesystem == LOCAL
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return posixpath.basename(self.path)
+
+    @property
+    def parent(self) -> Location:
+        """The directory that it lies in."""
+        return replace(self, path=posixpath.dirname(self.path))
+
+    def child(self, name: str) -> Location:
+        """What is called `name` in this directory."""
+        return replace(self, path=posixpath.join(self.path, name))
+
+    def entries(self) -> list[Entry]:
+        """Return what is in this directory, by name. FileNotFoundError if there is no such directory."""
+        if self.is_local:
+            with os.scandir(self.path) as entries:
+                return sorted(filter(None, map(_local_entry, entries)))
+        from pyarrow import fs
+
+        found = self._fs().get_file_info(fs.FileSelector(self.path))
+        return sorted(_entry(info) for info in found)
+
+    def find(self) -> Entry | None:
+        """Return what is here, None if there is nothing."""
+        if self.is_local:
+            try:
+                stat = os.stat(self.path)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            is_dir = os.path.isdir(self.path)
+            return Entry(self.name, is_dir, 0 if is_dir else stat.st_size, stat.st_mtime_ns // 1_000_000)
+        from pyarrow import fs
+
+        info = self._fs().get_file_info(self.path)
+        return None if info.type == fs.FileType.NotFound else _entry(info)
+
+    def expand(self) -> list[Location]:
+        """Return what a path with `*`, `?` or `[...]` in its names matches, by name; itself if it has none of these."""
+        if not _MAGIC.search(self.path):
+            return [self]
+        parts = self.path.split("/")
+        first = next(index for index, part in enumerate(parts) if _MAGIC.search(part))
+        start = replace(self, path="/".join(parts[:first]) or "/")
+        return list(start._matching(parts[first:]))
+
+    def _matching(self, parts: list[str]) -> Iterator[Location]:
+        if not parts:
+            if self.find() is not None:
+                yield self
+            return
+        if not _MAGIC.search(parts[0]):
+            yield from self.child(parts[0])._matching(parts[1:])
+            return
+        try:
+            entries = self.entries()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for entry in entries:
+            # As a shell has it: a star does not match hidden files.
+            if fnmatch.fnmatchcase(entry.name, parts[0]) and entry.name.startswith(".") <= parts[0].startswith("."):
+                if len(parts) == 1:
+                    yield self.child(entry.name)
+                elif entry.is_dir:
+                    yield from self.child(entry.name)._matching(parts[1:])
+
+    def open(self, *, read_ahead_bytes: int = READ_AHEAD_BYTES) -> LocationFile:
+        """Open a file to read any part of it. FileNotFoundError if it is not there.
+
+        `read_ahead_bytes`: how much a request asks for at least, where the file is not local.
+        """
+        return _LocalFile(self) if self.is_local else LocationFile(self, read_ahead_bytes)
+
+    def read_bytes(self) -> bytes:
+        """Return the content of a file, which fits into memory."""
+        with self.open() as file:
+            return file.pread(file.size(), 0)
+
+    def write_bytes(self, data: Buffer) -> None:
+        """Write a file, over one that may be there; directories above it are made."""
+        if self.is_local:
+            os.makedirs(posixpath.dirname(self.path), exist_ok=True)
+        with self.open_output() as stream:
+            stream.write(data)
+
+    def make_directory(self) -> None:
+        """Make this directory, if it is not there, in one that is: FileNotFoundError without. In s3 there are none to be made."""
+        if self.is_local:
+            with suppress(FileExistsError):
+                os.mkdir(self.path)
+
+    def has_changed_since(self, time_ms: int) -> bool:
+        """Tell whether anything in this directory, or it itself, was made or written after that. False if it is not there.
+
+        In s3 the directory is listed as a whole: some 500 bytes of memory for each file.
+        """
+        if not self.is_local:
+            from pyarrow import fs
+
+            selector = fs.FileSelector(self.path, allow_not_found=True, recursive=True)
+            return any((_entry(info).mtime_ms or 0) > time_ms for info in self._fs().get_file_info(selector))
+        for directory, _, files in os.walk(self.path):
+            for path in (directory, *(f"{directory}/{name}" for name in files)):
+                with suppress(FileNotFoundError):
+                    if os.lstat(path).st_mtime_ns // 1_000_000 > time_ms:
+                        return True
+        return False
+
+    def open_output(self) -> Any:
+        """Open a file to be written from its begin to its end (`write` and `close`), in a directory that is there."""
+        return open(self.path, "wb") if self.is_local else self._fs().open_output_stream(self.path)
+
+    def remove(self) -> None:
+        """Remove a file, or a directory with all that is in it; nothing happens if it is not there."""
+        if self.is_local:
+            if os.path.isdir(self.path) and not os.path.islink(self.path):
+                shutil.rmtree(self.path)
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(self.path)
+            return
+        found = self.find()
+        if found is None:
+            return
+        if found.is_dir:
+            self._fs().delete_dir(self.path)
+        else:
+            self._fs().delete_file(self.path)
+
+    def _fs(self) -> Any:
+        return _open_filesystem(self.filesystem)
+
+
+class LocationFile:
+    """A file to be read, as `storage.env.File` has it, without the writing half. Use as a context manager, or close it."""
+
+    def __init__(self, location: Location, read_ahead_bytes: int = READ_AHEAD_BYTES) -> None:
+        self.path = str(location)
+        self._stream = location._fs().open_input_file(location.path)
+        self._size: int = self._stream.size()
+        self._read_ahead_bytes = read_ahead_bytes
+        self._ahead = b""
+        self._ahead_from = 0
+
+    def __enter__(self) -> LocationFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def pread(self, count: int, position: int) -> bytes:
+        """Read up to `count` bytes at `position`; shorter only at the end of the file."""
+        count = max(0, min(count, self._size - position))
+        start = position - self._ahead_from
+        if not 0 <= start <= start + count <= len(self._ahead):
+            # A request costs as much as some MB: files are read from begin to end.
+            self._ahead = self._stream.read_at(min(max(count, self._read_ahead_bytes), self._size - position), position)
+            self._ahead_from, start = position, 0
+        return self._ahead[start : start + count]
+
+    def size(self) -> int:
+        """Return the size in bytes, as it was when the file was opened."""
+        return self._size
+
+    def fileno(self) -> int | None:
+        """Return the descriptor of a local file, None of any other."""
+        return None
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._stream.close()
+
+
+class _LocalFile(LocationFile):
+    """Read without pyarrow, which would copy once more."""
+
+    def __init__(self, location: Location) -> None:
+        self.path = location.path
+        self._fd = os.open(location.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._size = os.fstat(self._fd).st_size
+
+    def pread(self, count: int, position: int) -> bytes:
+        return os.pread(self._fd, count, position)
+
+    def fileno(self) -> int | None:
+        return self._fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@lru_cache(maxsize=64)
+def _open_filesystem(uri: str) -> Any:
+    try:
+        from pyarrow import fs
+    except ImportError:
+        raise SparkUnavailable("pyarrow is not installed: in a clone of Diamant, pip install '.[spark]'") from None
+    if uri == LOCAL:
+        return fs.LocalFileSystem()
+    try:
+        return fs.FileSystem.from_uri(uri)[0]
+    except (ValueError, NotImplementedError) as error:
+        raise SparkError(f"{Location._redacted(uri)} cannot be opened: {_without_secrets(str(error), uri)}") from None
+
+
+def _without_secrets(text: str, uri: str) -> str:
+    """Return what somebody says of a URI without its user, password and options."""
+    text = text.replace(uri, Location._redacted(uri))
+    parts = urlsplit(uri)
+    user_info = parts.netloc.rpartition("@")[0]
+    user, _, password = user_info.partition(":")
+    for secret in (user_info, parts.query, password, unquote(password), user, unquote(user)):
+        if secret:
+            text = text.replace(secret, "[hidden]")
+    return text
+
+
+def _local_entry(entry: os.DirEntry[str]) -> Entry | None:
+    try:
+        is_dir = entry.is_dir()
+        stat = entry.stat()
+    except FileNotFoundError:
+        return None  # Removed since the directory was listed.
+    return Entry(entry.name, is_dir, 0 if is_dir else stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+
+def _entry(info: Any) -> Entry:
+    from pyarrow import fs
+
+    is_dir = info.type == fs.FileType.Directory
+    mtime_ms = None if info.mtime_ns is None else info.mtime_ns // 1_000_000
+    return Entry(info.base_name, is_dir, 0 if is_dir else info.size, mtime_ms)

@@ -1,0 +1,85 @@
+"""What the driver and the Python processes of executors must have in common, and the comparison.
+
+Cleaning promises the same bytes wherever it runs, so the packages that make them are compared exactly: codecs of two versions
+may compress differently, and kernels compiled by two versions of numba have not been tested together.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+from diamant.cleaner.spark.environment.code_archive import code_digest
+from diamant.cleaner.spark.environment.errors import SparkUnavailable
+
+PACKAGES = ("numpy", "numba", "pyarrow", "crc32c", "cramjam", "zstandard")
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The software of one Python process."""
+
+    python: str
+    """3.11: Spark itself compares no more."""
+    code: str
+    """Digest of Diamant's code."""
+    packages: tuple[tuple[str, str], ...]
+    """Name and version, in the order of `PACKAGES`; `none` for what is not installed."""
+
+    @classmethod
+    def here(cls) -> Versions:
+        """Return those of this process. Imports none of the packages."""
+        return _versions_here()
+
+    def difference(self, other: Versions) -> str:
+        """Say what `other` has that this has not, `numpy 1.26.4 instead of 2.4.6`; empty if nothing differs."""
+        found = []
+        if other.python != self.python:
+            found.append(f"Python {other.python} instead of {self.python}")
+        if other.code != self.code:
+            found.append(f"Diamant's code {other.code} instead of {self.code}")
+        for (name, expected), (_, got) in zip(self.packages, other.packages, strict=True):
+            if got != expected:
+                found.append(f"{name} {got} instead of {expected}")
+        return ", ".join(found)
+
+
+@cache
+def _versions_here() -> Versions:
+    return Versions(
+        f"{sys.version_info.major}.{sys.version_info.minor}",
+        code_digest(),
+        tuple((name, _installed(name)) for name in PACKAGES),
+    )
+
+
+def _installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"
+
+
+@cache
+def check_versions(driver: Versions) -> None:
+    """Refuse to work in a process whose software is not the driver's: SparkUnavailable, naming both. The first call is slow."""
+    refuse_difference(driver, Versions.here(), platform.node(), sys.executable)
+
+
+def refuse_difference(driver: Versions, executor: Versions, host: str, python: str) -> None:
+    """Raise SparkUnavailable, naming both versions, if the two differ."""
+    difference = driver.difference(executor)
+    if difference:
+        raise SparkUnavailable(
+            f"the executor on {host} ({python}) has {difference}: driver and executors need the same. Install there what the "
+            "driver has, or name another Python by PYSPARK_PYTHON or --conf spark.pyspark.python=PATH"
+        )
+
+
+def report_versions(_: Iterable[object]) -> Iterator[tuple[Versions, str, str]]:
+    """In an executor: what it has, its host and its Python (for `RDD.mapPartitions`)."""
+    yield Versions.here(), platform.node(), sys.executable

@@ -1,0 +1,1 @@
+"""The Spark runner in the broker, and its driver process."""

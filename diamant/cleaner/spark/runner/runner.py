@@ -1,0 +1,444 @@
+"""Carries out plans on Spark: a driver process for each (`clean_driver`), whose outputs are looked at before they are swapped in.
+
+    plan → file → driver → manifest → every file looked at (`staged_outputs`) → swapped in by the broker, one after the other
+
+The staging place is a directory of the job's own: beside the segments, or below `diamant.cleaner.spark.staging`. Where that is
+not a file system that executors share with the broker (s3:), the segments are copied there first. However a round ends, its
+directory is removed; what a broker that was killed has left goes with the next round at the partition, or the next start.
+
+A job that fails for a reason that is not the log's is not tried again for a while (`spark_turns`), and the round goes to the
+local runner at once, if nothing was swapped in yet and the disk has room for its spill file (`room`). The log's own are corrupt
+batches, outputs that overflow, and segments that are not what they were any more, as the broker itself sees them: not a batch
+whose CRC is right on its disk. Everything else is Spark's or the place's: no Java, no master, executors lost, a staging place
+that is full or cannot be reached, a disk that executors do not see. If it is the broker's disk after all, the local runner tells.
+
+Waits are bounded: a driver that does not begin, or has no executor (`executor_watch`), is ended.
+
+Everything here runs on the loop thread, but what blocks for the disk. The driver cannot harm the log: it writes to its place, and
+to directories of its own (`driver_scratch`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from typing import ParamSpec, TypeVar
+
+from diamant.cleaner.prompt.quarantine import corrupt_base
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import (
+    CheckDone,
+    CleaningAborted,
+    CleanResult,
+    OutputOverflow,
+    OutputSegment,
+    never_done,
+)
+from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.runners.child_process import ChildProcess, bootstrap, swap_to_the_end
+from diamant.cleaner.runners.inline import Runner, SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
+from diamant.cleaner.runners.process import NICENESS
+from diamant.cleaner.runners.room import check_room
+from diamant.cleaner.runners.runner_errors import NoRoom, RunnerFailed
+from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message
+from diamant.cleaner.spark.clean.manifest import NAME, Manifest, StagedOutput, error_of
+from diamant.cleaner.spark.clean.staged_outputs import check_manifest, take_over
+from diamant.cleaner.spark.clean.staging import new_place, remove_leftovers, remove_place, source_for
+from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError, SparkUnavailable
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.environment.settings import SparkSettings, is_worth_it
+from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
+from diamant.cleaner.spark.runner.turns import POLL_S, SparkTurns
+from diamant.protocol.batches.batch import crc_is_valid
+from diamant.storage import names
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog
+from diamant.storage.segments.segment import scan_headers
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+START_TIMEOUT_S = 90.0
+"""How long a driver has to tell that its job begins, beside the time that it may wait for executors: to start a JVM and a
+session, and for Spark to give up a master that does not answer (60 s)."""
+STOP_TIMEOUT_S = 5.0
+"""How long a driver that has told everything has to end by itself."""
+
+_DRIVER_BOOTSTRAP = bootstrap("diamant.cleaner.spark.runner.driver")
+
+
+class SparkRunner:
+    """See the module. `local` takes over what fails; without it the failure is the round's.
+
+    `turns` is shared by all runners of a broker. One job at a time, and one driver, with some 200 MB beside its JVM's heap. It
+    has a thread of its own: what copying and throttling take long for is not in the way of others.
+    """
+
+    name = NAME
+
+    def __init__(
+        self,
+        env: Env,
+        settings: SparkSettings,
+        local: Runner | None = None,
+        *,
+        turns: SparkTurns | None = None,
+        niceness: int = NICENESS,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        self.settings = settings
+        self.progress_step = ""
+        """What the job under way is at; empty without one."""
+        self._env = env
+        self._local = local
+        self._turns = SparkTurns(settings) if turns is None else turns
+        self._niceness = niceness
+        self._start_timeout_s = start_timeout_s + settings.executor_timeout_ms / 1000
+        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "spark")
+        self._driver: _DriverProcess | None = None
+        self._is_closed = False
+        self._job_bytes = 0
+        """How much tasks of the job under way have read and written."""
+        self._is_local_at_it = False
+
+    @property
+    def progress_bytes(self) -> int:
+        """How much the job under way has read and written, or the local runner in its place."""
+        if self._is_local_at_it and self._local is not None:
+            return self._local.progress_bytes
+        return self._job_bytes
+
+    @property
+    def driver_pid(self) -> int | None:
+        """Process id of the driver, while there is one."""
+        return None if self._driver is None else self._driver.pid
+
+    @property
+    def rests_for_s(self) -> float:
+        """How long Spark is left alone from now on, after jobs that failed."""
+        return self._turns.rests_for_s
+
+    @property
+    def last_failure(self) -> str | None:
+        """Why the last job failed that did not succeed."""
+        return self._turns.last_failure
+
+    def suits(self, plan: CleanPlan) -> bool:
+        """Tell whether a plan that nobody has chosen a runner for is for this one."""
+        return is_worth_it(plan, self.settings) and find_spec("pyspark") is not None
+
+    def takes(self, plan: CleanPlan) -> bool:
+        """Tell whether it is, and is for now: not while another has the machine, nor soon after a failure."""
+        return not self.rests_for_s and self._turns.is_free and self.suits(plan)
+
+    async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
+        """Carry out `plan`; see the module and `runner`."""
+        self._job_bytes, self._is_local_at_it = 0, False
+        async with self._turn:
+            swapped = 0
+
+            async def swap(output: OutputSegment) -> None:
+                nonlocal swapped
+                await on_output(output)
+                swapped += 1
+
+            try:
+                async with self._turns.driver(self._checked(check_done)):
+                    result = await self._run(plan, swap, check_done)
+            except RunnerFailed as failure:
+                if isinstance(failure, SegmentChanged):
+                    raise
+                self._rest(plan, failure)
+                if self._local is None or swapped:
+                    raise
+                try:
+                    await self._in_thread(check_room, self._env, plan)
+                except NoRoom as no_room:
+                    raise NoRoom(f"{failure}\n{no_room}") from failure
+            else:
+                self._turns.succeeded()
+                return result
+        # Outside of the turn: a local round may take long, and other partitions need not wait for it.
+        self._is_local_at_it = True
+        return await self._local.run(plan, on_output=on_output, check_done=check_done)
+
+    async def close(self) -> None:
+        """End the job under way. May be called twice."""
+        self._is_closed = True
+        async with self._turn:
+            pass
+        self._thread.shutdown(wait=False)  # nothing is under way there
+
+    # -- a job -----------------------------------------------------------------------------------------------------------
+
+    async def _run(self, plan: CleanPlan, on_output: SwapOutput, check_done: CheckDone) -> CleanResult:
+        self._checked(check_done)()
+        self.progress_step = "starting"
+        place: Location | None = None
+        is_swapping = False
+        threads = _Threads(self._thread, self._checked(check_done))
+        try:
+            place = await threads.run(new_place, self._env, plan, self.settings.staging)
+            await threads.run(remove_leftovers, self._env, plan, place)
+            throttle = Throttle(plan.io_max_bytes_per_second)
+            source = await threads.run(source_for, self._env, plan, place, threads.check, throttle)
+            manifest = await self._run_driver(plan, source, place, threads)
+            self.progress_step = "verifying"
+            await threads.run(check_manifest, plan, manifest)
+            for staged in manifest.outputs:
+                output = await threads.run(take_over, self._env, plan, staged, place, threads.check, throttle)
+                check_done()
+                is_swapping = True
+                await swap_to_the_end(on_output, output)
+                is_swapping = False
+            return manifest.result()
+        except BaseException as error:
+            sweep = self._in_thread(remove_cleaned_files, self._env, plan)
+            await wait_in_spite_of_cancelling(sweep)
+            if is_swapping or not isinstance(error, Exception):
+                raise
+            failure = await self._failure(plan, error)
+            if failure is error:
+                raise
+            raise failure from error
+        finally:
+            self.progress_step = ""
+            if place is not None:
+                removal = self._in_thread(remove_place, self._env, plan, place)
+                await wait_in_spite_of_cancelling(removal)
+
+    async def _failure(self, plan: CleanPlan, error: Exception) -> Exception:
+        """Return an error that says whose fault it was: the log's own as it is, SparkError for everything else."""
+        if isinstance(error, CleaningAborted | OutputOverflow):
+            return error
+        is_of_files = isinstance(error, OSError | SegmentChanged)
+        if isinstance(error, RunnerFailed) and not is_of_files:
+            return error
+        what = f"{plan.topic}-{plan.partition}"
+        if isinstance(error, CorruptLog):
+            if not await self._in_thread(_is_whole, self._env, plan, error):
+                return error
+            return SparkError(
+                f"{what}: an executor has read a corrupt batch that is whole on the broker's disk: {error}. Is the memory or the "
+                "disk of its machine at fault, or is there another file in the place of the segment?"
+            )
+        if not is_of_files:
+            return SparkError(f"{what}: the job on Spark failed: {type(error).__name__}: {error}")
+        if not await self._in_thread(_is_as_planned, self._env, plan):
+            return error
+        where = self.settings.master if not self.settings.is_local else "this machine"
+        return SparkError(
+            f"{what}: {error}. The segments are in place, as far as the broker can see: can it and executors on {where} reach "
+            "and write the staging place, and do they see the same files there and in the data directory?"
+        )
+
+    def _checked(self, check_done: CheckDone) -> CheckDone:
+        def check() -> None:
+            if self._is_closed:
+                raise CleaningAborted("the cleaner stops")
+            check_done()
+
+        return check
+
+    async def _run_driver(self, plan: CleanPlan, source: Location, place: Location, threads: _Threads) -> Manifest:
+        settings = self.settings
+        scratch = DriverScratch(settings.conf)
+        try:
+            await threads.run(scratch.make)
+            fields = {
+                "plan": await threads.run(plan.to_json),
+                "master": settings.master,
+                "conf": scratch.conf,
+                "executor_timeout_ms": settings.executor_timeout_ms,
+                "source": [source.path, source.filesystem],
+                "target": [place.path, place.filesystem],
+            }
+            await threads.run(scratch.write_job, fields)
+            driver = self._driver = await _start_driver(scratch, self._niceness)
+            try:
+                return await self._listen(driver, plan, threads.check)
+            finally:
+                self._driver = None
+                ending = asyncio.get_running_loop().create_task(driver.end())
+                await wait_in_spite_of_cancelling(ending)
+        finally:
+            removal = self._in_thread(scratch.remove)
+            await wait_in_spite_of_cancelling(removal)
+
+    def _in_thread(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *arguments, **named))
+
+    async def _listen(self, driver: _DriverProcess, plan: CleanPlan, check: CheckDone) -> Manifest:
+        """Return the manifest that the driver tells, or raise what it tells."""
+        what = f"{plan.topic}-{plan.partition}"
+        deadline_s: float | None = time.monotonic() + self._start_timeout_s
+        outputs: list[StagedOutput] = []
+        while True:
+            check()
+            if deadline_s is not None and time.monotonic() > deadline_s:
+                raise SparkUnavailable(
+                    f"{what}: no job began on {self.settings.master} within {self._start_timeout_s:g} s: does the master give "
+                    "executors?"
+                )
+            try:
+                message = await driver.receive(POLL_S)
+            except TimeoutError:
+                continue
+            deadline_s = None  # from now on the driver itself looks at its executors
+            if message is None:
+                raise SparkError(f"{what}: {await driver.death()}")
+            match message["type"]:
+                case "progress":
+                    self.progress_step, self._job_bytes = message["step"], message["bytes"]
+                case "outputs":
+                    outputs += map(StagedOutput.from_fields, message["outputs"])
+                    if len(outputs) > len(plan.segments):
+                        raise SparkError(
+                            f"{what}: the job names more outputs than the {len(plan.segments)} segments there were"
+                        )
+                case "manifest":
+                    return replace(Manifest.from_fields(message["manifest"]), outputs=tuple(outputs))
+                case "error":
+                    raise error_of(message, what)
+                case _:
+                    raise SparkError(f"{what}: unexpected message of the driver: {message['type']}")
+
+    def _rest(self, plan: CleanPlan, failure: RunnerFailed) -> None:
+        rest_s = self._turns.failed(str(failure))
+        logger.warning(
+            "%s-%d: Spark on %s failed, it is not tried again for %d s: %s",
+            plan.topic,
+            plan.partition,
+            self.settings.master,
+            rest_s,
+            failure,
+        )
+
+
+class _Threads:
+    """What a round does in threads: when it is cancelled, what has begun there ends before anything is tidied up."""
+
+    def __init__(self, thread: Executor, check_done: CheckDone) -> None:
+        self._thread = thread
+        self._check_done = check_done
+        self._is_over = threading.Event()
+
+    def check(self) -> None:
+        """Raise CleaningAborted if the round is to end. Any thread."""
+        if self._is_over.is_set():
+            raise CleaningAborted("the round was cancelled")
+        self._check_done()
+
+    async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Return what `call` returns, in a thread."""
+        work = asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *arguments, **named))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._is_over.set()
+            await wait_in_spite_of_cancelling(work)
+            raise
+
+
+class _DriverProcess:
+    """A driver that runs, or did."""
+
+    def __init__(self, child: ChildProcess) -> None:
+        self._child = child
+        self._has_ended = False
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    async def receive(self, timeout_s: float) -> Message | None:
+        """Return the next message, None at the driver's end; TimeoutError if none comes in time."""
+        message = await self._child.receive(timeout_s)
+        self._has_ended = message is not None and message["type"] in ("manifest", "error")
+        return message
+
+    async def death(self) -> str:
+        """Wait for the end of a driver whose messages have ended, and return what it died of."""
+        with suppress(TimeoutError):
+            await self._child.wait(STOP_TIMEOUT_S)
+        await self._kill()
+        return self._child.obituary()
+
+    async def end(self) -> None:
+        """Have the driver end, by force if it was not about to, and wait until it and its JVM are gone."""
+        if self._has_ended:
+            with suppress(TimeoutError):
+                await self._child.wait(STOP_TIMEOUT_S)
+        await self._kill()
+
+    async def _kill(self) -> None:
+        # The JVM is in the driver's session, and would see its end a moment later.
+        self._child.kill(with_children=True)
+        await self._child.wait()
+        await self._child.read_rest(STOP_TIMEOUT_S)
+
+
+async def _start_driver(scratch: DriverScratch, niceness: int) -> _DriverProcess:
+    try:
+        child = await ChildProcess.start(
+            _DRIVER_BOOTSTRAP,
+            "--nice",
+            str(niceness),
+            scratch.job,
+            what="the Spark driver",
+            name="driver",
+            level=logging.INFO,
+            max_line_bytes=MAX_LINE_BYTES,
+            environment=scratch.environment,
+        )
+    except OSError as error:
+        raise SparkError(f"the Spark driver cannot be started: {error}") from error
+    return _DriverProcess(child)
+
+
+def _is_whole(env: Env, plan: CleanPlan, error: CorruptLog) -> bool:
+    """Tell whether what an executor calls corrupt is a whole batch, with its CRC, where the broker has the segment. Blocks.
+
+    True, too, if it cannot be read: the local runner tells better what is wrong then. False for other files than segments.
+    """
+    base_offset = corrupt_base(error)
+    segment = next((one for one in plan.segments if one.base_offset == base_offset), None)
+    if segment is None:
+        return False
+    try:
+        file = env.open(names.log_file(plan.directory, segment.base_offset), read_only=True)
+        try:
+            end = 0
+            for position, header in scan_headers(file, 0, segment.size):
+                end = position + header.size
+                if error.position < end:
+                    return header.magic != 2 or crc_is_valid(file.pread(header.size, position), 0, header.size)
+            return end == segment.size
+        finally:
+            file.close()
+    except CorruptLog:
+        return False
+    except OSError:
+        return True
+
+
+def _is_as_planned(env: Env, plan: CleanPlan) -> bool:
+    """Tell whether the segments of a plan are still what they were when it was made. Blocks."""
+    try:
+        return all(
+            env.file_size(names.log_file(plan.directory, segment.base_offset)) == segment.size
+            for segment in plan.segments
+        )
+    except OSError:
+        return False

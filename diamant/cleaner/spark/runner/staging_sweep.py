@@ -1,0 +1,171 @@
+"""What earlier runs of a broker have left at the staging place, removed when a broker starts; and what lies there, for a scan.
+
+A directory is swept by a thread of the broker. For a place elsewhere (s3:) that would load pyarrow, some 50 MB which an idle
+broker does without: so a child process does it, within `TIMEOUT_S`, and ends with the broker. The URI, which may be secret, goes
+to its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diamant.cleaner.spark.clean import staging as places
+from diamant.cleaner.spark.clean.staging import Swept, staging_root, sweep
+from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 60.0
+_PROGRAM = (
+    "import os, sys; os.nice(10); place = sys.argv[1]; place in sys.path or sys.path.insert(0, place); "
+    "from diamant.cleaner.spark.runner.staging_sweep import main; sys.exit(main())"
+)
+_MAX_TEXT = 500
+_CHECK_S = 0.2
+
+
+class StagingSweep:
+    """Of one broker. `run` is called by one thread at a time, `stop` by any."""
+
+    def __init__(self, env: Env, log_directory: str, staging: str) -> None:
+        self._env = env
+        self._log_directory = log_directory
+        self._staging = staging
+        self._is_stopped = threading.Event()
+        self._child: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        """Of the child: none is started once `stop` was called."""
+
+    def run(self) -> bool:
+        """Sweep (`staging.sweep`), and tell what came of it; whether something is to be looked at again after `staging.YOUNG_S`.
+
+        Blocks, for `TIMEOUT_S` at most if the place is elsewhere.
+        """
+        try:
+            if staging_root(self._staging).is_local:
+                swept = sweep(self._env, self._log_directory, self._staging, places.RUN, self._is_stopped.is_set)
+            else:
+                swept = self._sweep_elsewhere()
+        except (OSError, StorageError, subprocess.SubprocessError) as error:
+            if not self._is_stopped.is_set():
+                logger.warning("what earlier jobs may have left at the staging place is not removed: %s", _text(error))
+            return False
+        if swept.removed:
+            logger.info("%d places of earlier jobs on Spark removed at the staging place", swept.removed)
+        if swept.stuck:
+            logger.warning(
+                "%d places of earlier jobs on Spark cannot be removed at the staging place: %s",
+                swept.stuck,
+                swept.reason[:_MAX_TEXT],
+            )
+        return swept.young > 0
+
+    def stop(self) -> None:
+        """Have `run` return: at once, or when the place that it is at is removed."""
+        self._is_stopped.set()
+        with self._lock:
+            child = self._child
+        if child is not None:
+            child.terminate()
+
+    def _sweep_elsewhere(self) -> Swept:
+        with self._lock:
+            if self._is_stopped.is_set():
+                return Swept()
+            child = self._child = _start()
+        fields = {"log_directory": self._log_directory, "staging": self._staging, "run": places.RUN}
+        try:
+            out, err = child.communicate(json.dumps(fields), TIMEOUT_S)
+        except BaseException:
+            child.kill()
+            child.communicate()
+            raise
+        finally:
+            self._child = None
+        _check_end(child, err)
+        return Swept(**json.loads(out))
+
+
+def list_elsewhere(staging: str, check: Callable[[], object]) -> list[str]:
+    """Return what lies at a staging place that is not local, by a child process. Blocks, for `TIMEOUT_S` at most.
+
+    `check` is called meanwhile; what it raises ends it. OSError or StorageError if it cannot be listed.
+    """
+    child = _start()
+    request: str | None = json.dumps({"staging": staging})
+    deadline_s = time.monotonic() + TIMEOUT_S
+    try:
+        while True:
+            check()
+            try:
+                out, err = child.communicate(request, _CHECK_S)
+                break
+            except subprocess.TimeoutExpired:
+                request = None
+                if time.monotonic() >= deadline_s:
+                    raise StorageError(f"it does not answer within {TIMEOUT_S:g} s") from None
+    except BaseException:
+        child.kill()
+        child.communicate()
+        raise
+    _check_end(child, err)
+    found: list[str] = json.loads(out)
+    return found
+
+
+def _start() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).resolve().parents[4]), str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _check_end(child: subprocess.Popen[str], err: str) -> None:
+    if child.returncode:
+        raise StorageError(err.strip().rpartition("\n")[2][:_MAX_TEXT] or f"the process ended with {child.returncode}")
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"it does not answer within {TIMEOUT_S:g} s"
+    return str(error)[:_MAX_TEXT]
+
+
+def _list(staging: str) -> list[str]:
+    try:
+        return [entry.name for entry in staging_root(staging).entries()]
+    except FileNotFoundError:
+        return []  # In an object store a directory is there as long as something is in it.
+
+
+def main() -> int:
+    """Be the child: prints what it has done."""
+    from diamant.cleaner.runners.worker import die_with
+
+    die_with(int(sys.argv[2]))
+    fields = json.load(sys.stdin)
+    try:
+        if "run" not in fields:
+            print(json.dumps(_list(fields["staging"])))
+            return 0
+        swept = sweep(RealEnv(), fields["log_directory"], fields["staging"], fields["run"])
+    except (OSError, StorageError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(swept._asdict()))
+    return 0

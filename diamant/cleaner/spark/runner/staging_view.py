@@ -1,0 +1,67 @@
+"""The staging place for whoever certifies what is gone (`evidence.staging_place`): whose places are whose, and what lies there.
+
+A directory is listed as it is; a place elsewhere (s3:) by a child process (`staging_sweep`), so that the broker needs no pyarrow.
+Places of which there are notes (`staging_notes`), and which are not among those that are read or listed there, are told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
+
+from diamant.cleaner.evidence.scan.staging_files import StagingPlace, Unseen
+from diamant.cleaner.spark.clean.staging import owner_of, staging_root, whose, whose_of
+from diamant.cleaner.spark.clean.staging_notes import read_notes
+from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.storage import names
+
+if TYPE_CHECKING:
+    from diamant.cleaner.spark.environment.locations import Location
+    from diamant.storage.checkpoints.checkpoints import TopicPartition
+    from diamant.storage.env.env import Env
+
+_NOT_CONFIGURED = "of earlier jobs"
+"""In place of a name."""
+
+
+def staging_place(env: Env, log_directory: str, staging: str, partitions: Iterable[TopicPartition]) -> StagingPlace:
+    """Return the staging place of jobs at a log directory; `partitions`: those that there are. Blocks for the disk.
+
+    A URI that means nothing gives a place that cannot be listed; none (an empty one), a place that only notes tell of.
+    """
+    known = {whose(names.partition_dir_name(*partition)): partition for partition in partitions}
+    owner = owner_of(env, log_directory)
+
+    def partition_of(name: str) -> TopicPartition | None:
+        return known.get(whose_of(name))
+
+    def unseen(there: Collection[str]) -> list[Unseen]:
+        return [
+            (note.name, note.root, note.path)
+            for note in read_notes(env, log_directory)
+            if root is None or not note.is_seen_at(root) or (note.name in there and not note.name.startswith(owner))
+        ]
+
+    root: Location | None = None
+    if not staging:
+        return StagingPlace(_NOT_CONFIGURED, None, owner, partition_of, lambda _: [], unseen)
+    try:
+        root = staging_root(staging)
+    except SparkError as error:
+        return StagingPlace("diamant.cleaner.spark.staging", None, owner, partition_of, _refuse(error))
+    if root.is_local:
+        return StagingPlace(root.path, root.path, owner, partition_of, lambda _: env.list_dir(root.path), unseen)
+
+    def list_elsewhere(check: Callable[[], object]) -> list[str]:
+        from diamant.cleaner.spark.runner.staging_sweep import list_elsewhere
+
+        return list_elsewhere(staging, check)
+
+    return StagingPlace(str(root), None, owner, partition_of, list_elsewhere, unseen)
+
+
+def _refuse(error: SparkError) -> Callable[[Callable[[], object]], list[str]]:
+    def fail(_: Callable[[], object]) -> list[str]:
+        raise error
+
+    return fail

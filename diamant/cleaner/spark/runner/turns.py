@@ -1,0 +1,74 @@
+"""What the Spark runners of a broker share: who may have a driver at a time, and how long Spark is left alone after failures.
+
+A broker has a runner for each of `log.cleaner.threads`. With `local[*]` a driver takes the whole machine, so there is one at a
+time; on a cluster there are as many as there are runners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from diamant.cleaner.rules.result import CheckDone
+from diamant.cleaner.spark.environment.settings import SparkSettings
+
+REST_FIRST_S = 60.0
+"""Spark is left alone for so long after a job that failed; twice as long after each further one in a row."""
+REST_MAX_S = 3600.0
+POLL_S = 0.1
+"""How often `check_done` is asked."""
+
+
+class SparkTurns:
+    """Loop thread only."""
+
+    def __init__(self, settings: SparkSettings) -> None:
+        self.last_failure: str | None = None
+        """Why the last job failed that did not succeed."""
+        self._driver = asyncio.Lock() if settings.is_local else None
+        self._failures = 0
+        self._rests_until_s = 0.0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a driver could be started at once."""
+        return self._driver is None or not self._driver.locked()
+
+    @property
+    def rests_for_s(self) -> float:
+        """How long Spark is left alone from now on."""
+        return max(0.0, self._rests_until_s - time.monotonic())
+
+    @asynccontextmanager
+    async def driver(self, check_done: CheckDone) -> AsyncIterator[None]:
+        """Wait until a driver may be started, and keep others from it meanwhile. What `check_done` raises ends the wait."""
+        lock = self._driver
+        if lock is None:
+            yield
+            return
+        acquired = asyncio.get_running_loop().create_task(lock.acquire())
+        try:
+            while True:
+                check_done()
+                done, _ = await asyncio.wait({acquired}, timeout=POLL_S)
+                if done:
+                    break
+            yield
+        finally:
+            if not acquired.cancel() and not acquired.cancelled():
+                lock.release()
+
+    def failed(self, reason: str) -> float:
+        """Take note of a job that failed for a reason that is not its log's; how long Spark is left alone now, in seconds."""
+        self._failures += 1
+        rest_s: float = min(REST_MAX_S, REST_FIRST_S * 2 ** min(self._failures - 1, 10))
+        self._rests_until_s = time.monotonic() + rest_s
+        self.last_failure = reason
+        return rest_s
+
+    def succeeded(self) -> None:
+        """Take note of a job that ended well."""
+        self._failures = 0
+        self.last_failure = None

@@ -1,0 +1,1 @@
+"""A Spark session with the data source registered."""

@@ -1,0 +1,1 @@
+"""The data source `kafka-log`: record batches as rows."""

@@ -1,0 +1,369 @@
+"""Arrow batches of the records in some rows of a chunk, with the columns that are asked for and no others.
+
+Bytes are copied once, by the kernel, into buffers that Arrow takes over as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diamant.cleaner.kernels import columns as kernels
+from diamant.cleaner.kernels import records as fields
+from diamant.cleaner.spark.source.columns import CORRUPT_COLUMN, arrow_schema, wants
+from diamant.cleaner.spark.source.partition_logs import log_id
+from diamant.protocol.batches.compression import CODEC_NAMES
+
+if TYPE_CHECKING:
+    import pyarrow
+    from numpy.typing import NDArray
+
+    from diamant.cleaner.spark.environment.locations import Location
+
+_NO_BYTES = np.empty(0, np.uint8)
+_NO_ENDS = np.zeros(1, np.int32)
+_NO_FLAGS = np.empty(0, np.bool_)
+_MAX_MS = (2**63 - 1) // 1000
+_CODECS = np.array([*CODEC_NAMES, "unknown", "unknown", "unknown"])
+OUTCOMES = ["committed", "aborted", "open"]
+"""By the number that a batch has in the field KEPT (`transaction_outcomes.Outcome`)."""
+_CREATE_TIME = "CreateTime"
+_LOG_APPEND_TIME = "LogAppendTime"
+_EPOCH_AT = 51
+_SEQUENCE_AT = 53
+_LEADER_EPOCH_AT = 12
+
+
+class ArrowColumns:
+    """Makes Arrow batches of one file's records. Memory: what the rows of a call hold, once more."""
+
+    def __init__(self, names: Sequence[str], topic: str, partition: int, location: Location) -> None:
+        segment = str(location)
+        self.schema = arrow_schema(names)
+        self.want = wants(names)
+        self._names = tuple(names)
+        self._topic = topic
+        self._partition = partition
+        self._segment = segment
+        self._log_number = log_id(location.parent)
+        self._makers: dict[str, Callable[[_Table], Any]] = {
+            "topic": lambda table: _repeat(topic, table.count),
+            "partition": self._number_of_partition,
+            "offset": self._offset,
+            "timestamp": self._timestamp,
+            "timestamp_ms": self._timestamp_ms,
+            "timestamp_type": self._timestamp_type,
+            "key": self._key,
+            "value": self._value,
+            "value_size": self._value_size,
+            "headers": self._headers,
+            "producer_id": self._producer_id,
+            "epoch": self._epoch,
+            "sequence": self._sequence,
+            "is_transactional": self._is_transactional,
+            "is_control": self._is_control,
+            "outcome": self._outcome,
+            "leader_epoch": self._leader_epoch,
+            "codec": self._codec,
+            "log_id": self._log_id,
+            "segment": lambda table: _repeat(segment, table.count),
+            "position": self._position,
+            CORRUPT_COLUMN: self._no_fault,
+        }
+
+    def room(self, records: int, payload_bytes: int) -> Room:
+        """Return room for so many records with so many bytes in all."""
+        return Room(self.want, records, payload_bytes)
+
+    def batch(self, room: Room, chunk: Chunk) -> pyarrow.RecordBatch:
+        """Return what is in `room` as an Arrow batch; `chunk` is what its rows are of."""
+        import pyarrow as pa
+
+        table = _Table(room, chunk)
+        columns = [self._makers[name](table) for name in self._names]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def corrupt(self, reason: str, position: int) -> pyarrow.RecordBatch:
+        """Return an Arrow batch of one row for bytes that could not be read."""
+        import pyarrow as pa
+
+        known = {
+            "topic": self._topic,
+            "partition": self._partition,
+            "log_id": self._log_number,
+            "segment": self._segment,
+            "position": position,
+            CORRUPT_COLUMN: reason,
+        }
+        return pa.RecordBatch.from_arrays(
+            [pa.array([known.get(field.name)], field.type) for field in self.schema], schema=self.schema
+        )
+
+    # -- columns --------------------------------------------------------------------------------------------------------
+
+    def _number_of_partition(self, table: _Table) -> Any:
+        import pyarrow as pa
+
+        return pa.array(np.full(table.count, self._partition, np.int32))
+
+    def _offset(self, table: _Table) -> Any:
+        import pyarrow as pa
+
+        return pa.array(table.fixed[kernels.OFFSET])
+
+    def _timestamp(self, table: _Table) -> Any:
+        import pyarrow as pa
+
+        stored = table.fixed[kernels.TIMESTAMP]
+        is_null = (stored == -1) | (stored > _MAX_MS) | (stored < -_MAX_MS)
+        return pa.array(np.where(is_null, 0, stored) * 1000, pa.timestamp("us", tz="UTC"), mask=is_null)
+
+    def _timestamp_ms(self, table: _Table) -> Any:
+        return _nullable(table.fixed[kernels.TIMESTAMP])
+
+    def _timestamp_type(self, table: _Table) -> Any:
+        import pyarrow as pa
+
+        kinds = table.of_batch(fields.NOTE).astype(np.int8)
+        indices = pa.array(kinds, mask=kinds < 0)
+        return pa.DictionaryArray.from_arrays(indices, pa.array([_CREATE_TIME, _LOG_APPEND_TIME])).dictionary_decode()
+
+    def _key(self, table: _Table) -> Any:
+        room = table.room
+        return _binary(room.keys, room.key_ends, room.has_key, table.count)
+
+    def _value(self, table: _Table) -> Any:
+        room = table.room
+        return _binary(room.values, room.value_ends, room.has_value, table.count)
+
+    def _value_size(self, table: _Table) -> Any:
+        return _nullable(table.fixed[kernels.VALUE_SIZE].astype(np.int32))
+
+    def _headers(self, table: _Table) -> Any:
+        import pyarrow as pa
+
+        room, count = table.room, table.room.header_count
+        keys = _text(room.header_keys, room.header_key_ends, count)
+        values = _binary(room.header_values, room.header_value_ends, room.has_header_value, count)
+        element = self.schema.field("headers").type.value_type
+        headers = pa.StructArray.from_arrays([keys, values], fields=list(element))
+        ends = pa.array(room.header_ends[: table.count + 1])
+        return pa.ListArray.from_arrays(ends, headers, type=self.schema.field("headers").type)
+
+    def _producer_id(self, table: _Table) -> Any:
+        return _nullable(table.of_batch(fields.PRODUCER_ID))
+
+    def _epoch(self, table: _Table) -> Any:
+        return _nullable(table.of_header(_EPOCH_AT, ">i2").astype(np.int16))
+
+    def _sequence(self, table: _Table) -> Any:
+        first = table.of_header(_SEQUENCE_AT, ">i4").astype(np.int64)
+        delta = table.fixed[kernels.OFFSET] - table.of_batch(fields.BASE_OFFSET)
+        # After 2147483647 comes 0.
+        return _nullable(np.where(first == -1, -1, first + delta & 0x7FFFFFFF).astype(np.int32))
+
+    def _is_transactional(self, table: _Table) -> Any:
+        import pyarrow as pa
+
+        return pa.array(table.of_batch(fields.ATTRIBUTES) & fields.TRANSACTIONAL != 0)
+
+    def _is_control(self, table: _Table) -> Any:
+        import pyarrow as pa
+
+        return pa.array(table.of_batch(fields.ATTRIBUTES) & fields.CONTROL != 0)
+
+    def _outcome(self, table: _Table) -> Any:
+        import pyarrow as pa
+
+        indices = pa.array(table.of_batch(fields.KEPT).astype(np.int8))
+        return pa.DictionaryArray.from_arrays(indices, pa.array(OUTCOMES)).dictionary_decode()
+
+    def _leader_epoch(self, table: _Table) -> Any:
+        return _nullable(table.of_header(_LEADER_EPOCH_AT, ">i4").astype(np.int32))
+
+    def _log_id(self, table: _Table) -> Any:
+        import pyarrow as pa
+
+        return pa.array(np.full(table.count, self._log_number, np.int64))
+
+    def _codec(self, table: _Table) -> Any:
+        import pyarrow as pa
+
+        indices = pa.array((table.of_batch(fields.ATTRIBUTES) & fields.CODEC_MASK).astype(np.int8))
+        return pa.DictionaryArray.from_arrays(indices, pa.array(_CODECS.tolist())).dictionary_decode()
+
+    def _position(self, table: _Table) -> Any:
+        import pyarrow as pa
+
+        return pa.array(table.of_batch(fields.POSITION) + table.chunk.position)
+
+    def _no_fault(self, table: _Table) -> Any:
+        import pyarrow as pa
+
+        return pa.nulls(table.count, pa.string())
+
+
+class Chunk:
+    """What the rows of a call are of: the bytes of a file from `position` on, and a table of their batches."""
+
+    def __init__(self, position: int, data: NDArray[np.uint8], rows: NDArray[np.int64]) -> None:
+        self.position = position
+        self.data = data
+        self.rows = rows
+
+
+class Room:
+    """What the kernel writes to. Pages that it does not come to cost nothing."""
+
+    def __init__(self, want: int, records: int, payload_bytes: int) -> None:
+        self.state = np.zeros(kernels.STATE_FIELDS, np.int64)
+        self.fixed = np.empty((kernels.FIXED, records), np.int64)
+        wants_keys, wants_values, wants_headers = (
+            bool(want & bit) for bit in (kernels.WANT_KEYS, kernels.WANT_VALUES, kernels.WANT_HEADERS)
+        )
+        # A header takes two bytes at least.
+        headers = payload_bytes // 2 + 1 if wants_headers else 0
+        self.keys, self.key_ends, self.has_key = _buffers(wants_keys, records, payload_bytes)
+        self.values, self.value_ends, self.has_value = _buffers(wants_values, records, payload_bytes)
+        self.header_ends = _ends(records) if wants_headers else _NO_ENDS
+        self.header_keys, self.header_key_ends, _ = _buffers(wants_headers, headers, payload_bytes)
+        self.header_values, self.header_value_ends, self.has_header_value = _buffers(
+            wants_headers, headers, payload_bytes
+        )
+
+    @property
+    def count(self) -> int:
+        """Records in it."""
+        return int(self.state[kernels.COUNT])
+
+    @property
+    def header_count(self) -> int:
+        """Headers of these."""
+        return int(self.state[kernels.HEADERS])
+
+    @property
+    def walked(self) -> int:
+        """Records that were looked at."""
+        return int(self.state[kernels.WALKED])
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of keys, values and headers in it."""
+        count, headers = self.count, self.header_count
+        ends = [(self.key_ends, count), (self.value_ends, count)]
+        ends += [(self.header_key_ends, headers), (self.header_value_ends, headers)]
+        return sum(int(end[at]) for end, at in ends if len(end) > at)
+
+    def fill(
+        self,
+        chunk: Chunk,
+        unpacked: NDArray[np.uint8],
+        first_row: int,
+        end_row: int,
+        step: int,
+        bounds: NDArray[np.int64],
+        only: NDArray[np.int64] | None,
+        want: int,
+    ) -> tuple[int, int]:
+        """Let the kernel append the rows that are to take `step`; return (fault, row), see `column_kernels.walk_records`."""
+        return kernels.walk_records(
+            chunk.data,
+            unpacked,
+            chunk.rows,
+            first_row,
+            end_row,
+            step,
+            bounds,
+            _NO_OFFSETS if only is None else only,
+            only is not None,
+            want,
+            self.state,
+            self.fixed,
+            self.keys,
+            self.key_ends,
+            self.has_key,
+            self.values,
+            self.value_ends,
+            self.has_value,
+            self.header_ends,
+            self.header_keys,
+            self.header_key_ends,
+            self.header_values,
+            self.header_value_ends,
+            self.has_header_value,
+        )
+
+
+_NO_OFFSETS = np.empty(0, np.int64)
+
+
+class _Table:
+    """The records in a room and their batches."""
+
+    def __init__(self, room: Room, chunk: Chunk) -> None:
+        self.room = room
+        self.chunk = chunk
+        self.count = room.count
+        self.fixed = room.fixed[:, : room.count]
+        self._rows = self.fixed[kernels.ROW]
+
+    def of_batch(self, field: int) -> NDArray[np.int64]:
+        """Return a field of the chunk's table for each record."""
+        found: NDArray[np.int64] = self.chunk.rows[field][self._rows]
+        return found
+
+    def of_header(self, at: int, kind: str) -> NDArray[Any]:
+        """Return an integer from the batch's header for each record; -1 where the batch is of an old format."""
+        size = np.dtype(kind).itemsize
+        count = int(self._rows.max()) + 1 if self.count else 0
+        rows = self.chunk.rows[:, :count]
+        places = rows[fields.POSITION][:, None] + np.arange(at, at + size)
+        found = self.chunk.data[np.minimum(places, len(self.chunk.data) - 1)].view(kind)[:, 0]
+        of_rows = np.where(rows[fields.MAGIC] == 2, found, -1)
+        of_records: NDArray[Any] = of_rows[self._rows]
+        return of_records
+
+
+def _buffers(is_wanted: bool, count: int, size: int) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.bool_]]:
+    if not is_wanted:
+        return _NO_BYTES, _NO_ENDS, _NO_FLAGS
+    return np.empty(size, np.uint8), _ends(count), np.empty(count, np.bool_)
+
+
+def _ends(count: int) -> NDArray[np.int32]:
+    ends = np.empty(count + 1, np.int32)
+    ends[0] = 0
+    return ends
+
+
+def _repeat(text: str, count: int) -> Any:
+    import pyarrow as pa
+
+    return pa.repeat(pa.scalar(text, pa.string()), count)
+
+
+def _nullable(values: NDArray[Any]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(values, mask=values == -1)
+
+
+def _binary(data: NDArray[np.uint8], ends: NDArray[np.int32], is_there: NDArray[np.bool_], count: int) -> Any:
+    import pyarrow as pa
+
+    validity = None if is_there[:count].all() else pa.py_buffer(np.packbits(is_there[:count], bitorder="little"))
+    offsets = pa.py_buffer(ends[: count + 1])
+    return pa.Array.from_buffers(pa.binary(), count, [validity, offsets, pa.py_buffer(data[: ends[count]])])
+
+
+def _text(data: NDArray[np.uint8], ends: NDArray[np.int32], count: int) -> Any:
+    """Return texts; bytes that are no UTF-8, which Kafka stores unread, are replaced by U+FFFD."""
+    import pyarrow as pa
+
+    found = _binary(data, ends, np.ones(count, np.bool_), count)
+    try:
+        return found.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([value.decode(errors="replace") for value in found.to_pylist()], pa.string())

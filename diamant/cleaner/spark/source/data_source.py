@@ -1,0 +1,104 @@
+"""The Spark data source `kafka-log`: the records in log files, without a broker or a consumer.
+
+    spark.dataSource.register(KafkaLogDataSource)
+    spark.read.format("kafka-log").option("isolation", "read_committed").load("/var/lib/kafka")
+
+Options stand in source_options.py, columns in columns.py. PySpark (4.3) has no hook by which a data source learns which columns
+a query uses, so they are named: by the option `columns`, by `.schema("offset bigint, key binary")`, or as the argument of
+`read_log`. What is not named is not decoded. Filters on topic, partition, offset and timestamp are pushed down
+(`spark.sql.python.filterPushdown.enabled` has to be true for that, as sessions made by `spark_session` have it).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.environment.versions import Versions, check_versions
+from diamant.cleaner.spark.source.columns import columns_of, ddl
+from diamant.cleaner.spark.source.filter_bounds import Bounds, bounds_of
+from diamant.cleaner.spark.source.options import SourceOptions
+from diamant.cleaner.spark.source.read_plan import ReadTask, plan_tasks
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+FORMAT = "kafka-log"
+
+
+class KafkaLogDataSource(DataSource):
+    """See the module. Reads only."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `spark.read.format`."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """The columns that the option `columns` names, or all. SparkError for options that make no sense."""
+        return ddl(SourceOptions.parse(self.options).columns)
+
+    def reader(self, schema: StructType) -> KafkaLogReader:
+        """Return what reads these columns."""
+        options = SourceOptions.parse(self.options)
+        return KafkaLogReader(options, columns_of(schema, is_permissive=options.is_permissive))
+
+
+class KafkaLogReader(DataSourceReader):
+    """Plans in the driver, reads in executors; it is pickled in between."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.columns = columns
+        self.bounds = Bounds()
+        self._driver = Versions.here()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take from the filters where to look, and leave all of them to Spark as well."""
+        self.bounds = bounds_of(filters)
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return a task for each part of a segment that can hold what is asked for."""
+        return [
+            InputPartition(task)
+            for task in plan_tasks(self.options, self.bounds, with_outcomes="outcome" in self.columns)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the records of a task."""
+        task = partition.value
+        if task is None:
+            return  # Spark's own, when there is no task at all.
+        assert isinstance(task, ReadTask)
+        check_versions(self._driver)
+        # Loads numba, which planning does without.
+        from diamant.cleaner.spark.source.range_reader import Counters, read_task
+
+        counters = Counters()
+        yield from read_task(task, self.options, self.columns, counters)
+        if self.options.counters is not None:
+            found = {"topic": task.topic, "partition": task.partition, "size": task.size, **asdict(counters)}
+            place = Location.parse(self.options.counters)
+            place.child(f"{uuid.uuid4().hex}.json").write_bytes(json.dumps(found).encode())
+
+
+def read_log(session: SparkSession, *paths: str, columns: Sequence[str] = (), **options: str | int | bool) -> DataFrame:
+    """Return the records below `paths` with just these columns (default: all), which alone are decoded.
+
+    The session is one that was prepared (`spark_session`, `prepare_session`), or has `KafkaLogDataSource` registered.
+    """
+    reader = session.read.format(FORMAT).option("paths", json.dumps(list(paths)))
+    if columns:
+        reader = reader.option("columns", columns if isinstance(columns, str) else ",".join(columns))
+    for name, value in options.items():
+        reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
+    return reader.load()

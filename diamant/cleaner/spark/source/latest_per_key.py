@@ -1,0 +1,76 @@
+"""The offsets of the latest record of each key in a partition, for the option `latest_per_key`.
+
+The cleaner's own map finds them: a first pass over what the task is to read puts the hash of each key and its offset into it.
+Records without a key are not among them, as in a log that is compacted.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
+from diamant.cleaner.kernels import offset_map as map_kernels
+from diamant.cleaner.kernels import records as fields
+from diamant.cleaner.spark.source.filter_bounds import GREATEST, Bounds
+from diamant.cleaner.spark.source.range_reader import Counters, RangeReader
+from diamant.storage.env.env import RealEnv
+
+if TYPE_CHECKING:
+    from diamant.cleaner.spark.source.options import SourceOptions
+    from diamant.cleaner.spark.source.read_plan import ReadTask
+
+_TUPLES = 64 * 1024
+
+
+@contextmanager
+def find_latest(task: ReadTask, options: SourceOptions, counters: Counters) -> Iterator[LatestOffsets]:
+    """Yield the latest offset of each key from the task's log start on. CorruptLog and the like as reading has it.
+
+    Memory: `options.map_bytes`; then a temporary file without a name (cleaner/engines/offset_map.py).
+    """
+    with tempfile.TemporaryDirectory(prefix="diamant-latest-") as directory:
+        env = RealEnv()
+        offsets = OffsetMap(
+            os.urandom(16), memory_bytes=options.map_bytes, spill=lambda: open_spill_file(env, directory)
+        )
+        try:
+            # Later records count, whether or not they are asked for themselves.
+            _read(replace(task, bounds=Bounds(min_offset=task.bounds.min_offset)), options, counters, offsets)
+            yield offsets.latest()
+        finally:
+            offsets.close()
+
+
+def _read(task: ReadTask, options: SourceOptions, counters: Counters, offsets: OffsetMap) -> None:
+    tuples = np.empty((_TUPLES, 3), np.uint64)
+    end_offset = GREATEST if task.stable_offset is None else task.stable_offset
+    for part in task.ranges:
+        reader = RangeReader(task, part, options, counters)
+        state = np.zeros(map_kernels.STATE_FIELDS, np.int64)
+        state[map_kernels.LAST_SEEN] = -1
+        for rows, unpacked, first, end in reader.groups_to_map():
+            state[map_kernels.ROW] = first
+            fault = fields.BUFFER_FULL
+            while fault == fields.BUFFER_FULL:
+                fault, count = map_kernels.hash_records(
+                    rows.data,
+                    unpacked,
+                    rows.rows,
+                    end,
+                    state,
+                    tuples,
+                    offsets.k0,
+                    offsets.k1,
+                    task.bounds.min_offset,
+                    end_offset,
+                )
+                if fault not in (fields.NO_FAULT, fields.BUFFER_FULL):
+                    raise reader.fault(rows, int(state[map_kernels.ROW]))
+                offsets.add(tuples, count)

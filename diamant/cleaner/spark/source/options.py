@@ -1,0 +1,141 @@
+"""The options of the data source `kafka-log`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.source.columns import check_columns, default_columns
+
+READ_UNCOMMITTED = "read_uncommitted"
+READ_COMMITTED = "read_committed"
+FAILFAST = "FAILFAST"
+PERMISSIVE = "PERMISSIVE"
+DEFAULT_SPLIT_BYTES = 128 * 1024 * 1024
+DEFAULT_MAP_BYTES = 256 * 1024 * 1024
+_MIN_MAP_BYTES = 1024 * 1024
+
+HELP = {
+    "path": "A log directory, a partition's directory, a glob of either, or a `file:` or `s3:` URI. `load(path)` sets it.",
+    "paths": "Several of them, as a JSON list. `load([path, ...])` sets it.",
+    "columns": "Names with commas: the columns to decode. Default: all. A schema by `.schema(...)` does the same.",
+    "topics": "Names with commas: topics to read. Default: all but the metadata log.",
+    "isolation": "`read_uncommitted` (default) or `read_committed`: no aborted records, and none from the oldest open "
+    "transaction on.",
+    "include_control": "`true`: transaction markers as well.",
+    "include_below_log_start": "`true`: also what was deleted and lies in a segment that is still there.",
+    "latest_per_key": "`true`: of each key only the latest committed record, as of a log that is compacted to its end. One "
+    "task per partition.",
+    "map_bytes": "Memory of a task for the keys of `latest_per_key`; what does not fit goes to a temporary file. Default: "
+    "256 MiB.",
+    "containing": "A text: batches in which its bytes do not occur are left out before their records are looked at. The other "
+    "records of a batch that has it come along.",
+    "mode": "`FAILFAST` (default) ends the job at a corrupt batch, `PERMISSIVE` makes a row of it, with the column `_corrupt`.",
+    "split_bytes": "Larger segments are split into tasks of about so many bytes. 0: never. Default: 128 MiB.",
+    "trust_indexes": "`false`: look at every batch header instead of index files and producer snapshots, which may be damaged.",
+    "counters": "A directory in which each task leaves a file with what it read and decoded.",
+}
+"""What the documentation has, option by option."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options, checked."""
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    """Empty: all but the metadata log."""
+    is_committed: bool = False
+    include_control: bool = False
+    include_below_log_start: bool = False
+    latest_per_key: bool = False
+    map_bytes: int = DEFAULT_MAP_BYTES
+    is_permissive: bool = False
+    split_bytes: int = DEFAULT_SPLIT_BYTES
+    trust_indexes: bool = True
+    counters: str | None = None
+    containing: str = ""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
+        """Return what the options say, whose names may be in any case. SparkError, naming the option, for what makes no sense."""
+        options = {name.lower(): value for name, value in given.items()}
+        unknown = sorted(set(options) - set(HELP))
+        if unknown:
+            raise SparkError(f"there is no option {unknown[0]!r}; expected {', '.join(sorted(HELP))}")
+        is_permissive = _choice(options, "mode", FAILFAST, PERMISSIVE) == PERMISSIVE
+        latest_per_key = _flag(options, "latest_per_key", False)
+        isolation = _choice(options, "isolation", READ_UNCOMMITTED, READ_COMMITTED)
+        include_control = _flag(options, "include_control", False)
+        if latest_per_key:
+            if isolation == READ_UNCOMMITTED and "isolation" in options:
+                raise SparkError("latest_per_key looks at committed records only: expected isolation=read_committed")
+            if include_control or is_permissive or options.get("containing"):
+                raise SparkError("latest_per_key goes with none of include_control, containing and mode=PERMISSIVE")
+        names = _names(options.get("columns", ""))
+        return cls(
+            paths=_paths(options),
+            columns=check_columns(names, is_permissive=is_permissive)
+            if names
+            else default_columns(is_permissive=is_permissive),
+            topics=_names(options.get("topics", "")),
+            is_committed=latest_per_key or isolation == READ_COMMITTED,
+            include_control=include_control,
+            include_below_log_start=_flag(options, "include_below_log_start", False),
+            latest_per_key=latest_per_key,
+            map_bytes=max(_MIN_MAP_BYTES, _count(options, "map_bytes", DEFAULT_MAP_BYTES)),
+            is_permissive=is_permissive,
+            split_bytes=_count(options, "split_bytes", DEFAULT_SPLIT_BYTES),
+            trust_indexes=_flag(options, "trust_indexes", True),
+            counters=options.get("counters"),
+            containing=options.get("containing", ""),
+        )
+
+
+def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
+    found = []
+    if options.get("paths"):
+        try:
+            found = json.loads(options["paths"])
+        except ValueError:
+            found = [None]
+        if not isinstance(found, list) or not all(isinstance(path, str) for path in found):
+            raise SparkError(f"option paths: expected a JSON list of texts, got {options['paths']!r}")
+    if options.get("path"):
+        found.append(options["path"])
+    if not found:
+        raise SparkError('expected a path: spark.read.format("kafka-log").load("/var/lib/kafka")')
+    return tuple(found)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    value = options.get(name, str(default)).lower()
+    if value not in ("true", "false"):
+        raise SparkError(f"option {name}: expected true or false, got {options[name]!r}")
+    return value == "true"
+
+
+def _choice(options: Mapping[str, str], name: str, default: str, other: str) -> str:
+    value = options.get(name, default)
+    for choice in (default, other):
+        if value.lower() == choice.lower():
+            return choice
+    raise SparkError(f"option {name}: expected {default} or {other}, got {value!r}")
+
+
+def _count(options: Mapping[str, str], name: str, default: int) -> int:
+    value = options.get(name, str(default))
+    try:
+        count = int(value)
+    except ValueError:
+        count = -1
+    if count < 0:
+        raise SparkError(f"option {name}: expected a number of bytes, 0 or more, got {value!r}")
+    return count

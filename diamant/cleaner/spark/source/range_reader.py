@@ -1,0 +1,424 @@
+"""Reads what a task is to read: batches to Arrow, in order.
+
+    for batch in read_task(task, options, columns, counters): ...
+
+Batches that cannot hold anything that is asked for are neither decompressed nor checked, and as soon as offsets are above all
+that is asked for, or above the stable offset, reading ends.
+
+Memory: a chunk of 1 MiB or one larger batch, `GROUP_BYTES` decompressed or one larger batch (256 MiB at most), and its columns;
+with `latest_per_key` the offset map as well (cleaner/engines/offset_map.py).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import numpy as np
+
+from diamant.cleaner.kernels import columns as kernels
+from diamant.cleaner.kernels import records as fields
+from diamant.cleaner.segments.row_reader import ChunkReader, Rows
+from diamant.cleaner.segments.transaction_outcomes import Outcome
+from diamant.cleaner.segments.unpacker import Unpacker
+from diamant.cleaner.spark.environment.errors import SegmentChanged
+from diamant.cleaner.spark.environment.locations import LocationFile
+from diamant.cleaner.spark.source.arrow_columns import ArrowColumns, Chunk, Room
+from diamant.cleaner.spark.source.filter_bounds import GREATEST, LEAST, Bounds
+from diamant.protocol.batches.batch import (
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    HEADER_SIZE_UP_TO_MAGIC,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    MAGIC,
+)
+from diamant.protocol.batches.legacy import parse_legacy_header
+from diamant.protocol.batches.records import build_batch, iter_records
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage import names
+from diamant.storage.errors import CorruptLog
+
+if TYPE_CHECKING:
+    import pyarrow
+    from numpy.typing import NDArray
+
+    from diamant.cleaner.spark.source.options import SourceOptions
+    from diamant.cleaner.spark.source.read_plan import Range, ReadTask
+    from diamant.storage.env.env import File
+
+GROUP_BYTES = 8 * 1024 * 1024
+"""About so many bytes of records make an Arrow batch."""
+MAX_BATCH_BYTES = 256 * 1024 * 1024
+_SKIP = 0
+READ = 1
+"""STEP of a row that is to be read; `map_kernels.MAP` is the same."""
+_CONVERT = 2
+"""Of one in an old format, until it is unpacked."""
+_NO_TYPE = -1
+"""In NOTE: there are no timestamps in that format."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a task did."""
+
+    bytes_read: int = 0
+    """From files."""
+    bytes_decoded: int = 0
+    """Of records that were walked over, decompressed."""
+    bytes_copied: int = 0
+    """Of keys, values and headers that were put into columns."""
+    batches: int = 0
+    batches_decoded: int = 0
+    records: int = 0
+    """Given to Spark."""
+    records_walked: int = 0
+
+
+def read_task(
+    task: ReadTask, options: SourceOptions, columns: tuple[str, ...], counters: Counters
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the records of a task as Arrow batches. CorruptLog, SegmentChanged, OSError."""
+    if options.latest_per_key:
+        from diamant.cleaner.spark.source.latest_per_key import find_latest
+
+        with find_latest(task, options, counters) as latest:
+            for part in task.ranges:
+                yield from RangeReader(task, part, options, counters).arrow_batches(columns, latest.window)
+        return
+    for part in task.ranges:
+        if task.damage:
+            arrow = ArrowColumns(columns, task.topic, task.partition, part.location)
+            for reason, position in task.damage:
+                yield arrow.corrupt(reason, position)
+        if part.end > part.start:
+            yield from RangeReader(task, part, options, counters).arrow_batches(columns)
+
+
+def open_range(part: Range) -> LocationFile:
+    """Open the file that a range was planned for. SegmentChanged if it is no longer there, or another has its place.
+
+    What a cleaner or retention removed lies under another name for a while (`file.delete.delay.ms`).
+    """
+    for location in (part.location, part.location.parent.child(part.location.name + names.DELETED_SUFFIX)):
+        try:
+            file = location.open()
+        except FileNotFoundError:
+            continue
+        if file.size() == part.size or (part.is_last and file.size() > part.size):
+            return file
+        file.close()
+    raise SegmentChanged(
+        f"{part.location} had {part.size} bytes when the query was planned, and was cleaned, deleted or truncated since: "
+        "run the query again, or read a copy of the directory"
+    )
+
+
+class RangeReader:
+    """Reads one range of a file once."""
+
+    def __init__(self, task: ReadTask, part: Range, options: SourceOptions, counters: Counters) -> None:
+        self._task = task
+        self._part = part
+        self._options = options
+        self._counters = counters
+        self._unpacker = Unpacker()
+        bounds = task.bounds
+        self._end_offset = bounds.max_offset
+        if task.stable_offset is not None:
+            self._end_offset = min(self._end_offset, task.stable_offset - 1)
+        self._bounds = bounds_array(replace(bounds, max_offset=self._end_offset))
+        self._needles = [needle for needle in (bounds.key, options.containing.encode()) if needle]
+        self._is_at_end = False
+        self._aborted = _by_producer(task.aborted)
+        self._open: dict[int, int] = {}
+        """Producer id to the first offset of its open transaction."""
+        for producer_id, first_offset in task.open.tolist():
+            self._open[producer_id] = min(first_offset, self._open.get(producer_id, GREATEST))
+        self._refused: list[CorruptLog] = []
+        """Of mode PERMISSIVE: not told yet."""
+
+    def arrow_batches(
+        self, columns: tuple[str, ...], latest: LatestWindow | None = None
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Yield what is asked for, of `latest` offsets only if these are given."""
+        task = self._task
+        arrow = ArrowColumns(columns, task.topic, task.partition, self._part.location)
+        with open_range(self._part) as file:
+            try:
+                for rows in self._sound_chunks(file):
+                    yield from self._arrow_of(rows, arrow, latest)
+                    if self._is_at_end:
+                        return
+            except CorruptLog as error:
+                if not self._options.is_permissive:
+                    raise
+                yield arrow.corrupt(f"{error}; from there to byte {self._part.end} nothing was read", error.position)
+
+    def groups_to_map(self) -> Iterator[tuple[Rows, NDArray[np.uint8], int, int]]:
+        """Yield (rows, unpacked bytes, first row, end row): of these rows those with STEP 1 are to be seen."""
+        with open_range(self._part) as file:
+            for rows in self._sound_chunks(file):
+                for unpacked, first, end, _ in self._groups(rows):
+                    yield rows, unpacked, first, end
+                if self._is_at_end:
+                    return
+
+    def fault(self, rows: Rows, row: int) -> CorruptLog:
+        """Return what is wrong with the records of a batch, as the plain reader tells it."""
+        position = int(rows.rows[fields.POSITION, row])
+        batch = rows.data[position : position + int(rows.rows[fields.SIZE, row])].tobytes()
+        reason = "offsets of its records do not ascend within the batch"
+        try:
+            for _ in iter_records(batch):
+                pass
+        except CorruptBatch as error:
+            reason = error.reason
+        return CorruptLog(str(self._part.location), rows.position + position, reason)
+
+    # -- chunks --------------------------------------------------------------------------------------------------------
+
+    def _sound_chunks(self, file: LocationFile) -> Iterator[Rows]:
+        """Yield the chunks up to the end, a torn batch of a live log, or bytes that are no batch: then CorruptLog."""
+        position = self._part.start
+        try:
+            for rows in self._chunks(cast("File", file), position, self._part.end):
+                yield rows
+                position = rows.position + rows.size
+        except CorruptLog as error:
+            # A chunk comes whole or not at all: what is sound before the damage is read by itself.
+            if error.position > position:
+                yield from self._chunks(cast("File", file), position, error.position)
+            if not self._is_torn_end(file, error.position):
+                raise
+
+    def _chunks(self, file: File, start: int, end: int) -> Iterator[Rows]:
+        """Yield the chunks of a part of the range with what to do marked in the rows."""
+        for rows in ChunkReader().chunks(file, start, end):
+            self._counters.bytes_read += rows.size
+            self._counters.batches += rows.count
+            table = rows.rows[:, : rows.count]
+            # What the column timestamp_type is to be.
+            table[fields.NOTE] = table[fields.ATTRIBUTES] & fields.LOG_APPEND_TIME != 0
+            if rows.together & fields.LEGACY:
+                self._read_legacy_headers(rows)
+            self._mark(table)
+            yield rows
+
+    def _read_legacy_headers(self, rows: Rows) -> None:
+        for row in np.flatnonzero(rows.rows[fields.MAGIC, : rows.count] < 2).tolist():
+            table = rows.rows
+            table[fields.PRODUCER_ID, row] = -1
+            try:
+                header = parse_legacy_header(self._bytes_of(rows, row))
+            except CorruptBatch as error:
+                self._refuse(rows, row, error.reason)
+                continue
+            table[fields.BASE_OFFSET, row] = header.base_offset
+            table[fields.LAST_OFFSET, row] = header.last_offset
+            table[fields.MAX_TIMESTAMP, row] = header.max_timestamp
+            table[fields.RECORD_COUNT, row] = header.record_count
+            # Its records come with their own timestamps.
+            table[fields.ATTRIBUTES, row] = header.codec
+            table[fields.NOTE, row] = bool(header.attributes & LOG_APPEND_TIME_FLAG) if header.magic else _NO_TYPE
+
+    def _mark(self, table: NDArray[np.int64]) -> None:
+        """Set STEP of each row."""
+        bounds = self._task.bounds
+        is_control = table[fields.ATTRIBUTES] & fields.CONTROL != 0
+        base_offsets = table[fields.BASE_OFFSET]
+        is_asked = (table[fields.RECORD_COUNT] != 0) & (table[fields.LAST_OFFSET] >= bounds.min_offset)
+        is_asked &= base_offsets <= self._end_offset
+        if not self._options.include_control:
+            is_asked &= ~is_control
+        if bounds.min_timestamp_ms > LEAST:
+            is_asked &= table[fields.MAX_TIMESTAMP] >= bounds.min_timestamp_ms
+        self._tell_outcomes(table, is_asked & ~is_control)
+        if self._options.is_committed:
+            is_asked &= table[fields.KEPT] == Outcome.COMMITTED
+        table[fields.STEP] = np.where(is_asked, np.where(table[fields.MAGIC] == 2, READ, _CONVERT), _SKIP)
+        self._is_at_end = bool(base_offsets[-1] > self._end_offset)
+
+    def _tell_outcomes(self, table: NDArray[np.int64], is_data: NDArray[np.bool_]) -> None:
+        """Set KEPT of each row to its `Outcome`."""
+        table[fields.KEPT] = Outcome.COMMITTED
+        if not self._aborted and not self._open:
+            return
+        is_transactional = table[fields.ATTRIBUTES] & fields.TRANSACTIONAL != 0
+        rows = np.flatnonzero(is_data & is_transactional)
+        offsets, producer_ids = table[fields.BASE_OFFSET, rows], table[fields.PRODUCER_ID, rows]
+        for producer_id in np.unique(producer_ids).tolist():
+            mine = producer_ids == producer_id
+            at = offsets[mine]
+            kept = np.full(len(at), Outcome.COMMITTED, np.int64)
+            kept[at >= self._open.get(producer_id, GREATEST)] = Outcome.OPEN
+            if producer_id in self._aborted:
+                firsts, ends = self._aborted[producer_id]
+                place = np.searchsorted(firsts, at, side="right") - 1
+                kept[(place >= 0) & (at < ends[place])] = Outcome.ABORTED
+            table[fields.KEPT, rows[mine]] = kept
+
+    def _is_torn_end(self, file: LocationFile, position: int) -> bool:
+        """Whether the bytes from `position` on are a batch that is still being written, or was cut off by a crash."""
+        part = self._part
+        if not part.is_last or part.end != part.size:
+            return False
+        prefix = file.pread(min(HEADER_SIZE_UP_TO_MAGIC, part.size - position), position)
+        if len(prefix) < HEADER_SIZE_UP_TO_MAGIC:
+            return True
+        size = int.from_bytes(prefix[8:12], "big", signed=True) + LOG_OVERHEAD
+        return prefix[MAGIC] <= CURRENT_MAGIC and size > part.size - position
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def _arrow_of(self, rows: Rows, arrow: ArrowColumns, latest: LatestWindow | None) -> Iterator[pyarrow.RecordBatch]:
+        chunk = Chunk(rows.position, rows.data, rows.rows)
+        for unpacked, first, end, size in self._groups(rows):
+            table = rows.rows[:, first:end]
+            is_read = table[fields.STEP] == READ
+            if is_read.any():
+                # A record takes seven bytes at least: a count cannot make us reserve more than there can be.
+                sizes = table[fields.PAYLOAD_END, is_read] - table[fields.PAYLOAD_START, is_read]
+                counts = np.minimum(table[fields.RECORD_COUNT, is_read], sizes // fields.MIN_RECORD_BYTES)
+                room = arrow.room(int(np.maximum(counts, 0).sum()), size)
+                only = None if latest is None else _kept(latest, table[:, is_read])
+                self._fill(rows, chunk, room, unpacked, (first, end), only, arrow)
+                self._counters.records_walked += room.walked
+                self._counters.records += room.count
+                self._counters.bytes_copied += room.copied_bytes
+                if room.count:
+                    yield arrow.batch(room, chunk)
+            for error in self._refused:
+                yield arrow.corrupt(str(error), error.position)
+            self._refused.clear()
+
+    def _fill(
+        self,
+        rows: Rows,
+        chunk: Chunk,
+        room: Room,
+        unpacked: NDArray[np.uint8],
+        span: tuple[int, int],
+        only: NDArray[np.int64] | None,
+        arrow: ArrowColumns,
+    ) -> None:
+        row, end = span
+        while row < end:
+            fault, row = room.fill(chunk, unpacked, row, end, READ, self._bounds, only, arrow.want)
+            if fault != fields.NO_FAULT:
+                self._refuse(rows, row, self.fault(rows, row).reason)
+                row += 1
+
+    def _groups(self, rows: Rows) -> Iterator[tuple[NDArray[np.uint8], int, int, int]]:
+        """Yield (unpacked bytes, first row, end row, bytes of their records) of rows that are checked and unpacked."""
+        table = rows.rows
+        self._check(rows)
+        self._unpacker.clear()
+        first = size = 0
+        for row in np.flatnonzero(table[fields.STEP, : rows.count] != _SKIP).tolist():
+            try:
+                self._unpack(rows, row)
+            except CorruptBatch as error:
+                self._refuse(rows, row, error.reason)
+                continue
+            if self._needles and not self._may_hold(rows, row):
+                table[fields.STEP, row] = _SKIP
+                continue
+            size += int(table[fields.PAYLOAD_END, row] - table[fields.PAYLOAD_START, row])
+            self._counters.batches_decoded += 1
+            if size >= GROUP_BYTES:
+                self._counters.bytes_decoded += size
+                yield self._unpacker.buffer, first, row + 1, size
+                self._unpacker.clear()
+                first, size = row + 1, 0
+        self._counters.bytes_decoded += size
+        yield self._unpacker.buffer, first, rows.count, size
+
+    def _may_hold(self, rows: Rows, row: int) -> bool:
+        """Whether all that is looked for occurs among the bytes of a batch's records."""
+        table = rows.rows
+        source = self._unpacker.buffer if table[fields.IS_UNPACKED, row] else rows.data
+        payload = source[int(table[fields.PAYLOAD_START, row]) : int(table[fields.PAYLOAD_END, row])].tobytes()
+        return all(needle in payload for needle in self._needles)
+
+    def _check(self, rows: Rows) -> None:
+        """Compare the checksums of the batches that are to be read, and look at their counts."""
+        table = rows.rows
+        row = 0
+        while (row := fields.find_bad_crc(rows.data, table, row, rows.count, READ)) >= 0:
+            self._refuse(rows, row, "the batch's CRC is wrong")
+        for row in np.flatnonzero(table[fields.STEP, : rows.count] == _CONVERT).tolist():
+            batch = self._bytes_of(rows, row)
+            if zlib.crc32(batch[MAGIC:]) != int.from_bytes(batch[LOG_OVERHEAD:MAGIC], "big"):
+                self._refuse(rows, row, "the batch's CRC is wrong")
+        for row in np.flatnonzero(
+            (table[fields.STEP, : rows.count] == READ) & (table[fields.RECORD_COUNT, : rows.count] < 0)
+        ).tolist():
+            self._refuse(rows, row, f"record count is {int(table[fields.RECORD_COUNT, row])}")
+
+    def _unpack(self, rows: Rows, row: int) -> None:
+        """Make the records of a batch readable for the kernel."""
+        table, unpacker = rows.rows, self._unpacker
+        codec = int(table[fields.ATTRIBUTES, row]) & fields.CODEC_MASK
+        if table[fields.STEP, row] == _CONVERT:
+            records = list(iter_records(self._bytes_of(rows, row)))
+            start, end = unpacker.append(build_batch(records)[HEADER_SIZE:])
+            table[fields.BASE_OFFSET, row] = records[0].offset
+            table[fields.BASE_TIMESTAMP, row] = records[0].timestamp
+            table[fields.STEP, row] = READ
+        elif codec:
+            payload = rows.data.data[int(table[fields.PAYLOAD_START, row]) : int(table[fields.PAYLOAD_END, row])]
+            start, end = unpacker.unpack(codec, payload, MAX_BATCH_BYTES)
+        else:
+            return
+        table[fields.IS_UNPACKED, row] = 1
+        table[fields.PAYLOAD_START, row] = start
+        table[fields.PAYLOAD_END, row] = end
+
+    def _refuse(self, rows: Rows, row: int, reason: str) -> None:
+        """Leave a batch out and remember why; in mode FAILFAST raise CorruptLog."""
+        error = CorruptLog(str(self._part.location), rows.position + int(rows.rows[fields.POSITION, row]), reason)
+        if not self._options.is_permissive:
+            raise error
+        rows.rows[fields.STEP, row] = _SKIP
+        rows.rows[fields.RECORD_COUNT, row] = 0
+        self._refused.append(error)
+
+    def _bytes_of(self, rows: Rows, row: int) -> bytes:
+        start = int(rows.rows[fields.POSITION, row])
+        return rows.data[start : start + int(rows.rows[fields.SIZE, row])].tobytes()
+
+
+LatestWindow: TypeAlias = Callable[[int, int], "NDArray[np.int64]"]
+"""Returns all kept offsets from a first to a last one, ascending, and maybe others."""
+
+
+def bounds_array(bounds: Bounds) -> NDArray[np.int64]:
+    """Return bounds as the kernel has them."""
+    found = np.empty(kernels.BOUNDS, np.int64)
+    found[kernels.MIN_OFFSET] = bounds.min_offset
+    found[kernels.MAX_OFFSET] = bounds.max_offset
+    found[kernels.MIN_TIMESTAMP] = bounds.min_timestamp_ms
+    found[kernels.MAX_TIMESTAMP_BOUND] = bounds.max_timestamp_ms
+    return found
+
+
+def _by_producer(aborted: NDArray[np.int64]) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return, by producer id, first offsets of aborted transactions, ascending, and where what began up to there has ended."""
+    found = {}
+    ordered = aborted[np.lexsort((aborted[:, 1], aborted[:, 0]))]
+    producer_ids, starts = np.unique(ordered[:, 0], return_index=True)
+    ends = [*starts.tolist(), len(ordered)][1:]
+    for producer_id, start, end in zip(producer_ids.tolist(), starts.tolist(), ends, strict=True):
+        # One may be there twice, from an index and from the marker itself.
+        found[producer_id] = (ordered[start:end, 1], np.maximum.accumulate(ordered[start:end, 2]))
+    return found
+
+
+def _kept(latest: LatestWindow, table: NDArray[np.int64]) -> NDArray[np.int64]:
+    first, last = int(table[fields.BASE_OFFSET].min()), int(table[fields.LAST_OFFSET].max())
+    kept = latest(first, last)
+    return np.ascontiguousarray(kept[np.searchsorted(kept, first) : np.searchsorted(kept, last, side="right")])

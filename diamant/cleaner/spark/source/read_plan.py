@@ -1,0 +1,240 @@
+"""Which parts of which files a query has to read: the tasks of the data source `kafka-log`.
+
+One task for each segment that can hold what is asked for; larger ones than `split_bytes` are split where their offset index has
+a batch begin. What filters and isolation rule out by file names and indexes is in no task:
+
+    topic, partition      by the names of directories
+    offset                by the names of segments, and within one by its offset index
+    timestamp from        by the time index, whose entries say up to where everything is older
+    log start, stable     by the names of segments
+
+Every entry of an offset index by which a file is cut is held against the batch that it names. An index that is damaged fails the
+query; in mode PERMISSIVE it becomes a row, and what it would have spared is read. A header that is none is left to the task that
+comes to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diamant.cleaner.spark.environment.locations import Location, LocationFile
+from diamant.cleaner.spark.source.filter_bounds import GREATEST, LEAST, Bounds
+from diamant.cleaner.spark.source.options import SourceOptions
+from diamant.cleaner.spark.source.partition_logs import PartitionLog, Segment, find_partitions
+from diamant.cleaner.spark.source.segment_indexes import OFFSET_ENTRY_BYTES, WITHOUT, read_offset_index, read_time_index
+from diamant.cleaner.spark.source.stable_offset import NOTHING_KNOWN, Decided, read_decided
+from diamant.storage import names
+from diamant.storage.errors import CorruptLog
+from diamant.storage.segments.segment import scan_at_entry
+
+if TYPE_CHECKING:
+    from diamant.storage.env.env import File
+
+_LISTING_THREADS = 8
+_MIN_INDEXED_BYTES = 64 * 1024
+"""A smaller range is read faster than its index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A part of a segment's file, from the start of a batch on."""
+
+    location: Location
+    start: int
+    end: int
+    """Where the next part begins, or the end of the file as it was listed."""
+    size: int
+    """Of the whole file, as it was listed."""
+    is_last: bool
+    """Whether it ends a partition that may still be written to: then a torn batch at the end is no damage."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadTask:
+    """What one task reads. Everything a process needs that knows nothing else."""
+
+    topic: str
+    partition: int
+    ranges: tuple[Range, ...]
+    """One; with `latest_per_key` all of the partition."""
+    bounds: Bounds
+    """Those of the query, and the log start."""
+    stable_offset: int | None
+    """Nothing is to be seen from here on; None: no such limit."""
+    aborted: NDArray[np.int64]
+    """int64[n, ABORTED_FIELDS]: those that can have records in the ranges."""
+    open: NDArray[np.int64]
+    """int64[n, 2]: producer id and first offset of each open transaction; empty unless outcomes are told."""
+    damage: tuple[tuple[str, int], ...] = ()
+    """Mode PERMISSIVE: what is wrong with indexes and at which byte, to be told by this task."""
+
+    @property
+    def size(self) -> int:
+        """Bytes to be read at most."""
+        return sum(one.end - one.start for one in self.ranges)
+
+
+def plan_tasks(options: SourceOptions, bounds: Bounds, *, with_outcomes: bool = False) -> list[ReadTask]:
+    """Return the tasks, largest first; `with_outcomes`: how transactions ended is asked for. SparkError, OSError, CorruptLog."""
+    logs = [log for log in find_partitions(options.paths, options.topics) if bounds.holds(log.topic, log.partition)]
+    with ThreadPoolExecutor(_LISTING_THREADS) as threads:
+        found = threads.map(lambda log: plan_partition(log, options, bounds, with_outcomes=with_outcomes), logs)
+        tasks = [task for tasks_of_log in found for task in tasks_of_log]
+    return sorted(tasks, key=lambda task: -task.size)
+
+
+def plan_partition(
+    log: PartitionLog, options: SourceOptions, bounds: Bounds, *, with_outcomes: bool = False
+) -> list[ReadTask]:
+    """Return the tasks for one partition."""
+    if not log.segments:
+        return []
+    decided = NOTHING_KNOWN
+    damage: list[CorruptLog] = []
+    if options.is_committed or with_outcomes:
+        log, decided = read_decided(
+            log, trust_indexes=options.trust_indexes, damage=damage if options.is_permissive else None
+        )
+    stable_offset = decided.stable_offset if options.is_committed else None
+    if not options.include_below_log_start:
+        bounds = replace(bounds, min_offset=max(bounds.min_offset, log.log_start_offset))
+    # Whether a record is the latest of its key depends on all that follow: only a lower bound spares reading.
+    reading = replace(Bounds(), min_offset=bounds.min_offset) if options.latest_per_key else bounds
+    end_offset = GREATEST if stable_offset is None else stable_offset - 1
+    ranges = [
+        part
+        for segment in log.segments
+        if segment.base_offset <= end_offset
+        for part in _readable_ranges(log, segment, reading, options, damage)
+    ]
+    if not ranges:
+        # Somebody has to tell: a task that reads nothing.
+        last = log.segments[-1]
+        ranges = [Range(last.location, 0, 0, last.size, last.is_last)] if damage else []
+    if not ranges:
+        return []
+    groups = [tuple(ranges)] if options.latest_per_key else [(part,) for part in ranges]
+    return [
+        ReadTask(
+            log.topic,
+            log.partition,
+            group,
+            bounds,
+            stable_offset,
+            _aborted_in(decided, log, group),
+            decided.open,
+            () if number else tuple((str(error), error.position) for error in damage),
+        )
+        for number, group in enumerate(groups)
+    ]
+
+
+def _readable_ranges(
+    log: PartitionLog, segment: Segment, bounds: Bounds, options: SourceOptions, damage: list[CorruptLog]
+) -> list[Range]:
+    """Return `_ranges`; in mode PERMISSIVE without indexes if these are damaged, which is added to `damage`."""
+    try:
+        return _ranges(log, segment, bounds, options)
+    except CorruptLog as error:
+        if not options.is_permissive:
+            raise
+        damage.append(error)
+        return _ranges(log, segment, bounds, replace(options, trust_indexes=False))
+
+
+def _aborted_in(decided: Decided, log: PartitionLog, group: Sequence[Range]) -> NDArray[np.int64]:
+    if not len(decided.aborted):
+        return decided.aborted
+    of = {segment.location: segment for segment in log.segments}
+    first = of[group[0].location].base_offset
+    end = of[group[-1].location].end_offset
+    aborted = decided.aborted
+    return aborted[(aborted[:, 2] > first) & (aborted[:, 1] < (GREATEST if end is None else end))]
+
+
+def _ranges(log: PartitionLog, segment: Segment, bounds: Bounds, options: SourceOptions) -> list[Range]:
+    """Return the parts of a segment that can hold what is asked for."""
+    last_offset = GREATEST if segment.end_offset is None else segment.end_offset - 1
+    if not segment.size or segment.base_offset > bounds.max_offset or last_offset < bounds.min_offset:
+        return []
+    whole = Range(segment.location, 0, segment.size, segment.size, segment.is_last)
+    if not options.trust_indexes or segment.size < _MIN_INDEXED_BYTES:
+        return [whole]
+    min_offset = bounds.min_offset
+    if bounds.min_timestamp_ms > LEAST:
+        older_to = _older_to(log, segment, bounds.min_timestamp_ms)
+        if older_to == GREATEST:
+            return []
+        min_offset = max(min_offset, older_to + 1)
+    is_split = 0 < options.split_bytes < segment.size
+    if min_offset <= segment.base_offset and bounds.max_offset >= last_offset and not is_split:
+        return [whole]
+    location = segment.index(names.INDEX_SUFFIX)
+    if not log.has(location):
+        return [whole]
+    index = read_offset_index(location, segment.base_offset, segment.size, is_growing=segment.is_last)
+    first = int(np.searchsorted(index[0], min_offset, side="right")) - 1
+    last = int(np.searchsorted(index[0], bounds.max_offset, side="left")) + 1
+    end = int(index[1, last]) if last < index.shape[1] else segment.size
+    used = [first] if first >= 0 else []
+    starts = [int(index[1, first]) if first >= 0 else 0]
+    if is_split:
+        for number, position in enumerate(index[1].tolist()):
+            if position - starts[-1] >= options.split_bytes and end - position >= options.split_bytes // 2:
+                used.append(number)
+                starts.append(position)
+    try:
+        with segment.location.open(read_ahead_bytes=0) as file:
+            if not segment.is_last and file.size() != segment.size:
+                return [whole]  # as below
+            # The last one may have grown since it was listed.
+            for number in used:
+                _check_entry(file, location, index, number)
+            if last < index.shape[1]:
+                _check_entry(file, location, index, last, above=bounds.max_offset)
+    except FileNotFoundError:
+        return [whole]  # cleaned or deleted meanwhile: the task says so, or reads what the broker keeps of it
+    ends = [*starts[1:], end]
+    return [
+        Range(segment.location, start, stop, segment.size, segment.is_last)
+        for start, stop in zip(starts, ends, strict=True)
+    ]
+
+
+def _check_entry(
+    file: LocationFile, location: Location, index: NDArray[np.int64], number: int, *, above: int = LEAST
+) -> None:
+    """Look at the batch that an entry of the offset index at `location` names, which is to begin above offset `above`.
+
+    CorruptLog if there is another one, or none: what is read from there on, or up to there, would lack records.
+    """
+    offset, position = index[:, number].tolist()
+    batches = scan_at_entry(cast("File", file), file.size(), offset, position)
+    first = None if batches is None else next(batches, None)
+    if first is None or first[1].base_offset <= above:
+        raise CorruptLog(
+            str(location),
+            number * OFFSET_ENTRY_BYTES,
+            f"the entry for offset {offset} has position {position}, where that batch is not{WITHOUT}",
+        )
+
+
+def _older_to(log: PartitionLog, segment: Segment, timestamp_ms: int) -> int:
+    """Return an offset up to which everything in the segment is older; `GREATEST` if all of it is, `LEAST` if none."""
+    location = segment.index(names.TIME_INDEX_SUFFIX)
+    if not log.has(location):
+        return LEAST
+    index = read_time_index(location, segment.base_offset)
+    count = int(np.searchsorted(index[0], timestamp_ms, side="left"))
+    if not count:
+        return LEAST
+    if count == index.shape[1] and not segment.is_last:
+        # The last entry of a segment that is no longer written to is its greatest timestamp.
+        return GREATEST
+    return int(index[1, count - 1])

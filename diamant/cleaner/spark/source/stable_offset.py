@@ -1,0 +1,207 @@
+"""Up to where a log is decided, and which of its transactions were aborted, told by its files alone.
+
+A broker knows its open transactions; of files, the newest producer snapshot does up to its offset, and the headers of the
+batches behind it, which are those of the last segment, tell the rest. Aborted transactions are in the indexes of the segments
+that hold their markers, and again in those headers. Without a snapshot, or where indexes are not to be trusted, the headers of
+the whole log are read, and nothing else.
+
+Memory: 24 bytes for each aborted transaction, some 100 for each open one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from diamant.cleaner.spark.environment.errors import SegmentChanged
+from diamant.cleaner.spark.source.partition_logs import list_again
+from diamant.cleaner.spark.source.segment_indexes import ABORTED_FIELDS, read_aborted, read_offset_index
+from diamant.protocol.batches.batch import (
+    CURRENT_MAGIC,
+    HEADER_SIZE_UP_TO_MAGIC,
+    HEADER_STRUCT,
+    LOG_OVERHEAD,
+    BatchHeader,
+)
+from diamant.protocol.batches.control import ControlType, parse_control_type
+from diamant.protocol.batches.records import iter_records
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage import names
+from diamant.storage.checkpoints.producer_snapshot import read_snapshot
+from diamant.storage.errors import CorruptLog
+from diamant.storage.segments.segment import scan_at_entry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from diamant.cleaner.spark.environment.locations import LocationFile
+    from diamant.cleaner.spark.source.partition_logs import PartitionLog, Segment
+    from diamant.storage.env.env import File
+
+_LOCAL_WINDOW = 4096
+"""Headers lie far apart: a page each is enough."""
+_REMOTE_WINDOW = 4 * 1024 * 1024
+"""A request costs more than the bytes."""
+_ATTEMPTS = 5
+"""To find a directory that does not change meanwhile."""
+_MARKER_BYTES = 128
+"""More than a transaction marker has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What is decided of a log."""
+
+    stable_offset: int | None
+    """First offset of the oldest open transaction, None if none is open."""
+    aborted: NDArray[np.int64]
+    """int64[n, ABORTED_FIELDS], as in `segment_indexes`; a transaction may be there twice."""
+    open: NDArray[np.int64]
+    """int64[n, 2]: producer id and first offset of each open transaction."""
+
+
+NOTHING_KNOWN = Decided(None, np.empty((0, ABORTED_FIELDS), np.int64), np.empty((0, 2), np.int64))
+"""Of a log whose transactions do not matter."""
+
+
+def read_decided(
+    log: PartitionLog, *, trust_indexes: bool = True, damage: list[CorruptLog] | None = None
+) -> tuple[PartitionLog, Decided]:
+    """Return what is decided of a log, and the log as it was listed then. OSError, CorruptLog, SegmentChanged.
+
+    With a list for `damage` nothing corrupt fails: an index of aborted transactions that is, is added to it, and headers tell in
+    place of indexes; behind a header that is none, the rest of its segment tells nothing, and a transaction whose marker lies
+    there counts as open.
+
+    Indexes and segments must be of the same time: a cleaner that replaces both takes the aborted transactions out of the one
+    whose records it took out of the other.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            decided = _read(log, trust_indexes, damage)
+            again = list_again(log)
+            if again.has_segments_of(log):
+                return log, decided
+        except FileNotFoundError:
+            again = list_again(log)
+        log = again
+    raise SegmentChanged(f"{log.directory} went on changing while the query was planned: run it again")
+
+
+def _read(log: PartitionLog, trust_indexes: bool, damage: list[CorruptLog] | None) -> Decided:
+    open_since: dict[int, int] = {}
+    start_offset = 0
+    aborted = []
+    if trust_indexes:
+        start_offset = _newest_snapshot(log, open_since)
+        for segment in log.segments:
+            location = segment.index(names.TXN_INDEX_SUFFIX)
+            if log.has(location):
+                try:
+                    aborted.append(read_aborted(location))
+                except CorruptLog as error:
+                    if damage is None:
+                        raise
+                    damage.append(error)
+                    return _read(log, False, damage)
+    scanned: list[tuple[int, int, int]] = []
+    for header, control in _headers_from(log, start_offset, is_permissive=damage is not None):
+        producer_id = header.producer_id
+        if not header.is_transactional or producer_id < 0 or header.base_offset < start_offset:
+            continue
+        if not header.is_control:
+            open_since.setdefault(producer_id, header.base_offset)
+        elif control in (ControlType.ABORT, ControlType.COMMIT):
+            first_offset = open_since.pop(producer_id, None)
+            if control == ControlType.ABORT and first_offset is not None:
+                scanned.append((producer_id, first_offset, header.base_offset))
+    aborted.append(np.array(scanned, np.int64).reshape(-1, ABORTED_FIELDS))
+    still_open = np.array(list(open_since.items()), np.int64).reshape(-1, 2)
+    return Decided(min(open_since.values(), default=None), np.concatenate(aborted), still_open)
+
+
+def _newest_snapshot(log: PartitionLog, open_since: dict[int, int]) -> int:
+    """Take the open transactions from the newest snapshot that can be read; return its offset, 0 without one."""
+    for offset in reversed(log.snapshots):
+        location = log.directory.child(f"{offset:020d}{names.SNAPSHOT_SUFFIX}")
+        try:
+            entries = read_snapshot(location.read_bytes(), str(location))
+        except (CorruptLog, FileNotFoundError):
+            continue
+        for entry in entries:
+            if entry.current_txn_first_offset >= 0:
+                open_since[entry.producer_id] = entry.current_txn_first_offset
+        return offset
+    return 0
+
+
+def _headers_from(
+    log: PartitionLog, start_offset: int, *, is_permissive: bool
+) -> Iterator[tuple[BatchHeader, ControlType | None]]:
+    """Yield the headers of magic 2 from the segment on that holds `start_offset`, each with the type of its marker."""
+    for segment in log.segments:
+        if segment.end_offset is not None and segment.end_offset <= start_offset:
+            continue
+        with segment.location.open() as file:
+            size = min(segment.size, file.size())
+            position = _position_before(log, segment, start_offset, file)
+            try:
+                yield from _headers(file, position, size, is_last=segment.is_last)
+            except CorruptLog:
+                if not is_permissive:
+                    raise
+
+
+def _position_before(log: PartitionLog, segment: Segment, offset: int, file: LocationFile) -> int:
+    """Return the start of a batch that is not behind the one with `offset`: 0 if the index does not say it rightly."""
+    location = segment.index(names.INDEX_SUFFIX)
+    if offset <= segment.base_offset or not log.has(location):
+        return 0
+    try:
+        index = read_offset_index(location, segment.base_offset, segment.size, is_growing=segment.is_last)
+    except (CorruptLog, FileNotFoundError):
+        return 0
+    at = int(np.searchsorted(index[0], offset)) - 1
+    if at < 0:
+        return 0
+    last_offset, position = index[:, at].tolist()
+    return 0 if scan_at_entry(cast("File", file), file.size(), last_offset, position) is None else position
+
+
+def _headers(
+    file: LocationFile, position: int, end: int, *, is_last: bool
+) -> Iterator[tuple[BatchHeader, ControlType | None]]:
+    window = _LOCAL_WINDOW if file.fileno() is not None else _REMOTE_WINDOW
+    buffer, start = b"", 0
+    while position < end:
+        at = position - start
+        if at + _MARKER_BYTES > len(buffer) and start + len(buffer) < end:
+            buffer, start, at = file.pread(min(window, end - position), position), position, 0
+        if len(buffer) - at < HEADER_SIZE_UP_TO_MAGIC:
+            break  # A torn end: the task that reads it will say so, if it is one.
+        size = int.from_bytes(buffer[at + 8 : at + 12], "big", signed=True) + LOG_OVERHEAD
+        magic = buffer[at + 16]
+        if size < HEADER_SIZE_UP_TO_MAGIC or magic > CURRENT_MAGIC:
+            if is_last:
+                break
+            raise CorruptLog(file.path, position, f"expected a batch, found a length of {size} and magic {magic}")
+        if position + size > end:
+            break
+        if magic == CURRENT_MAGIC and len(buffer) - at >= HEADER_STRUCT.size:
+            header = BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, at))
+            control = None
+            if header.is_control and at + size <= len(buffer):
+                control = _marker_type(buffer, at)
+            yield header, control
+        position += size
+
+
+def _marker_type(buffer: bytes, at: int) -> ControlType | None:
+    try:
+        record = next(iter_records(buffer, at), None)
+        return None if record is None else parse_control_type(record.key)
+    except CorruptBatch:
+        return None

@@ -1,0 +1,1 @@
+"""Record batches: header, records, old formats, codecs, and what a leader validates."""

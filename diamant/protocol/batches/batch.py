@@ -1,0 +1,254 @@
+"""Record batches as whole units: the header, the checksum and the fields a broker patches in place.
+
+All integers are big-endian. Magic 2, the only one written since Kafka 0.11:
+
+    offset size
+         0    8  base offset                not covered by the CRC
+         8    4  batch length               bytes after this field, at least 49; not covered
+        12    4  partition leader epoch     -1 none; not covered
+        16    1  magic                      2; not covered
+        17    4  CRC-32C                    unsigned, over bytes 21 to the end
+        21    2  attributes                 bits 0-2 codec, 3 LogAppendTime, 4 transaction, 5 control, 6 delete horizon
+        23    4  last offset delta          kept by compaction, so also the last sequence's delta
+        27    8  base timestamp             ms, first record's; -1 when empty; the delete horizon when bit 6 is set
+        35    8  max timestamp              ms, greatest record's, or the broker's time under LogAppendTime
+        43    8  producer id                -1 none
+        51    2  producer epoch             -1 none
+        53    4  base sequence              -1 none
+        57    4  record count               can be 0 after compaction
+        61    .  records                    see records.py; one compressed blob when there is a codec
+
+Magic 0 and 1 share the first 17 bytes except that 12..16 hold their CRC-32; see legacy.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple, TypeAlias
+from zlib import crc32
+
+from crc32c import crc32c
+
+from diamant.protocol.errors import CorruptBatch
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+WritableBuffer: TypeAlias = bytearray | memoryview
+
+BASE_OFFSET = 0
+BATCH_LENGTH = 8
+PARTITION_LEADER_EPOCH = 12
+MAGIC = 16
+CRC = 17
+ATTRIBUTES = 21
+LAST_OFFSET_DELTA = 23
+BASE_TIMESTAMP = 27
+MAX_TIMESTAMP = 35
+PRODUCER_ID = 43
+PRODUCER_EPOCH = 51
+BASE_SEQUENCE = 53
+RECORD_COUNT = 57
+
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12
+"""Bytes of an entry that its length field does not count: the offset and the length itself, in every magic."""
+HEADER_SIZE_UP_TO_MAGIC = 17
+MIN_ENTRY_LENGTH = 14
+"""The least length field of any entry: that of an empty magic 0 message."""
+MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+CURRENT_MAGIC = 2
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_PARTITION_LEADER_EPOCH = -1
+
+MAX_SEQUENCE = 2**31 - 1
+
+HEADER_STRUCT = Struct(">qiibIhiqqqhii")
+_PREFIX_STRUCT = Struct(">qiib")
+_OFFSET_STRUCT = Struct(">q")
+_INT32_STRUCT = Struct(">i")
+_UINT32_STRUCT = Struct(">I")
+_ATTRIBUTES_STRUCT = Struct(">h")
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch, fields in wire order; for magic 0 and 1 filled in by legacy.py."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, its header included."""
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record the batch was written with, whether or not it is still there."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset after the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are invalid."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether every record's timestamp is `max_timestamp`."""
+        return bool(self.attributes & LOG_APPEND_TIME_FLAG)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch is part of a transaction (its marker included)."""
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds control records (control.py), which consumers never see."""
+        return bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether `base_timestamp` is the time from which tombstones and markers may go (KIP-534)."""
+        return bool(self.attributes & DELETE_HORIZON_FLAG)
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether an idempotent or transactional producer wrote the batch."""
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record, -1 without sequences; after 2147483647 comes 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return add_to_sequence(self.base_sequence, self.last_offset_delta)
+
+
+def add_to_sequence(sequence: int, increment: int) -> int:
+    """Return the sequence `increment` (0 or more) after `sequence` (`DefaultRecordBatch.incrementSequence`)."""
+    total = sequence + increment
+    return total if total <= MAX_SEQUENCE else total - MAX_SEQUENCE - 1
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Return the header of the magic 2 batch at `position`.
+
+    Neither the CRC is checked nor that the whole batch is in the buffer. CorruptBatch when fewer than 61 bytes are
+    there, when the magic is not 2, or when the length field is less than 49.
+    """
+    try:
+        header = BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, position))
+    except struct_error:
+        raise CorruptBatch(
+            position, f"a batch header has {HEADER_SIZE} bytes, only {max(0, len(buffer) - position)} are there"
+        ) from None
+    if header.magic != CURRENT_MAGIC:
+        raise CorruptBatch(position, f"magic is {header.magic}, expected {CURRENT_MAGIC}")
+    if header.batch_length < MIN_BATCH_LENGTH:
+        raise CorruptBatch(position, f"batch length is {header.batch_length}, expected at least {MIN_BATCH_LENGTH}")
+    return header
+
+
+def crc_is_valid(buffer: Buffer, position: int, size: int) -> bool:
+    """Whether the entry of `size` bytes at `position` is all there and has the checksum it declares.
+
+    Serves every magic: CRC-32C for 2, CRC-32 for 0 and 1.
+    """
+    end = position + size
+    if size < LOG_OVERHEAD + MIN_ENTRY_LENGTH or end > len(buffer):
+        return False
+    with memoryview(buffer) as view:
+        if view[position + MAGIC] != CURRENT_MAGIC:
+            declared: int = _UINT32_STRUCT.unpack_from(view, position + LOG_OVERHEAD)[0]
+            return crc32(view[position + MAGIC : end]) == declared
+        if size < HEADER_SIZE:
+            return False
+        declared = _UINT32_STRUCT.unpack_from(view, position + CRC)[0]
+        return crc32c(view[position + ATTRIBUTES : end]) == declared
+
+
+def set_base_offset(buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch at `position` its offset and leader epoch, in place; the CRC does not cover them."""
+    _OFFSET_STRUCT.pack_into(buffer, position + BASE_OFFSET, base_offset)
+    _INT32_STRUCT.pack_into(buffer, position + PARTITION_LEADER_EPOCH, leader_epoch)
+
+
+def set_timestamps(buffer: WritableBuffer, position: int, *, is_log_append_time: bool, max_timestamp: int) -> None:
+    """Set the timestamp type and the max timestamp (ms) of the batch at `position`, in place, and its CRC anew.
+
+    The whole batch must be in the buffer. Base timestamp and deltas stay (`DefaultRecordBatch.setMaxTimestamp`).
+    """
+    attributes: int = _ATTRIBUTES_STRUCT.unpack_from(buffer, position + ATTRIBUTES)[0] & ~LOG_APPEND_TIME_FLAG
+    if is_log_append_time:
+        attributes |= LOG_APPEND_TIME_FLAG
+    _ATTRIBUTES_STRUCT.pack_into(buffer, position + ATTRIBUTES, attributes)
+    _OFFSET_STRUCT.pack_into(buffer, position + MAX_TIMESTAMP, max_timestamp)
+    update_crc(buffer, position)
+
+
+def update_crc(buffer: WritableBuffer, position: int) -> None:
+    """Compute the CRC of the magic 2 batch at `position`, all of which must be in the buffer, and store it."""
+    batch_length: int = _INT32_STRUCT.unpack_from(buffer, position + BATCH_LENGTH)[0]
+    with memoryview(buffer) as view:
+        crc = crc32c(view[position + ATTRIBUTES : position + LOG_OVERHEAD + batch_length])
+    _UINT32_STRUCT.pack_into(buffer, position + CRC, crc)
+
+
+def iter_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of every whole entry from `position` up to `end` (default: the buffer's), of any magic.
+
+    Ends without an error at a torn tail: fewer bytes than a prefix, or an entry that runs past the end. CorruptBatch
+    at an entry whose length is less than its magic needs or whose magic is unknown, as zero padding is. CRCs are not
+    checked, so a compressed magic 0 or 1 entry, which must be decompressed to learn its base offset, can be
+    CorruptBatch as well. Source: `ByteBufferLogInputStream`, `FileLogInputStream`.
+    """
+    end = len(buffer) if end is None else min(end, len(buffer))
+    unpack_prefix = _PREFIX_STRUCT.unpack_from
+    unpack_header = HEADER_STRUCT.unpack_from
+    make = BatchHeader._make
+    while position + HEADER_SIZE_UP_TO_MAGIC <= end:
+        _, length, _, magic = unpack_prefix(buffer, position)
+        if length < MIN_ENTRY_LENGTH:
+            raise CorruptBatch(position, f"entry length is {length}, expected at least {MIN_ENTRY_LENGTH}")
+        if not 0 <= magic <= CURRENT_MAGIC:
+            raise CorruptBatch(position, f"magic is {magic}, expected 0 to {CURRENT_MAGIC}")
+        next_position = position + LOG_OVERHEAD + length
+        if next_position > end:
+            return
+        if magic == CURRENT_MAGIC:
+            if length < MIN_BATCH_LENGTH:
+                raise CorruptBatch(position, f"batch length is {length}, expected at least {MIN_BATCH_LENGTH}")
+            yield position, make(unpack_header(buffer, position))
+        else:
+            # Not imported above: legacy.py needs BatchHeader, and hardly any log has such entries.
+            from diamant.protocol.batches.legacy import parse_legacy_header
+
+            yield position, parse_legacy_header(buffer, position)
+        position = next_position

@@ -1,0 +1,344 @@
+"""The records inside a magic 2 batch: reading them one by one, and building batches from them.
+
+After the 61 bytes of the header (batch.py), compressed as one blob when the batch has a codec, each record is
+
+    varint   length              bytes of the record after this field
+    int8     attributes          0, ignored
+    varlong  timestamp delta     ms, relative to the batch's base timestamp
+    varint   offset delta        relative to the batch's base offset
+    varint   key length          negative: null
+    bytes    key
+    varint   value length        negative: null
+    bytes    value
+    varint   header count        0 or more
+             headers             varint key length (0 or more), UTF-8 key, varint value length (negative: null), value
+
+A record must fill its declared length exactly, and the records the batch. Header keys that are no UTF-8, which Kafka
+stores unread, are decoded with surrogate escapes, so that they can be written back as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, NoReturn, TypeAlias
+
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CURRENT_MAGIC,
+    DELETE_HORIZON_FLAG,
+    HEADER_SIZE,
+    HEADER_STRUCT,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    add_to_sequence,
+    parse_header,
+    update_crc,
+)
+from diamant.protocol.batches.compression import DEFAULT_MAX_BYTES
+from diamant.protocol.errors import CorruptBatch
+from diamant.protocol.varint import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, read_varint, write_varint
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Header(NamedTuple):
+    """One header of a record."""
+
+    key: str
+    value: bytes | None
+
+
+class Record(NamedTuple):
+    """One record; `timestamp` is ms since the epoch or -1, `sequence` -1 unless its producer is idempotent."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+    sequence: int = NO_SEQUENCE
+
+
+def iter_records(buffer: Buffer, position: int = 0, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Record]:
+    """Yield the records of the one batch at `position`, of any magic, decompressed to at most `max_bytes`.
+
+    Keys and values are copies. The CRC is not checked. CorruptBatch for anything but exactly the declared number of
+    well-formed records, possibly after some of them were yielded; DecompressionBomb above `max_bytes`.
+    Source: `DefaultRecordBatch.iterator`, `DefaultRecord.readFrom`.
+    """
+    if position + MAGIC < len(buffer) and buffer[position + MAGIC] in (0, 1):
+        from diamant.protocol.batches.legacy import iter_legacy_records
+
+        return iter_legacy_records(buffer, position, max_bytes=max_bytes)
+    header = parse_header(buffer, position)
+    if header.record_count == 0:
+        # What compaction leaves of a batch keeps the codec in its attributes, with no payload to decompress.
+        return iter(())
+    return iter_payload(records_payload(buffer, position, header, max_bytes=max_bytes), header)
+
+
+def records_payload(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    ignores_rest: bool = True,
+) -> bytes:
+    """Return the concatenated records of the magic 2 batch at `position`, decompressed to at most `max_bytes`.
+
+    CorruptBatch when the batch runs past the buffer or its codec cannot read it. `ignores_rest`: as `decompress`.
+    """
+    end = position + header.size
+    if end > len(buffer):
+        raise CorruptBatch(position, f"the batch has {header.size} bytes, only {len(buffer) - position} are there")
+    with memoryview(buffer) as view:
+        payload = view[position + HEADER_SIZE : end]
+        codec = header.attributes & CODEC_MASK
+        return (
+            bytes(payload)
+            if codec == compression.NONE
+            else compression.decompress(codec, payload, max_bytes=max_bytes, ignores_rest=ignores_rest)
+        )
+
+
+def iter_payload(payload: bytes, header: BatchHeader) -> Iterator[Record]:
+    """Yield the records that are concatenated in the payload of a magic 2 batch, decompressed; as `iter_records`."""
+    count = header.record_count
+    if count < 0:
+        raise CorruptBatch(0, f"record count is {count}")
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    base_sequence = header.base_sequence
+    fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
+    new_record = tuple.__new__
+    end = len(payload)
+    position = 0
+    # A hostile count ends the loop by running out of bytes: every record takes at least one.
+    for index in range(count):
+        start = position
+        try:
+            # The lengths and deltas of nearly all records have one or two bytes: those are read in place.
+            length = payload[position]
+            position += 1
+            if length < 0x80:
+                length = (length >> 1) ^ -(length & 1)
+            else:
+                length, position = _read_long_varint(payload, position - 1, MAX_VARINT_SIZE)
+            record_end = position + length
+            if length < 0 or record_end > end:
+                _bad_record(start, index, f"its length is {length}, {end - position} bytes are left")
+            position += 1  # attributes
+            delta = payload[position]
+            position += 1
+            if delta < 0x80:
+                delta = (delta >> 1) ^ -(delta & 1)
+            else:
+                delta, position = _read_long_varint(payload, position - 1, MAX_VARLONG_SIZE)
+            if fixed_timestamp is None:
+                timestamp = base_timestamp + delta
+                if not -(1 << 63) <= timestamp < 1 << 63:
+                    timestamp = ((timestamp + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
+            else:
+                timestamp = fixed_timestamp
+            delta = payload[position]
+            position += 1
+            if delta < 0x80:
+                delta = (delta >> 1) ^ -(delta & 1)
+            else:
+                delta, position = _read_long_varint(payload, position - 1, MAX_VARINT_SIZE)
+
+            size = payload[position]
+            position += 1
+            if size < 0x80:
+                size = (size >> 1) ^ -(size & 1)
+            else:
+                size, position = _read_long_varint(payload, position - 1, MAX_VARINT_SIZE)
+            key: bytes | None = None
+            if size >= 0:
+                key = payload[position : position + size]
+                position += size
+            size = payload[position]
+            position += 1
+            if size < 0x80:
+                size = (size >> 1) ^ -(size & 1)
+            else:
+                size, position = _read_long_varint(payload, position - 1, MAX_VARINT_SIZE)
+            value: bytes | None = None
+            if size >= 0:
+                value = payload[position : position + size]
+                position += size
+            if payload[position] == 0:
+                position += 1
+                headers: tuple[Header, ...] = ()
+            else:
+                headers, position = _read_headers(payload, position, record_end, start, index)
+        except IndexError:
+            _bad_record(start, index, f"it is cut off after {end - start} bytes")
+        if position != record_end:
+            _bad_record(start, index, f"it declares {record_end - start} bytes, its fields take {position - start}")
+        sequence = NO_SEQUENCE if base_sequence == NO_SEQUENCE else add_to_sequence(base_sequence, delta)
+        # Half the time of Record(...), which goes through a Python-level constructor.
+        yield new_record(Record, (base_offset + delta, timestamp, key, value, headers, sequence))
+    if position != end:
+        raise CorruptBatch(position, f"{end - position} bytes are left after the {count} declared records")
+
+
+def _bad_record(position: int, index: int, what: str) -> NoReturn:
+    raise CorruptBatch(position, f"record {index} is invalid: {what}")
+
+
+def _read_long_varint(payload: bytes, position: int, max_size: int) -> tuple[int, int]:
+    """Read a ZigZag integer of two bytes or more; IndexError where the payload ends in it."""
+    start = position
+    value = payload[position] & 0x7F
+    shift = 7
+    while True:
+        position += 1
+        byte = payload[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if position - start >= max_size - 1:
+            raise CorruptBatch(start, f"variable-length integer has more than {max_size} bytes")
+    value &= 0xFFFFFFFF if max_size == MAX_VARINT_SIZE else 0xFFFFFFFFFFFFFFFF
+    return (value >> 1) ^ -(value & 1), position + 1
+
+
+def _read_headers(
+    payload: bytes, position: int, record_end: int, record_start: int, index: int
+) -> tuple[tuple[Header, ...], int]:
+    count, position = read_varint(payload, position)
+    if not 0 <= count <= record_end - position:
+        _bad_record(record_start, index, f"{count} headers, {record_end - position} bytes are left")
+    headers = []
+    for _ in range(count):
+        size, position = read_varint(payload, position)
+        if not 0 <= size <= record_end - position:
+            _bad_record(record_start, index, f"a header key of {size} bytes, {record_end - position} are left")
+        key = payload[position : position + size].decode(errors="surrogateescape")
+        position += size
+        size, position = read_varint(payload, position)
+        value: bytes | None = None
+        if size >= 0:
+            if size > record_end - position:
+                _bad_record(record_start, index, f"a header value of {size} bytes, {record_end - position} are left")
+            value = payload[position : position + size]
+            position += size
+        headers.append(Header(key, value))
+    return tuple(headers), position
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int | None = None,
+    leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    codec: int = compression.NONE,
+    level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    log_append_time_ms: int | None = None,
+    delete_horizon_ms: int | None = None,
+    last_offset_delta: int | None = None,
+    max_timestamp: int | None = None,
+) -> bytearray:
+    """Return a magic 2 batch of `records`, whose offsets ascend from `base_offset` (default: the first record's, or 0).
+
+    `last_offset_delta` and `max_timestamp` default to what the records give; a batch rewritten with fewer records
+    passes those of its original. `log_append_time_ms` sets the timestamp type and the max timestamp,
+    `delete_horizon_ms` its flag and the base timestamp. An empty batch is never compressed but keeps `codec` in its
+    attributes, as compaction leaves it (`DefaultRecordBatch.writeEmptyHeader`). The records' own sequences are not
+    written: they follow from `base_sequence`.
+    """
+    if base_offset is None:
+        base_offset = records[0].offset if records else 0
+    attributes = codec
+    if is_transactional:
+        attributes |= TRANSACTIONAL_FLAG
+    if is_control:
+        attributes |= CONTROL_FLAG
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON_FLAG
+        base_timestamp = delete_horizon_ms
+    else:
+        base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    if log_append_time_ms is not None:
+        attributes |= LOG_APPEND_TIME_FLAG
+        max_timestamp = log_append_time_ms
+    elif max_timestamp is None:
+        max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    if last_offset_delta is None:
+        last_offset_delta = records[-1].offset - base_offset if records else 0
+
+    batch = bytearray(HEADER_SIZE)
+    if codec == compression.NONE:
+        _write_records(batch, records, base_offset, base_timestamp)
+    elif records:
+        payload = bytearray()
+        _write_records(payload, records, base_offset, base_timestamp)
+        batch += compression.compress(codec, payload, level)
+    HEADER_STRUCT.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LOG_OVERHEAD,
+        leader_epoch,
+        CURRENT_MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    update_crc(batch, 0)
+    return batch
+
+
+def _write_records(out: bytearray, records: Sequence[Record], base_offset: int, base_timestamp: int) -> None:
+    body = bytearray()
+    for offset, timestamp, key, value, headers, _ in records:
+        body.clear()
+        body.append(0)  # attributes
+        delta = timestamp - base_timestamp
+        if not -(1 << 63) <= delta < 1 << 63:  # wraps as Java's long does
+            delta = ((delta + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
+        write_varint(body, delta)
+        write_varint(body, offset - base_offset)
+        _write_bytes(body, key)
+        _write_bytes(body, value)
+        if headers:
+            write_varint(body, len(headers))
+            for header_key, header_value in headers:
+                _write_bytes(body, header_key.encode(errors="surrogateescape"))
+                _write_bytes(body, header_value)
+        else:
+            body.append(0)
+        write_varint(out, len(body))
+        out += body
+
+
+def _write_bytes(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out.append(1)
+    else:
+        write_varint(out, len(data))
+        out += data

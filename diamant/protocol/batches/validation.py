@@ -1,0 +1,384 @@
+"""What a leader checks of the batch that a client sends, before it gives it offsets (Kafka's `LogValidator`).
+
+The header first, then every record by `walk_records`, which decodes nothing that it does not check: keys, values and
+headers are stepped over. The walk answers in scalars only, so that a compiled one can take its place, and is told
+apart into three results:
+
+* a *fault*: the bytes are not the declared records. The batch is refused with INVALID_RECORD.
+* *suspects*: some record may break a rule that is about single records (a null key where the topic is compacted, a
+  timestamp out of range). A second, slow walk then makes the list of them, and the batch is refused with it.
+* neither: the greatest timestamp and where it is, which is all that an append needs to know.
+
+Deliberate deviations, all about batches that no known client sends. Offset deltas must be 0, 1, 2 ...: Kafka rebuilds a
+compressed batch with others and stores an uncompressed one as it is. A timestamp that leaves 64 bits is a fault, where
+Java's wraps around. And where a batch with LogAppendTime comes to a CreateTime topic, Kafka judges its max timestamp
+and then clears the bit, which uncovers the records' own; we judge those from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
+from diamant.protocol.batches.records import records_payload
+from diamant.protocol.errors import CorruptBatch, DecompressionBomb, ErrorCode, KafkaError
+from diamant.protocol.varint import read_varint, read_varlong
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAX_RECORD_ERRORS = 10_000
+"""Records that one refusal lists at most; bounds its response. Kafka lists all."""
+
+NO_KEY = "a record of a compacted topic must have a key"
+"""What is said of a record without a key where keys are a must."""
+
+# What a walk may find wrong with the bytes; numbers, for a compiled walk has no strings.
+NO_FAULT = 0
+CUT_OFF = 1
+BAD_VARINT = 2
+BAD_LENGTH = 3
+LENGTH_MISMATCH = 4
+BAD_HEADER_COUNT = 5
+BAD_HEADER = 6
+BAD_OFFSET_DELTA = 7
+TIMESTAMP_OVERFLOW = 8
+LEFTOVER_BYTES = 9
+
+FAULTS = (
+    "",
+    "the records are cut off in it",
+    "it has a variable-length integer that is too long",
+    "its length is negative or more than the bytes that are left",
+    "its fields do not take the bytes that it declares",
+    "its header count is negative or more than the bytes that are left",
+    "it has a header whose key or value does not fit",
+    "its offset delta is not its index in the batch",
+    "its timestamp does not fit 64 bits",
+    "bytes are left after the declared records",
+)
+
+_INT64_MAX = 2**63 - 1
+# A base timestamp beyond this could leave 64 bits together with the small deltas that the walk does not check.
+_GREATEST_BASE_TIMESTAMP = 2**62
+
+
+class RecordChecks(NamedTuple):
+    """The topic's rules for single records; times in ms."""
+
+    must_have_key: bool
+    """The topic is compacted."""
+    now_ms: int
+    before_max_ms: int
+    """message.timestamp.before.max.ms"""
+    after_max_ms: int
+    """message.timestamp.after.max.ms"""
+    is_log_append_time_topic: bool
+
+
+class WalkResult(NamedTuple):
+    """What an append learns from the records."""
+
+    max_timestamp: int
+    """ms; -1 when no record has a timestamp."""
+    offset_of_max: int
+    """Offset delta of the first record that has it; -1 when none has one."""
+
+
+class WalkOutcome(NamedTuple):
+    """What a walk found; scalars only. With a fault, only the fields about it mean something."""
+
+    fault: int
+    """NO_FAULT, or the number of the fault that ended the walk."""
+    fault_position: int
+    """Where in the payload the faulty record begins."""
+    fault_index: int
+    """That record's index; the record count for LEFTOVER_BYTES."""
+    max_timestamp: int
+    offset_of_max: int
+    has_null_key: bool
+    """Whether a record has no key. Only meant where keys are a must."""
+    min_timestamp: int
+    """Least timestamp, those of -1 included; 2**63-1 without records. With `max_timestamp` it tells whether any record
+    can be out of range."""
+
+
+Walk: TypeAlias = Callable[[bytes | memoryview, int, int, RecordChecks], WalkOutcome]
+
+
+def check_client_header(header: BatchHeader) -> None:
+    """Check what the header of a client's batch says about itself; KafkaError(INVALID_RECORD) when it does not add up.
+
+    Source: `LogValidator.validateBatch`. Not checked here: CRC, size, base offset 0.
+    """
+    count = header.record_count
+    if header.last_offset_delta < 0 or count <= 0 or header.last_offset_delta + 1 != count:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"the batch has record count {count} and last offset delta {header.last_offset_delta}; "
+            "a client's batch has at least one record and a delta of the count less one",
+        )
+    if header.is_control:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not write control records")
+    if header.has_producer_id and header.base_sequence < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"the batch of producer {header.producer_id} has base sequence {header.base_sequence}, expected 0 or more",
+        )
+    if header.codec > compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"compression codec is {header.codec}, expected 0 to {compression.ZSTD}",
+        )
+
+
+def walk_records(
+    payload: bytes | memoryview, record_count: int, base_timestamp: int, checks: RecordChecks
+) -> WalkOutcome:
+    """Check the structure of `record_count` records that fill `payload` exactly, and gather what the rules need.
+
+    Raises nothing for any bytes. Allocates nothing per record. `checks` is only asked whether keys are a must.
+    """
+    # Indexing bytes is a third quicker than a memoryview, which repays the copy.
+    payload = bytes(payload)
+    end = len(payload)
+    position = start = 0
+    index = 0
+    max_timestamp = NO_TIMESTAMP
+    offset_of_max = -1
+    min_timestamp = _INT64_MAX
+    has_null_key = False
+    fault = NO_FAULT
+    if not -_GREATEST_BASE_TIMESTAMP <= base_timestamp <= _GREATEST_BASE_TIMESTAMP:
+        return WalkOutcome(TIMESTAMP_OVERFLOW, 0, 0, NO_TIMESTAMP, -1, False, min_timestamp)
+    try:
+        # Every record takes a byte at least, so a hostile count ends the loop by running out of payload.
+        for index in range(record_count):
+            start = position
+
+            length = payload[position]
+            if length < 0x80:
+                position += 1
+            else:
+                byte = payload[position + 1]
+                if byte < 0x80:
+                    length = length & 0x7F | byte << 7
+                    position += 2
+                else:
+                    length, position = _read_raw(payload, position, 5)
+            record_end = position + (length >> 1)
+            if length & 1 or record_end > end:
+                fault = BAD_LENGTH
+                break
+
+            position += 1  # attributes
+            delta = payload[position]
+            if delta < 0x80:
+                position += 1
+                timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+            else:
+                byte = payload[position + 1]
+                if byte < 0x80:
+                    delta = delta & 0x7F | byte << 7
+                    position += 2
+                    timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+                else:
+                    delta, position = _read_raw(payload, position, 10)
+                    timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+                    if not -_INT64_MAX - 1 <= timestamp <= _INT64_MAX:
+                        fault = TIMESTAMP_OVERFLOW
+                        break
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+                offset_of_max = index
+            if timestamp < min_timestamp:
+                min_timestamp = timestamp
+
+            delta = payload[position]
+            if delta < 0x80:
+                position += 1
+            else:
+                byte = payload[position + 1]
+                if byte < 0x80:
+                    delta = delta & 0x7F | byte << 7
+                    position += 2
+                else:
+                    delta, position = _read_raw(payload, position, 5)
+            if delta != index << 1:
+                fault = BAD_OFFSET_DELTA
+                break
+
+            size = payload[position]
+            if size < 0x80:
+                position += 1
+            else:
+                byte = payload[position + 1]
+                if byte < 0x80:
+                    size = size & 0x7F | byte << 7
+                    position += 2
+                else:
+                    size, position = _read_raw(payload, position, 5)
+            if size & 1:
+                has_null_key = True
+            else:
+                position += size >> 1
+
+            size = payload[position]
+            if size < 0x80:
+                position += 1
+            else:
+                byte = payload[position + 1]
+                if byte < 0x80:
+                    size = size & 0x7F | byte << 7
+                    position += 2
+                else:
+                    size, position = _read_raw(payload, position, 5)
+            if not size & 1:
+                position += size >> 1
+
+            if payload[position] == 0:
+                position += 1
+            else:
+                fault, position = _skip_headers(payload, position, record_end)
+                if fault:
+                    break
+            if position != record_end:
+                fault = LENGTH_MISMATCH
+                break
+    except IndexError:
+        fault = CUT_OFF
+    except _LongVarintError:
+        fault = BAD_VARINT
+    if not fault and position != end:
+        fault = LEFTOVER_BYTES
+        start = position
+        index = record_count
+    return WalkOutcome(fault, start, index, max_timestamp, offset_of_max, has_null_key, min_timestamp)
+
+
+def validate_client_batch(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    checks: RecordChecks,
+    *,
+    max_decompressed_bytes: int,
+    walk: Walk = walk_records,
+) -> WalkResult:
+    """Check the whole magic 2 batch at `position` as the leader of a partition checks what a client sends.
+
+    The caller has checked that the batch is all there, its size against max.message.bytes, its CRC and that its base
+    offset is 0. Raises KafkaError, with the records at fault where single ones are:
+
+    * INVALID_RECORD: header that does not add up, bytes that are not the declared records or cannot be decompressed,
+      null keys where they are a must.
+    * INVALID_TIMESTAMP: at least one record out of range, or a batch with LogAppendTime on a topic that sets it.
+    * MESSAGE_TOO_LARGE: more than `max_decompressed_bytes` of records, so that a client splits the batch.
+    * UNSUPPORTED_COMPRESSION_TYPE: a codec that does not exist.
+    """
+    check_client_header(header)
+    payload: bytes | memoryview
+    try:
+        if header.codec == compression.NONE and position + header.size <= len(buffer):
+            # Not copied: a walk that wants bytes makes them itself.
+            payload = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
+        else:
+            payload = records_payload(buffer, position, header, max_bytes=max_decompressed_bytes)
+    except DecompressionBomb as error:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch is refused: {error}") from error
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"the batch cannot be decompressed: {error}") from error
+    outcome = walk(payload, header.record_count, header.base_timestamp, checks)
+    if outcome.fault != NO_FAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"record {outcome.fault_index} of {header.record_count}, at byte {outcome.fault_position} "
+            f"of {len(payload)}: {FAULTS[outcome.fault]}",
+        )
+    earliest_ms, latest_ms = _timestamp_range(checks)
+    # A record without a timestamp (-1) makes a suspect here and is cleared there.
+    is_suspect = (checks.must_have_key and outcome.has_null_key) or (
+        header.is_log_append_time
+        if checks.is_log_append_time_topic
+        else outcome.min_timestamp < earliest_ms
+        or outcome.max_timestamp > latest_ms
+        or (header.is_log_append_time and outcome.min_timestamp <= NO_TIMESTAMP)
+    )
+    if is_suspect:
+        _refuse_bad_records(payload, header, checks)
+    return WalkResult(outcome.max_timestamp, outcome.offset_of_max)
+
+
+def _timestamp_range(checks: RecordChecks) -> tuple[int, int]:
+    return checks.now_ms - checks.before_max_ms, checks.now_ms + checks.after_max_ms
+
+
+def _refuse_bad_records(payload: bytes | memoryview, header: BatchHeader, checks: RecordChecks) -> None:
+    """Raise KafkaError with a list of the records that break a rule, if any does (`LogValidator.validateRecord`)."""
+    errors: list[tuple[int, str | None]] = []
+    bad_count = 0
+    has_timestamp_error = False
+    earliest_ms, latest_ms = _timestamp_range(checks)
+    position = 0
+    for index in range(header.record_count):
+        length, position = read_varint(payload, position)
+        record_end = position + length
+        delta, position = read_varlong(payload, position + 1)
+        _, position = read_varint(payload, position)
+        key_size, _ = read_varint(payload, position)
+        position = record_end
+        timestamp = header.base_timestamp + delta
+        message: str | None = None
+        if checks.must_have_key and key_size < 0:
+            message = NO_KEY
+        elif not checks.is_log_append_time_topic and timestamp != NO_TIMESTAMP:
+            if not earliest_ms <= timestamp <= latest_ms:
+                message = f"timestamp {timestamp} is out of range [{earliest_ms}, {latest_ms}]"
+                has_timestamp_error = True
+        elif header.is_log_append_time:
+            message = "a client may not set the timestamp type LogAppendTime"
+            has_timestamp_error = True
+        if message is not None:
+            bad_count += 1
+            if len(errors) < MAX_RECORD_ERRORS:
+                errors.append((index, message))
+    if errors:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP if has_timestamp_error else ErrorCode.INVALID_RECORD,
+            f"{bad_count} of {header.record_count} records are refused, first record {errors[0][0]}: {errors[0][1]}",
+            errors,
+        )
+
+
+class _LongVarintError(Exception):
+    """A variable-length integer has more bytes than its width allows."""
+
+
+def _read_raw(payload: bytes, position: int, max_size: int) -> tuple[int, int]:
+    """Return (ZigZag form, position after it) of an integer of 5 or 10 bytes at most; IndexError where bytes end."""
+    value = 0
+    for shift in range(0, max_size * 7, 7):
+        byte = payload[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & (0xFFFFFFFF if max_size == 5 else 0xFFFFFFFFFFFFFFFF), position
+    raise _LongVarintError
+
+
+def _skip_headers(payload: bytes, position: int, record_end: int) -> tuple[int, int]:
+    """Return (fault, position after the headers) from the header count at `position` on."""
+    count, position = _read_raw(payload, position, 5)
+    if count & 1 or count >> 1 > record_end - position:
+        return BAD_HEADER_COUNT, position
+    for _ in range(count >> 1):
+        size, position = _read_raw(payload, position, 5)
+        if size & 1 or size >> 1 > record_end - position:
+            return BAD_HEADER, position
+        size, position = _read_raw(payload, position + (size >> 1), 5)
+        if not size & 1:
+            if size >> 1 > record_end - position:
+                return BAD_HEADER, position
+            position += size >> 1
+    return NO_FAULT, position

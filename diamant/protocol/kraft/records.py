@@ -1,0 +1,577 @@
+"""The records of `__cluster_metadata-0`: what a KRaft controller writes down about topics, configs, users and brokers.
+
+A record's value, in the log and in snapshots alike:
+
+    uvarint  frame version   1
+    uvarint  api key         which record, see `RECORD_TYPES`
+    uvarint  record version
+    ...      fields in the order of the class below, those that the version has
+    uvarint  number of tagged fields, then for each, ascending: uvarint tag, uvarint size, content
+
+The types are those of metadata_types.py. A tagged field at its default is left out.
+
+The classes are the tables: a field's annotation names its wire type, `Since` the first version that has it, `Tag` its
+tag; the default is Kafka's default. Layouts are those of Kafka 4.3.1 (metadata.version 7 to 30).
+
+    TopicRecord(name="foo", topic_id=UUID(...))    01 02 00  04 66 6f 6f  <16 bytes>  00
+"""
+
+# No postponed annotations here: the wire types are read from the classes' annotations as they stand.
+
+import struct
+from functools import cache
+from typing import Annotated, Any, NamedTuple, TypeAlias, get_args, get_origin
+
+from diamant.protocol.kraft.field_types import (
+    Binary,
+    Bool,
+    Float64,
+    Id,
+    Ids,
+    Int8,
+    Int16,
+    Int32,
+    Int32s,
+    Int64,
+    NullableIds,
+    NullableInt32s,
+    NullableText,
+    Since,
+    Tag,
+    Text,
+    Texts,
+    Uint16,
+    WireType,
+    array_type,
+    read_uvarint,
+    struct_type,
+    wire_type_of,
+    write_uvarint,
+)
+from diamant.protocol.kraft.field_types import MalformedRecord as MalformedRecord
+from diamant.protocol.kraft.field_types import UnsupportedRecord as UnsupportedRecord
+from diamant.protocol.kraft.frozen_record import NO_DEFAULT, FrozenRecord, fields
+
+FRAME_VERSION = 1
+
+MIN_METADATA_VERSION = 7
+"""3.3-IV3, the floor of Kafka 4."""
+MAX_METADATA_VERSION = 30
+"""4.3-IV0, what Kafka 4.3 formats with, and so do we."""
+
+NO_LEADER = -1
+NO_LEADER_CHANGE = -2
+"""PartitionChangeRecord.leader when the record does not touch the leader."""
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+BROKER_LOGGER_RESOURCE = 8
+CLIENT_METRICS_RESOURCE = 16
+GROUP_RESOURCE = 32
+"""ConfigRecord.resource_type (`ConfigResource.Type`). A broker is named by its id in decimal, `""` is all brokers."""
+
+
+class Endpoint(NamedTuple):
+    """Where a broker or controller listens. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+class FeatureRange(NamedTuple):
+    """The levels of a feature that a broker or controller supports."""
+
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+
+
+class QuotaEntity(NamedTuple):
+    """Whom a quota is for: entity type `user`, `client-id` or `ip`; name None is the default of that type."""
+
+    entity_type: str
+    entity_name: str | None
+
+
+Endpoints: TypeAlias = Annotated[tuple[Endpoint, ...], array_type(struct_type(Endpoint, Text, Text, Uint16, Int16))]
+FeatureRanges: TypeAlias = Annotated[
+    tuple[FeatureRange, ...], array_type(struct_type(FeatureRange, Text, Int16, Int16))
+]
+QuotaEntities: TypeAlias = Annotated[tuple[QuotaEntity, ...], array_type(struct_type(QuotaEntity, Text, NullableText))]
+
+
+class RegisterBrokerRecord(FrozenRecord):
+    """A broker process has come up. `broker_epoch` is the record's own offset; it begins fenced."""
+
+    broker_id: Int32
+    is_migrating_zk_broker: Annotated[Bool, Since(2)] = False
+    incarnation_id: Id
+    broker_epoch: Int64
+    end_points: Endpoints
+    features: FeatureRanges
+    rack: NullableText = None
+    fenced: Bool = True
+    in_controlled_shutdown: Annotated[Bool, Since(1)] = False
+    log_dirs: Annotated[Ids, Since(3, is_ignorable=True), Tag(0)] = ()
+    cordoned_log_dirs: Annotated[NullableIds, Since(4), Tag(1)] = None
+
+
+class UnregisterBrokerRecord(FrozenRecord):
+    """A broker was removed for good."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+
+
+class TopicRecord(FrozenRecord):
+    """A topic exists; its configs and partitions follow in the same batch."""
+
+    name: Text
+    topic_id: Id
+
+
+class PartitionRecord(FrozenRecord):
+    """A partition exists. `directories` names the log directory of each replica, in the order of `replicas`."""
+
+    partition_id: Int32 = -1
+    topic_id: Id
+    replicas: Int32s
+    isr: Int32s
+    removing_replicas: Int32s = ()
+    adding_replicas: Int32s = ()
+    leader: Int32 = NO_LEADER
+    leader_recovery_state: Annotated[Int8, Tag(0)] = 0
+    leader_epoch: Int32 = -1
+    partition_epoch: Int32 = -1
+    directories: Annotated[Ids, Since(1, is_ignorable=True)] = ()
+    eligible_leader_replicas: Annotated[NullableInt32s, Since(2), Tag(1)] = None
+    last_known_elr: Annotated[NullableInt32s, Since(2), Tag(2)] = None
+
+
+class ConfigRecord(FrozenRecord):
+    """One config of a topic, broker, ... is set, or with value None taken back to its default."""
+
+    resource_type: Int8
+    resource_name: Text
+    name: Text
+    value: NullableText
+
+
+class PartitionChangeRecord(FrozenRecord):
+    """A partition changed; None (-2 for the leader, -1 for the recovery state) leaves a field as it is.
+
+    Every change adds 1 to the partition epoch; any leader but -2, be it the old one or -1, adds 1 to the leader epoch.
+    """
+
+    partition_id: Int32 = -1
+    topic_id: Id
+    isr: Annotated[NullableInt32s, Tag(0)] = None
+    leader: Annotated[Int32, Tag(1)] = NO_LEADER_CHANGE
+    replicas: Annotated[NullableInt32s, Tag(2)] = None
+    removing_replicas: Annotated[NullableInt32s, Tag(3)] = None
+    adding_replicas: Annotated[NullableInt32s, Tag(4)] = None
+    leader_recovery_state: Annotated[Int8, Tag(5)] = -1
+    eligible_leader_replicas: Annotated[NullableInt32s, Since(2), Tag(6)] = None
+    last_known_elr: Annotated[NullableInt32s, Since(2), Tag(7)] = None
+    directories: Annotated[NullableIds, Since(1, is_ignorable=True), Tag(8)] = None
+
+
+class FenceBrokerRecord(FrozenRecord):
+    """A broker is fenced; written before BrokerRegistrationChangeRecord existed."""
+
+    id: Int32
+    epoch: Int64
+
+
+class UnfenceBrokerRecord(FrozenRecord):
+    """A broker is unfenced; written before BrokerRegistrationChangeRecord existed."""
+
+    id: Int32
+    epoch: Int64
+
+
+class RemoveTopicRecord(FrozenRecord):
+    """A topic is gone, with its partitions and its configs."""
+
+    topic_id: Id
+
+
+class DelegationTokenRecord(FrozenRecord):
+    """A delegation token; times in ms."""
+
+    owner: Text
+    requester: Text
+    renewers: Texts
+    issue_timestamp: Int64
+    max_timestamp: Int64
+    expiration_timestamp: Int64
+    token_id: Text
+
+
+class UserScramCredentialRecord(FrozenRecord):
+    """A user's SCRAM credential. `mechanism`: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512; salt and keys are raw bytes."""
+
+    name: Text
+    mechanism: Int8
+    salt: Binary
+    stored_key: Binary
+    server_key: Binary
+    iterations: Int32
+
+
+class FeatureLevelRecord(FrozenRecord):
+    """A feature is finalized at a level; 0 removes it."""
+
+    name: Text
+    feature_level: Int16
+
+
+class ClientQuotaRecord(FrozenRecord):
+    """A quota is set or removed."""
+
+    entity: QuotaEntities
+    key: Text
+    value: Float64
+    remove: Bool
+
+
+class ProducerIdsRecord(FrozenRecord):
+    """A block of producer ids was handed out: `next_producer_id` is the first one that was not."""
+
+    broker_id: Int32
+    broker_epoch: Int64 = -1
+    next_producer_id: Int64
+
+
+class BrokerRegistrationChangeRecord(FrozenRecord):
+    """A registered broker changed.
+
+    `fenced`: -1 unfenced, 1 fenced, 0 as it was. `in_controlled_shutdown`: 1 yes, 0 as it was. No `log_dirs`: as they
+    were; `cordoned_log_dirs` None: as they were.
+    """
+
+    broker_id: Int32
+    broker_epoch: Int64
+    fenced: Annotated[Int8, Tag(0)] = 0
+    in_controlled_shutdown: Annotated[Int8, Since(1), Tag(1)] = 0
+    log_dirs: Annotated[Ids, Since(2), Tag(2)] = ()
+    cordoned_log_dirs: Annotated[NullableIds, Since(3), Tag(3)] = None
+
+
+class AccessControlEntryRecord(FrozenRecord):
+    """An ACL, in the numbers of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType."""
+
+    id: Id
+    resource_type: Int8
+    resource_name: Text
+    pattern_type: Int8
+    principal: Text
+    host: Text
+    operation: Int8
+    permission_type: Int8
+
+
+class RemoveAccessControlEntryRecord(FrozenRecord):
+    """An ACL is gone."""
+
+    id: Id
+
+
+class NoOpRecord(FrozenRecord):
+    """Nothing; a real controller writes one every 500 ms."""
+
+
+class ZkMigrationStateRecord(FrozenRecord):
+    """0 none, 1 migration, 2 pre-migration, 3 post-migration; gone in Kafka 4."""
+
+    zk_migration_state: Int8
+
+
+class RemoveUserScramCredentialRecord(FrozenRecord):
+    """A user's SCRAM credential is gone."""
+
+    name: Text
+    mechanism: Int8
+
+
+class BeginTransactionRecord(FrozenRecord):
+    """What follows counts only once an EndTransactionRecord does."""
+
+    name: Annotated[NullableText, Tag(0)] = None
+
+
+class EndTransactionRecord(FrozenRecord):
+    """The records since BeginTransactionRecord count."""
+
+
+class AbortTransactionRecord(FrozenRecord):
+    """The records since BeginTransactionRecord do not count."""
+
+    reason: Annotated[NullableText, Tag(0)] = None
+
+
+class RemoveDelegationTokenRecord(FrozenRecord):
+    """A delegation token is gone."""
+
+    token_id: Text
+
+
+class RegisterControllerRecord(FrozenRecord):
+    """A controller process has come up."""
+
+    controller_id: Int32
+    incarnation_id: Id
+    zk_migration_ready: Bool = False
+    end_points: Endpoints
+    features: FeatureRanges
+
+
+class ClearElrRecord(FrozenRecord):
+    """The eligible leader replicas of a topic (of all topics: `""`) are forgotten."""
+
+    topic_name: Text
+
+
+MetadataRecord: TypeAlias = (
+    RegisterBrokerRecord
+    | UnregisterBrokerRecord
+    | TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | PartitionChangeRecord
+    | FenceBrokerRecord
+    | UnfenceBrokerRecord
+    | RemoveTopicRecord
+    | DelegationTokenRecord
+    | UserScramCredentialRecord
+    | FeatureLevelRecord
+    | ClientQuotaRecord
+    | ProducerIdsRecord
+    | BrokerRegistrationChangeRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
+    | NoOpRecord
+    | ZkMigrationStateRecord
+    | RemoveUserScramCredentialRecord
+    | BeginTransactionRecord
+    | EndTransactionRecord
+    | AbortTransactionRecord
+    | RemoveDelegationTokenRecord
+    | RegisterControllerRecord
+    | ClearElrRecord
+)
+
+
+class RecordType(NamedTuple):
+    """A record's class and its newest version; every type begins at version 0."""
+
+    record_class: type[Any]
+    max_version: int
+
+
+RECORD_TYPES: dict[int, RecordType] = {
+    0: RecordType(RegisterBrokerRecord, 4),
+    1: RecordType(UnregisterBrokerRecord, 0),
+    2: RecordType(TopicRecord, 0),
+    3: RecordType(PartitionRecord, 2),
+    4: RecordType(ConfigRecord, 0),
+    5: RecordType(PartitionChangeRecord, 2),
+    7: RecordType(FenceBrokerRecord, 0),
+    8: RecordType(UnfenceBrokerRecord, 0),
+    9: RecordType(RemoveTopicRecord, 0),
+    10: RecordType(DelegationTokenRecord, 0),
+    11: RecordType(UserScramCredentialRecord, 0),
+    12: RecordType(FeatureLevelRecord, 0),
+    14: RecordType(ClientQuotaRecord, 0),
+    15: RecordType(ProducerIdsRecord, 0),
+    17: RecordType(BrokerRegistrationChangeRecord, 3),
+    18: RecordType(AccessControlEntryRecord, 0),
+    19: RecordType(RemoveAccessControlEntryRecord, 0),
+    20: RecordType(NoOpRecord, 0),
+    21: RecordType(ZkMigrationStateRecord, 0),
+    22: RecordType(RemoveUserScramCredentialRecord, 0),
+    23: RecordType(BeginTransactionRecord, 0),
+    24: RecordType(EndTransactionRecord, 0),
+    25: RecordType(AbortTransactionRecord, 0),
+    26: RecordType(RemoveDelegationTokenRecord, 0),
+    27: RecordType(RegisterControllerRecord, 0),
+    28: RecordType(ClearElrRecord, 0),
+}
+"""Every record by its api key (`MetadataRecordType`); 6, 13 and 16 were never released."""
+
+_API_KEYS: dict[type[Any], int] = {record_type.record_class: key for key, record_type in RECORD_TYPES.items()}
+
+_VERSION_FROM_METADATA_VERSION: dict[type[Any], tuple[tuple[int, int], ...]] = {
+    RegisterBrokerRecord: ((30, 4), (17, 3), (8, 2), (7, 1)),
+    PartitionRecord: ((23, 2), (17, 1)),
+    PartitionChangeRecord: ((23, 2), (17, 1)),
+}
+"""(from metadata.version, record version), newest first; 0 below the last row (`MetadataVersion`)."""
+
+
+def record_version(record: MetadataRecord, metadata_version: int) -> int:
+    """Return the version that a controller at `metadata_version` writes `record` with."""
+    record_class = type(record)
+    if isinstance(record, BrokerRegistrationChangeRecord):
+        # The lowest that can express it (`BrokerRegistrationTracker`'s counterpart in ReplicationControlManager).
+        if record.cordoned_log_dirs is not None:
+            return 3
+        if record.log_dirs:
+            return 2
+        return 1 if record.in_controlled_shutdown else 0
+    for since, version in _VERSION_FROM_METADATA_VERSION.get(record_class, ()):
+        if metadata_version >= since:
+            return version
+    return 0
+
+
+def encode_record(
+    record: MetadataRecord, *, metadata_version: int = MAX_METADATA_VERSION, version: int | None = None
+) -> bytes:
+    """Return the value of `record`, frame included, in the version that `metadata_version` asks for, or in `version`.
+
+    MalformedRecord if a field has a value that this version cannot hold.
+    """
+    if version is None:
+        version = record_version(record, metadata_version)
+    layout = _layout(_API_KEYS[type(record)], version)
+    out = bytearray(layout.prefix)
+    try:
+        for name, wire_type in layout.plain:
+            wire_type.write(out, getattr(record, name))
+        if layout.unwritten:
+            _check_unwritten(record, layout)
+        if not layout.tagged:
+            out.append(0)
+            return bytes(out)
+        present = []
+        for tag, name, wire_type, default in layout.tagged:
+            value = getattr(record, name)
+            if value != default:
+                content = bytearray()
+                wire_type.write(content, value)
+                present.append((tag, content))
+    except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
+        raise MalformedRecord(f"{record!r} cannot be written: {error}") from error
+    write_uvarint(out, len(present))
+    for tag, content in present:
+        write_uvarint(out, tag)
+        write_uvarint(out, len(content))
+        out += content
+    return bytes(out)
+
+
+def decode_record(value: bytes) -> MetadataRecord:
+    """Return the record of a value, frame included. Unknown tags are skipped.
+
+    UnsupportedRecord for an api key or version that is not in `RECORD_TYPES`; MalformedRecord for anything that the
+    layout does not allow, bytes left over included.
+    """
+    # The three numbers of the frame have one byte each in every record that exists.
+    if len(value) < 4 or value[0] != FRAME_VERSION:
+        raise MalformedRecord(
+            f"frame begins {bytes(value[:4]).hex() or 'nowhere'}, expected frame version {FRAME_VERSION}"
+        )
+    api_key, version, position = value[1], value[2], 3
+    if api_key > 0x7F or version > 0x7F:
+        raise UnsupportedRecord(f"frame begins {bytes(value[:4]).hex()}: no such record")
+    layout = _layout(api_key, version)
+    values = layout.defaults.copy()
+    try:
+        for name, wire_type in layout.plain:
+            values[name], position = wire_type.read(value, position)
+        if value[position]:
+            position = _read_tagged(value, position, layout, values)
+        else:
+            position += 1
+    except (IndexError, struct.error):
+        raise MalformedRecord(f"{layout.record_class.__name__} v{version} is cut off at {len(value)} bytes") from None
+    except UnicodeDecodeError as error:
+        raise MalformedRecord(f"{layout.record_class.__name__} v{version}: text is not UTF-8: {error}") from error
+    if position != len(value):
+        raise MalformedRecord(f"{layout.record_class.__name__} v{version}: {len(value) - position} bytes left over")
+    record: MetadataRecord = layout.record_class(**values)
+    return record
+
+
+class _Layout(NamedTuple):
+    """One version of one record, ready for reading and writing."""
+
+    record_class: type[Any]
+    prefix: bytes
+    plain: tuple[tuple[str, WireType], ...]
+    tagged: tuple[tuple[int, str, WireType, Any], ...]
+    """(tag, name, type, default), tags ascending."""
+    unwritten: tuple[tuple[str, Any], ...]
+    """(name, default) of fields that this version does not have and that must be at their default to be written."""
+    defaults: dict[str, Any]
+
+
+@cache
+def _layout(api_key: int, version: int) -> _Layout:
+    """Make the layout of a record version from its class. The cache has an entry per known (api key, version)."""
+    record_type = RECORD_TYPES.get(api_key)
+    if record_type is None:
+        raise UnsupportedRecord(f"record with api key {api_key} (version {version}): no such record up to Kafka 4.3")
+    record_class, max_version = record_type
+    if not 0 <= version <= max_version:
+        raise UnsupportedRecord(f"{record_class.__name__} v{version}: versions 0 to {max_version} are known")
+    plain = []
+    tagged = []
+    unwritten = []
+    defaults = {}
+    for field in fields(record_class):
+        annotation = field.annotation
+        if get_origin(annotation) is not Annotated:
+            raise AssertionError(f"{record_class.__name__}.{field.name} names no wire type")
+        parts = get_args(annotation)
+        wire_type = wire_type_of(annotation)
+        since = next((part for part in parts if isinstance(part, Since)), Since(0))
+        tag = next((part.number for part in parts if isinstance(part, Tag)), None)
+        if version < since.version or tag is not None:
+            defaults[field.name] = _default_of(field.name, field.default)
+        if version < since.version:
+            if not since.is_ignorable:
+                unwritten.append((field.name, field.default))
+        elif tag is None:
+            plain.append((field.name, wire_type))
+        else:
+            tagged.append((tag, field.name, wire_type, field.default))
+    prefix = bytes((FRAME_VERSION, api_key, version))
+    return _Layout(record_class, prefix, tuple(plain), tuple(sorted(tagged)), tuple(unwritten), defaults)
+
+
+def _default_of(name: str, default: Any) -> Any:
+    if default is NO_DEFAULT:
+        raise AssertionError(f"{name} is missing in some versions and needs a default")
+    return default
+
+
+def _check_unwritten(record: MetadataRecord, layout: _Layout) -> None:
+    for name, default in layout.unwritten:
+        value = getattr(record, name)
+        if value != default:
+            raise MalformedRecord(f"{type(record).__name__} v{layout.prefix[2]} has no {name}, got {value!r}")
+
+
+def _read_tagged(value: bytes, position: int, layout: _Layout, values: dict[str, Any]) -> int:
+    count, position = read_uvarint(value, position)
+    previous = -1
+    for _ in range(count):
+        tag, position = read_uvarint(value, position)
+        size, position = read_uvarint(value, position)
+        end = position + size
+        if end > len(value):
+            raise IndexError
+        if tag <= previous:
+            raise MalformedRecord(f"{layout.record_class.__name__}: tag {tag} after tag {previous}")
+        previous = tag
+        for known, name, wire_type, _default in layout.tagged:
+            if known == tag:
+                values[name], position = wire_type.read(value, position)
+                if position != end:
+                    raise MalformedRecord(f"{layout.record_class.__name__}.{name}: tag {tag} has not {size} bytes")
+        position = end
+    return position

@@ -1,0 +1,1 @@
+"""The hot requests and responses, encoded by hand."""

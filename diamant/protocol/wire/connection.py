@@ -1,0 +1,227 @@
+"""One server-side connection: bytes in, requests out; answers in, buffers out. Knows no socket and no event loop.
+
+    request  = int32 size, int16 api key, int16 api version, int32 correlation id, nullable string client id,
+               [tagged fields: if the version is flexible], body
+    response = int32 size, int32 correlation id, [tagged fields: if the version is flexible and not ApiVersions], body
+
+The size counts what follows it. The client id is a plain string, never a compact one, even in the flexible header.
+
+A transport asks `get_buffer` where to put the next bytes, puts them there, and tells `received` how many they were.
+Bytes are read into a scratch buffer; complete frames are copied out of it into a buffer of their own. When the scratch
+buffer ends within a frame, that frame gets its own buffer at once and the rest of it is received there: the body of a
+large Produce is not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import Any, NamedTuple
+
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.primitives import skip_tags
+from diamant.protocol.wire.apis import is_flexible, response_header_version
+
+SCRATCH_BYTES = 64 * 1024
+"""Size of the buffer that small frames are read through."""
+
+EAGER_FRAME_BYTES = 256 * 1024
+"""A frame up to this size gets its memory at once; that of a larger one doubles as its bytes come in.
+
+So an announced but unsent frame costs 256 KiB at most, whatever `max_frame_bytes` is, and one that is coming in costs
+at most twice what came in.
+"""
+
+_SIZE = Struct(">i")
+_HEADER = Struct(">hhih")
+_RESPONSE_HEADERS = (Struct(">ii"), Struct(">iiB"))
+
+JOINED_BODY_BYTES = 16 * 1024
+"""A response body up to this size is joined with its header: one buffer to send is cheaper than two."""
+
+
+class Request(NamedTuple):
+    """One request as it came in.
+
+    `body` begins after the request header. It is writable, belongs to this request alone, and stays valid as long as it
+    is referenced.
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: memoryview
+
+
+class ServerConnection:
+    """Cuts the bytes of one connection into requests.
+
+    `max_frame_bytes` (socket.request.max.bytes) bounds a request without its size field; it may be changed at any time,
+    for instance when authentication is done. `scratch` is the buffer to read through. Nothing stays in it between
+    `received` and the next `get_buffer`, so connections whose transports call the two without a break (asyncio's
+    selector and TLS transports do) can share one.
+
+    After a ProtocolError the connection is to be closed; nothing more can be read from it.
+    """
+
+    __slots__ = ("_filled", "_frame", "_frame_size", "_handed_out", "_head", "_scratch", "max_frame_bytes")
+
+    def __init__(self, *, max_frame_bytes: int, scratch: bytearray | None = None) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        if scratch is not None and len(scratch) < 64:
+            raise ValueError(f"scratch of {len(scratch)} bytes, need 64")
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES) if scratch is None else scratch)
+        self._head = b""  # 0..3 bytes of a size field
+        self._frame: bytearray | None = None  # a frame that has begun; its first _filled bytes are there
+        self._frame_size = 0
+        self._filled = 0
+        self._handed_out = memoryview(b"")  # the latest view of _frame that the transport got
+
+    @property
+    def announced_bytes(self) -> int:
+        """Size of the frame that is being received in a buffer of its own; 0 between frames."""
+        return self._frame_size if self._frame is not None else 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes received that are not part of a returned request yet."""
+        return len(self._head) if self._frame is None else _SIZE.size + self._filled
+
+    def get_buffer(self) -> memoryview:
+        """Return where the next bytes are to go: never empty, and valid until the next call of `received`."""
+        frame = self._frame
+        if frame is not None:
+            if self._filled == len(frame):
+                frame = self._grow_frame(frame)
+            self._handed_out = memoryview(frame)[self._filled :]
+            return self._handed_out
+        head = self._head
+        if not head:
+            return self._scratch
+        self._scratch[: len(head)] = head
+        return self._scratch[len(head) :]
+
+    def received(self, count: int) -> list[Request]:
+        """Take `count` bytes that were put into the latest buffer; return the requests they complete, in order.
+
+        Raises ProtocolError for a size that is negative, too small for a header or beyond `max_frame_bytes`, and for a
+        header that does not fit its frame.
+        """
+        frame = self._frame
+        if frame is not None:
+            self._filled += count
+            if self._filled < self._frame_size:
+                return []
+            self._frame = None
+            return [_parse_request(memoryview(frame))]
+
+        scratch = self._scratch
+        end = len(self._head) + count
+        requests: list[Request] = []
+        position = 0
+        while end - position >= 4:
+            (size,) = _SIZE.unpack_from(scratch, position)
+            if size < _HEADER.size or size > self.max_frame_bytes:
+                raise ProtocolError(f"frame of {size} bytes, expected {_HEADER.size} to {self.max_frame_bytes}")
+            position += 4
+            stop = position + size
+            if stop > end:
+                self._begin_frame(size, scratch[position:end])
+                self._head = b""
+                return requests
+            requests.append(_parse_request(memoryview(bytearray(scratch[position:stop]))))
+            position = stop
+        self._head = bytes(scratch[position:end]) if position < end else b""
+        return requests
+
+    def receive(self, data: bytes) -> list[Request]:
+        """Take bytes that are already there; return the requests they complete, in order."""
+        requests: list[Request] = []
+        view = memoryview(data)
+        while len(view):
+            buffer = self.get_buffer()
+            count = min(len(buffer), len(view))
+            buffer[:count] = view[:count]
+            requests += self.received(count)
+            view = view[count:]
+        return requests
+
+    def _begin_frame(self, size: int, first: memoryview) -> None:
+        frame = bytearray(min(size, max(EAGER_FRAME_BYTES, len(first))))
+        frame[: len(first)] = first
+        self._frame = frame
+        self._frame_size = size
+        self._filled = len(first)
+
+    def _grow_frame(self, frame: bytearray) -> bytearray:
+        self._handed_out.release()
+        missing = self._frame_size - len(frame)
+        # What the new bytes are does not matter; repeating the frame spares a copy, but must not exceed the size.
+        try:
+            if missing >= len(frame):
+                frame *= 2
+            else:
+                frame += frame[:missing]
+        except BufferError:  # the transport still holds a part of the view
+            frame = frame + frame[:missing]
+        self._frame = frame
+        return frame
+
+
+def _parse_request(frame: memoryview) -> Request:
+    try:
+        api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
+        position = _HEADER.size
+        client_id = None
+        if length >= 0:
+            position += length
+            if position > len(frame):
+                raise ProtocolError(f"client id of {length} bytes in a frame of {len(frame)} bytes")
+            # Kafka shows bytes that are no UTF-8 as replacement characters; the client id decides nothing.
+            client_id = str(frame[_HEADER.size : position], "utf-8", "replace")
+        elif length != -1:
+            raise ProtocolError(f"client id of {length} bytes")
+        if is_flexible(api_key, api_version):
+            position = skip_tags(frame, position, len(frame))
+    except (IndexError, StructError) as error:
+        raise ProtocolError(f"frame of {len(frame)} bytes ends within the request header") from error
+    return Request(api_key, api_version, correlation_id, client_id, frame[position:])
+
+
+def encode_frame(api_key: int, version: int, correlation_id: int, body: bytes | Sequence[Any]) -> list[Any]:
+    """Return the buffers of a response: size, response header for the API's version, body.
+
+    `body` is one bytes-like object or a sequence of chunks. A chunk is a bytes-like object, or anything with a `size`
+    in bytes (a range of a file, say), which is passed through untouched for the transport to send.
+    """
+    is_single = isinstance(body, (bytes, bytearray, memoryview))
+    chunks: Sequence[Any] = (body,) if is_single else body
+    header_version = response_header_version(api_key, version)
+    size = 4 + header_version + count_bytes(chunks)
+    if size > 0x7FFFFFFF:
+        raise OverflowError(f"response of {size} bytes, at most 2147483647 fit a frame")
+    if header_version:
+        header = _RESPONSE_HEADERS[1].pack(size, correlation_id, 0)
+    else:
+        header = _RESPONSE_HEADERS[0].pack(size, correlation_id)
+    if not chunks:
+        return [header]
+    first = chunks[0]
+    if isinstance(first, (bytes, bytearray)) and len(first) <= JOINED_BODY_BYTES:
+        return [header + first, *chunks[1:]]
+    return [header, *chunks]
+
+
+def count_bytes(chunks: Iterable[Any]) -> int:
+    """Return the number of bytes that the chunks of a response stand for."""
+    total = 0
+    for chunk in chunks:
+        if isinstance(chunk, (bytes, bytearray)):
+            total += len(chunk)
+        elif isinstance(chunk, memoryview):
+            total += chunk.nbytes
+        else:
+            total += chunk.size
+    return total

@@ -1,0 +1,305 @@
+"""Requests decoded and responses encoded by schema, for every API that has no codec of its own.
+
+Requests become kio's frozen dataclasses, read by kio's native reader once the `guard` has checked them:
+
+    request = decode_request(METADATA, 12, body)
+    request.topics[0].name
+
+Field names are Kafka's in snake case; durations are `timedelta` and lose the suffix `_ms` (`request.timeout`), error
+codes are kio's enum, the zero uuid is None.
+
+Responses are described once, as plain dicts and lists, and encoded for the version that the client asked for:
+
+    encode_response_fields(FIND_COORDINATOR, version, {
+        "throttle_time_ms": 0,
+        "error_code": 0, "node_id": 1, "host": "localhost", "port": 9092,                    # up to version 3
+        "coordinators": [{"key": "g", "node_id": 1, "host": "localhost", "port": 9092}],     # from version 4
+    })
+
+Names are Kafka's in snake case, milliseconds are ints under their full name (`throttle_time_ms`; for points in time
+None is -1), error codes ints, uuids `UUID` or None. Fields that the version does not have are ignored, fields that are
+left out take the schema's default (0, "", empty, or what the schema says). `unknown_fields` finds names that no version
+has: a misspelled field would be ignored just as silently, so a handler's test should ask it.
+
+Everything is compiled on the first use of an (API, version) and kept; there are a few hundred of them at most. Not
+thread-safe in the sense that two threads may compile the same twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from io import BytesIO
+from struct import Struct
+from struct import error as StructError
+from typing import Any, NamedTuple
+
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.primitives import INT32, encode_compact_string, encode_string, encode_uuid, encode_uvarint
+from diamant.protocol.wire.apis import SERVED
+from diamant.protocol.wire.guard import compile_guard
+from diamant.protocol.wire.schema_fields import Kind, SchemaField, is_flexible_struct, message_class, schema_fields
+
+
+class _RequestDecoder(NamedTuple):
+    guard: Callable[[bytes], bytes]
+    read: Callable[[bytes, int], tuple[Any, int]]
+
+
+_request_decoders: dict[tuple[int, int], _RequestDecoder] = {}
+_encoders: dict[tuple[int, int, Kind], Callable[[Any], bytes]] = {}
+
+
+def request_class(api_key: int, version: int) -> type:
+    """Return kio's dataclass of a request. ProtocolError if it is not served."""
+    return message_class(api_key, version, "request")
+
+
+def response_class(api_key: int, version: int) -> type:
+    """Return kio's dataclass of a response. ProtocolError if it is not served."""
+    return message_class(api_key, version, "response")
+
+
+def decode_request(api_key: int, version: int, body: memoryview | bytes) -> Any:
+    """Decode a request's body into kio's dataclass.
+
+    Raises ProtocolError if the API or the version is not served, or if the body does not begin with such a request. The
+    result shares no memory with `body`.
+    """
+    decoder = _request_decoders.get((api_key, version))
+    if decoder is None:
+        decoder = _load_request_decoder(api_key, version)
+    checked = decoder.guard(bytes(body))
+    try:
+        request, size = decoder.read(checked, 0)
+    except Exception as error:
+        # What kio raises for bytes it cannot read is not written down; whatever it is, the bytes are to blame.
+        raise ProtocolError(f"{request_class(api_key, version).__name__} v{version}: {error!r}") from error
+    if size != len(checked):
+        raise ProtocolError(f"{type(request).__name__} v{version}: read {size} of {len(checked)} bytes")
+    return request
+
+
+def _load_request_decoder(api_key: int, version: int) -> _RequestDecoder:
+    message: Any = request_class(api_key, version)
+    from kio.serial import entity_reader  # after `import_kio`
+
+    decoder = _RequestDecoder(compile_guard(message), entity_reader(message))
+    _request_decoders[api_key, version] = decoder
+    return decoder
+
+
+def encode_response(response: Any) -> bytes:
+    """Encode a kio response entity, without header. Slow: some µs a field; handlers use `encode_response_fields`."""
+    from kio.serial import entity_writer
+
+    buffer = BytesIO()
+    entity_writer(type(response))(buffer, response)
+    return buffer.getvalue()
+
+
+def encode_response_fields(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
+    """Encode a response, described as the module's docstring says, without header."""
+    return _encode_fields(api_key, version, "response", fields)
+
+
+def encode_request_fields(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
+    """Encode a request, described like a response, without header. For tests and tools that talk to a broker."""
+    return _encode_fields(api_key, version, "request", fields)
+
+
+def _encode_fields(api_key: int, version: int, kind: Kind, fields: Mapping[str, Any]) -> bytes:
+    encode = _encoders.get((api_key, version, kind))
+    if encode is None:
+        encode = _encoders[api_key, version, kind] = _struct_encoder(message_class(api_key, version, kind))
+    return encode(fields)
+
+
+def unknown_fields(api_key: int, kind: Kind, fields: Mapping[str, Any]) -> list[str]:
+    """Return the paths of `fields` that no served version has, like "topics.nmae". Loads all versions."""
+    served = SERVED[api_key]
+    messages = [message_class(api_key, version, kind) for version in range(served.min, served.max + 1)]
+    return sorted(_unknown_paths(messages, fields, ""))
+
+
+def _unknown_paths(structs: list[type], fields: Mapping[str, Any], prefix: str) -> set[str]:
+    known: dict[str, list[type]] = {}
+    for struct in structs:
+        for field in schema_fields(struct):
+            for name in _dict_names(field):
+                nested = known.setdefault(name, [])
+                if field.struct is not None:
+                    nested.append(field.struct)
+    unknown: set[str] = set()
+    for name, value in fields.items():
+        if name not in known:
+            unknown.add(prefix + name)
+            continue
+        elements = value if isinstance(value, (list, tuple)) else [value]
+        for element in elements:
+            if known[name] and isinstance(element, Mapping):
+                unknown |= _unknown_paths(known[name], element, f"{prefix}{name}.")
+    return unknown
+
+
+# ---- encoding ------------------------------------------------------------------------------------------------------
+
+_Encode = Callable[[Any], bytes]
+
+_PLAIN_TYPES: dict[str, tuple[Struct, Any]] = {
+    "int8": (Struct(">b"), 0),
+    "int16": (Struct(">h"), 0),
+    "uint16": (Struct(">H"), 0),
+    "int32": (Struct(">i"), 0),
+    "int64": (Struct(">q"), 0),
+    "float64": (Struct(">d"), 0.0),
+    "bool": (Struct(">?"), False),
+    "error_code": (Struct(">h"), 0),
+    "timedelta_i32": (Struct(">i"), 0),
+    "timedelta_i64": (Struct(">q"), 0),
+    "datetime_i64": (Struct(">q"), 0),
+}
+
+
+def _dict_names(field: SchemaField) -> tuple[str, ...]:
+    """Return the names under which a field's value may stand in a dict."""
+    is_time = field.wire_type in ("timedelta_i32", "timedelta_i64", "datetime_i64")
+    return (f"{field.name}_ms", field.name) if is_time else (field.name,)
+
+
+def _struct_encoder(struct: type) -> _Encode:
+    is_flexible = is_flexible_struct(struct)
+    plain: list[tuple[str, str, _Encode, bytes]] = []
+    tagged: list[tuple[str, str, _Encode, bytes, bytes]] = []
+    for field in schema_fields(struct):
+        encode = _field_encoder(field, is_flexible)
+        names = _dict_names(field)
+        default = _default_bytes(field, encode)
+        if field.tag is None:
+            plain.append((names[0], names[-1], encode, default))
+        else:
+            tagged.append((names[0], names[-1], encode, default, encode_uvarint(field.tag)))
+
+    def encode_struct(fields: Mapping[str, Any]) -> bytes:
+        parts = []
+        name = ""
+        try:
+            for name, other_name, encode, default in plain:
+                if name in fields:
+                    parts.append(encode(fields[name]))
+                elif other_name in fields:
+                    parts.append(encode(fields[other_name]))
+                else:
+                    parts.append(default)
+            if is_flexible:
+                parts.append(encode_tags(fields) if tagged else b"\x00")
+        except (AttributeError, OverflowError, StructError, TypeError) as error:
+            error.add_note(f"in field {name!r} of {struct.__name__} v{struct.__version__}")  # type: ignore[attr-defined]
+            raise
+        return b"".join(parts)
+
+    def encode_tags(fields: Mapping[str, Any]) -> bytes:
+        contents = []
+        for name, other_name, encode, default, tag in tagged:
+            if name in fields:
+                content = encode(fields[name])
+            elif other_name in fields:
+                content = encode(fields[other_name])
+            else:
+                continue
+            # A default is left out: that is what its tag's absence means.
+            if content != default:
+                contents.append(tag + encode_uvarint(len(content)) + content)
+        return encode_uvarint(len(contents)) + b"".join(contents)
+
+    return encode_struct
+
+
+def _field_encoder(field: SchemaField, is_flexible: bool) -> _Encode:
+    if field.struct is not None:
+        encode = _struct_encoder(field.struct)
+        if not field.is_array and field.is_nullable and field.tag is None:
+            return _nullable_struct_encoder(encode)
+    else:
+        encode = _value_encoder(field, is_flexible)
+    return _array_encoder(encode, is_flexible, field.is_nullable) if field.is_array else encode
+
+
+def _nullable_struct_encoder(encode: _Encode) -> _Encode:
+    def encode_nullable_struct(value: Any) -> bytes:
+        return b"\xff" if value is None else b"\x01" + encode(value)
+
+    return encode_nullable_struct
+
+
+def _array_encoder(encode: _Encode, is_flexible: bool, is_nullable: bool) -> _Encode:
+    def encode_array(values: Any) -> bytes:
+        if values is None:
+            if not is_nullable:
+                raise TypeError("array must not be None")
+            return b"\x00" if is_flexible else b"\xff\xff\xff\xff"
+        count = encode_uvarint(len(values) + 1) if is_flexible else INT32.pack(len(values))
+        return count + b"".join([encode(value) for value in values])
+
+    return encode_array
+
+
+def _value_encoder(field: SchemaField, is_flexible: bool) -> _Encode:
+    wire_type = field.wire_type
+    assert wire_type is not None
+    if wire_type == "uuid":
+        return encode_uuid
+    if wire_type in _PLAIN_TYPES:
+        pack = _PLAIN_TYPES[wire_type][0].pack
+        if wire_type == "datetime_i64":
+            return lambda value: pack(-1 if value is None else value)
+        return pack
+    is_nullable = field.is_nullable and not field.is_array
+    if wire_type == "string":
+        encode: _Encode = encode_compact_string if is_flexible else encode_string
+    elif wire_type in ("bytes", "records"):
+        encode = _encode_compact_bytes if is_flexible else _encode_bytes
+    else:
+        raise TypeError(f"field {field.name} has the unknown wire type {wire_type}")
+    return encode if is_nullable else _not_null(encode)
+
+
+def _not_null(encode: _Encode) -> _Encode:
+    def encode_not_null(value: Any) -> bytes:
+        if value is None:
+            raise TypeError("value must not be None")
+        return encode(value)
+
+    return encode_not_null
+
+
+def _encode_bytes(value: bytes | None) -> bytes:
+    return b"\xff\xff\xff\xff" if value is None else INT32.pack(len(value)) + value
+
+
+def _encode_compact_bytes(value: bytes | None) -> bytes:
+    return b"\x00" if value is None else encode_uvarint(len(value) + 1) + value
+
+
+def _default_bytes(field: SchemaField, encode: _Encode) -> bytes:
+    if field.is_array:
+        return encode(None if field.has_default and field.default is None else ())
+    if field.struct is not None:
+        if field.is_nullable and field.tag is None:
+            return encode(None)
+        return encode({})
+    if not field.has_default:
+        implicit = {"uuid": None, "string": "", "bytes": b"", "records": b""}
+        wire_type = field.wire_type
+        assert wire_type is not None
+        return encode(_PLAIN_TYPES[wire_type][1] if wire_type in _PLAIN_TYPES else implicit[wire_type])
+    return encode(_plain_value(field.default))
+
+
+def _plain_value(default: Any) -> Any:
+    """Return a default of kio's as it would stand in a dict."""
+    if isinstance(default, timedelta):
+        return round(default / timedelta(milliseconds=1))
+    if isinstance(default, datetime):
+        return round(default.timestamp() * 1000)
+    return default

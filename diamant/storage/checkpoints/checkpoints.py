@@ -1,0 +1,282 @@
+r"""The small text files of a log directory (Kafka's CheckpointFile, PartitionMetadataFile, CleanShutdownFileHandler).
+
+Offset checkpoints (recovery points, high watermarks, log starts, the cleaner's) and the leader epochs of a partition:
+
+    0                       version
+    2                       number of lines that follow
+    my-topic 0 42           topic partition offset; for leader epochs: epoch start-offset, ascending
+    my-topic 1 7
+
+An empty file, or one with only a version, has no entries. All are UTF-8 with `\n` after each line. They are caches:
+without them, or with a broken one, a start only takes longer, or begins at the first segment. (Without recovery points nothing
+tells either what of a damaged log may be cut off: see `loader`.)
+
+`partition.metadata`, no line end after the second line; a partition without it is not ours (Kafka calls it stray):
+
+    version: 0
+    topic_id: l2nmKpPwQoOznXvtmR-QdQ
+
+`.kafka_cleanshutdown`, whose mere existence says that the directory was left in order:
+
+    {"version":0,"brokerEpoch":13}
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import TypeAlias
+from uuid import UUID
+
+from diamant.storage import names
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog
+from diamant.storage.uuid_text import ZERO_ID, uuid_from_text, uuid_to_text
+
+TopicPartition: TypeAlias = tuple[str, int]
+
+VERSION = 0
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+CUT_NOTHING = 2**63 - 1
+"""As a recovery point: the partition was refused. Each start checks all of it and cuts nothing off, until somebody decides."""
+
+
+# -- offset checkpoints ------------------------------------------------------------------------------------------------
+
+
+def read_offset_checkpoint(env: Env, path: str) -> dict[TopicPartition, int]:
+    """Read an offset checkpoint; a missing file has no entries. CorruptLog names the line that is wrong."""
+    offsets = {}
+    for number, fields in _read_entries(env, path, 3):
+        try:
+            offsets[fields[0], int(fields[1])] = int(fields[2])
+        except ValueError:
+            raise CorruptLog(path, number, f"expected topic, partition and offset, got {' '.join(fields)!r}") from None
+    return offsets
+
+
+def read_recovery_point(env: Env, log_directory: str, partition: TopicPartition) -> int | None:
+    """Return where the recovery of a partition begins: at 0 if the file does not name it, None if there is no file.
+
+    CorruptLog as for `read_offset_checkpoint`.
+    """
+    path = f"{log_directory}/{names.RECOVERY_POINT_CHECKPOINT}"
+    return read_offset_checkpoint(env, path).get(partition, 0) if env.exists(path) else None
+
+
+def write_offset_checkpoint(env: Env, path: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
+    """Replace an offset checkpoint atomically and, unless told otherwise, durably; blocks for the disk."""
+    lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]
+    env.write_atomically(path, _format(lines), sync=sync)
+
+
+def _read_entries(env: Env, path: str, field_count: int) -> list[tuple[int, list[str]]]:
+    """Return `(line number, fields)` of each entry of a checkpoint file."""
+    try:
+        lines = env.read_bytes(path).decode("utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError as error:
+        raise CorruptLog(path, 1, f"expected UTF-8 text: {error}") from None
+    if not lines:
+        return []
+    if lines[0].strip() != str(VERSION):
+        raise CorruptLog(path, 1, f"expected version {VERSION}, got {lines[0][:40]!r}")
+    if len(lines) == 1:
+        return []
+    if not lines[1].strip().isdecimal():
+        raise CorruptLog(path, 2, f"expected the number of entries, got {lines[1][:40]!r}")
+    expected = int(lines[1])
+    entries = [(number, line.split()) for number, line in enumerate(lines[2:], 3)]
+    for number, fields in entries:
+        if len(fields) != field_count:
+            raise CorruptLog(path, number, f"expected {field_count} fields, got {lines[number - 1][:80]!r}")
+    if len(entries) != expected:
+        raise CorruptLog(path, 2, f"expected {expected} entries, got {len(entries)}")
+    return entries
+
+
+def _format(lines: list[str]) -> bytes:
+    return f"{VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
+
+
+# -- leader epochs -----------------------------------------------------------------------------------------------------
+
+
+class LeaderEpochs:
+    """Which leader epoch wrote which offsets of one partition (Kafka's LeaderEpochFileCache, KIP-101).
+
+    Entries `(epoch, start offset)`, both ascending. Changes are made in memory; `sync` writes the file, and belongs to
+    every flush of the log before its recovery point moves, and to its close. Epochs that a crash loses are found again in
+    the batches from the recovery point on. (Kafka writes at each change; that costs an fsync per partition and start.)
+    Owned by one thread, except `sync`, which may run in another.
+    """
+
+    __slots__ = ("_env", "_written", "entries", "latest_epoch", "path")
+
+    def __init__(self, env: Env, path: str, entries: list[tuple[int, int]] | None = None) -> None:
+        self.path = path
+        """The file itself; to be set anew when its directory is renamed."""
+        self.entries = [] if entries is None else entries
+        self.latest_epoch = self.entries[-1][0] if self.entries else UNDEFINED_EPOCH
+        """Greatest epoch, -1 if there is none."""
+        self._env = env
+        self._written: list[tuple[int, int]] | None = None
+        """The entries that the file holds; None if there may be no file."""
+
+    @classmethod
+    def load(cls, env: Env, directory: str) -> LeaderEpochs:
+        """Read the epochs of the partition in `directory`; a missing or empty file has none.
+
+        As in Kafka, an entry drops earlier ones that contradict it. CorruptLog names a line that is no entry.
+        """
+        path = f"{directory}/{names.LEADER_EPOCH_CHECKPOINT}"
+        entries: list[tuple[int, int]] = []
+        for number, fields in _read_entries(env, path, 2):
+            try:
+                epoch, start_offset = map(int, fields)
+            except ValueError:
+                raise CorruptLog(path, number, f"expected epoch and offset, got {' '.join(fields)!r}") from None
+            entries = _with_epoch(entries, epoch, start_offset)
+        epochs = cls(env, path, entries)
+        if entries:
+            epochs._written = epochs.entries
+        return epochs
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that `epoch` begins at `start_offset`, dropping what contradicts it; whether anything changed."""
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"{self.path}: expected epoch and offset from 0, got {epoch} and {start_offset}")
+        entries = self.entries
+        if entries and entries[-1][0] == epoch and entries[-1][1] <= start_offset:
+            return False
+        self._replace(_with_epoch(entries, epoch, start_offset))
+        return True
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop the epochs that begin at or above `end_offset`."""
+        if self.entries and self.entries[-1][1] >= end_offset:
+            self._replace([entry for entry in self.entries if entry[1] < end_offset])
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Drop the epochs that end at or below `start_offset`; the one it lies in begins there from now on."""
+        entries = self.entries
+        count = bisect_right(entries, start_offset, key=lambda entry: entry[1])
+        if count and entries[count - 1][1] != start_offset:
+            self._replace([(entries[count - 1][0], start_offset), *entries[count:]])
+        elif count > 1:
+            self._replace(entries[count - 1 :])
+
+    def clear(self) -> None:
+        """Drop every epoch."""
+        if self.entries:
+            self._replace([])
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Return the greatest known epoch at or below `epoch` and the offset where it ends, `(-1, -1)` if unknown.
+
+        An epoch below the first one is answered with itself and the first one's start (`endOffsetFor`).
+        """
+        entries = self.entries
+        if not entries or epoch == UNDEFINED_EPOCH or epoch > self.latest_epoch:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self.latest_epoch:
+            return epoch, log_end_offset
+        count = bisect_right(entries, epoch, key=lambda entry: entry[0])
+        return (entries[count - 1][0] if count else epoch), entries[count][1]
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Return the epoch that wrote `offset`, -1 if that is not known."""
+        count = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[count - 1][0] if count else UNDEFINED_EPOCH
+
+    def sync(self) -> None:
+        """Write the file atomically and durably if anything changed since it was written; blocks for the disk.
+
+        Also makes a file without entries if there is none, as Kafka does. No error if the directory is gone.
+        """
+        entries = self.entries
+        if entries is self._written:
+            return
+        lines = [f"{epoch} {start_offset}\n" for epoch, start_offset in entries]
+        try:
+            self._env.write_atomically(self.path, _format(lines))
+        except FileNotFoundError:
+            return
+        self._written = entries
+
+    def _replace(self, entries: list[tuple[int, int]]) -> None:
+        # A new list each time: `sync` may be reading the old one in another thread.
+        self.entries = entries
+        self.latest_epoch = entries[-1][0] if entries else UNDEFINED_EPOCH
+
+
+def _with_epoch(entries: list[tuple[int, int]], epoch: int, start_offset: int) -> list[tuple[int, int]]:
+    """Return the entries that do not contradict an epoch's beginning, and that epoch."""
+    return [*(entry for entry in entries if entry[0] < epoch and entry[1] < start_offset), (epoch, start_offset)]
+
+
+# -- partition.metadata ------------------------------------------------------------------------------------------------
+
+
+def format_partition_metadata(topic_id: UUID) -> bytes:
+    """Return the content of `partition.metadata`."""
+    return f"version: {VERSION}\ntopic_id: {uuid_to_text(topic_id)}".encode("ascii")
+
+
+def write_partition_metadata(env: Env, directory: str, topic_id: UUID) -> None:
+    """Write a partition's topic id, durably: it must be there before the first record. Blocks for the disk."""
+    env.write_atomically(f"{directory}/{names.PARTITION_METADATA}", format_partition_metadata(topic_id))
+
+
+def read_partition_metadata(env: Env, directory: str) -> UUID | None:
+    """Return a partition's topic id, None if the file is missing. CorruptLog if it is not as it should be."""
+    path = f"{directory}/{names.PARTITION_METADATA}"
+    try:
+        lines = env.read_bytes(path).decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return None
+    values = {}
+    for number, (line, key) in enumerate(zip(lines, ("version", "topic_id"), strict=False), 1):
+        found, _, value = line.partition(":")
+        if found != key or not value[:1].isspace() or not value.strip():
+            raise CorruptLog(path, number, f"expected '{key}: ...', got {line[:80]!r}")
+        values[key] = value.strip()
+    if "topic_id" not in values:
+        raise CorruptLog(path, len(lines) + 1, "expected a version and a topic_id line")
+    if not values["version"].isdecimal():
+        raise CorruptLog(path, 1, f"expected a version from 0, got {values['version']!r}")
+    try:
+        topic_id = uuid_from_text(values["topic_id"])
+    except ValueError as error:
+        raise CorruptLog(path, 2, str(error)) from None
+    if topic_id == ZERO_ID:
+        raise CorruptLog(path, 2, "the topic id is zero")
+    return topic_id
+
+
+# -- .kafka_cleanshutdown ----------------------------------------------------------------------------------------------
+
+
+def write_clean_shutdown(env: Env, directory: str, broker_epoch: int = -1) -> None:
+    """Mark a log directory as left in order: the very last thing an orderly shutdown writes. Blocks for the disk."""
+    content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    env.write_atomically(f"{directory}/{names.CLEAN_SHUTDOWN}", content.encode("ascii"))
+
+
+def read_clean_shutdown(env: Env, directory: str) -> int | None:
+    """Return the broker epoch of the mark, -1 if it is not known, None if there is no mark.
+
+    Existence alone counts: older brokers left an empty file (`CleanShutdownFileHandler.read`).
+    """
+    try:
+        content = env.read_bytes(f"{directory}/{names.CLEAN_SHUTDOWN}")
+    except FileNotFoundError:
+        return None
+    try:
+        broker_epoch = json.loads(content)["brokerEpoch"]
+    except (ValueError, TypeError, KeyError):
+        return -1
+    return broker_epoch if isinstance(broker_epoch, int) else -1

@@ -1,0 +1,94 @@
+"""Where a manual clock stands, kept in the data directory so that a restart never takes time back.
+
+    diamant-clock          text, replaced atomically:
+        version=0
+        now.ms=1767225600000       what it showed when this was written
+        ahead.ms=691200000         by how much that was later than the system's clock; may be negative
+        is.frozen=false
+
+A frozen clock goes on where it stood. A running one goes on as if it had run meanwhile: the system's time and `ahead.ms`, but
+at `now.ms` at least, should somebody have set the system's clock back. The file is written, durably, before the clock is
+moved: nothing is ever stamped with a time that a crash could make future.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from diamant.storage import names
+from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
+from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+
+_VERSION = "0"
+MAX_TIME_MS = 253_402_300_799_999
+"""The end of the year 9999: what no clock is moved beyond."""
+
+
+class ClockState(NamedTuple):
+    """What the file says."""
+
+    now_ms: int
+    ahead_ms: int
+    is_frozen: bool
+
+    def clock(self, real_now_ms: int) -> ManualClock:
+        """Return the clock that goes on from there."""
+        now_ms = self.now_ms if self.is_frozen else max(self.now_ms, real_now_ms + self.ahead_ms)
+        return ManualClock(now_ms, is_frozen=self.is_frozen)
+
+
+def read_clock_file(env: Env, directory: str) -> ClockState | None:
+    """Return where a manual clock stood in this data directory; None if there was none. StorageError if it cannot be told."""
+    path = f"{directory}/{names.MANUAL_CLOCK}"
+    try:
+        text = env.read_bytes(path).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    found = dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
+    try:
+        if found["version"] != _VERSION or found["is.frozen"] not in ("true", "false"):
+            raise ValueError
+        state = ClockState(int(found["now.ms"]), int(found["ahead.ms"]), found["is.frozen"] == "true")
+        if not 0 <= state.now_ms <= MAX_TIME_MS or abs(state.ahead_ms) > MAX_TIME_MS:
+            raise ValueError
+    except (KeyError, ValueError):
+        raise StorageError(
+            f"{path}: expected version=0 and now.ms, ahead.ms and is.frozen of a manual clock. Correct it, or remove it if "
+            "the clock may begin at the system's time"
+        ) from None
+    return state
+
+
+def write_clock_file(env: Env, directory: str, state: ClockState) -> None:
+    """Replace the file. Blocks for the disk; raises OSError."""
+    text = (
+        f"version={_VERSION}\nnow.ms={state.now_ms}\nahead.ms={state.ahead_ms}\n"
+        f"is.frozen={'true' if state.is_frozen else 'false'}\n"
+    )
+    env.write_atomically(f"{directory}/{names.MANUAL_CLOCK}", text.encode())
+
+
+def open_clock(env: Env, directory: str) -> SettableClock:
+    """Return the manual clock of a data directory, where it stood or now, and note that there is one.
+
+    A settable clock that the `Env` has already is set forward, if need be, and returned. Raises StorageError, OSError.
+    """
+    state = read_clock_file(env, directory)
+    clock = env.clock
+    real_now_ms = SystemClock().now_ms()
+    if not isinstance(clock, SettableClock):
+        clock = ManualClock(real_now_ms) if state is None else state.clock(real_now_ms)
+    elif state is not None and state.now_ms > clock.now_ms():
+        clock.set_ms(state.now_ms)
+    env.clock = clock
+    keep_clock(env, directory)
+    return clock
+
+
+def keep_clock(env: Env, directory: str) -> None:
+    """Write down where the clock of the `Env` stands. Blocks for the disk; raises OSError."""
+    clock = env.clock
+    now_ms = clock.now_ms()
+    is_frozen = isinstance(clock, ManualClock) and clock.is_frozen
+    write_clock_file(env, directory, ClockState(now_ms, now_ms - SystemClock().now_ms(), is_frozen))

@@ -1,0 +1,1 @@
+"""The operating system: real, in memory and overlaid; clocks, locks, open files."""

@@ -1,0 +1,583 @@
+"""The operating system as storage sees it: files, directories, locks, the clock.
+
+Everything that touches a disk goes through an `Env`. `RealEnv` is the operating system, `memory_env.MemoryEnv` a model
+of it that forgets what was not synced. What both promise:
+
+* A file's content is durable after `File.sync`, a directory's entries (created, renamed, removed) after `sync_dir`.
+  Neither implies the other.
+* `rename` replaces atomically: after a loss of power the name leads to the old or to the new file, never to neither.
+* Paths are text with `/`; `list_dir` gives names, not paths.
+* Failures are `OSError`s of the operating system.
+
+A `File` may be read from any thread. Writing (append, pwrite, truncate) belongs to one owner at a time. `sync` may run
+in another thread than the writer's: it covers at least what was written before the call.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import re
+import shutil
+import stat
+import threading
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Protocol, TypeAlias
+
+from diamant.storage import names
+from diamant.storage.env.clock import Clock, SystemClock
+from diamant.storage.env.lock_file import ExclusiveLock, LockFile, SharedLock, held_here
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Bytes in memory; a memoryview must be contiguous and of single bytes."""
+
+View: TypeAlias = bytes | memoryview | mmap.mmap
+"""A read-only view of a file's bytes. Not to be closed by who asked for it: it goes when nobody holds it any more."""
+
+MAX_CACHED_MAPS = 256
+"""How many views of finished files `RealEnv.map_file` keeps, each a descriptor or `MAX_COPIED_MAP_BYTES` of heap."""
+
+MAX_COPIED_MAP_BYTES = 16 * 1024
+"""A file up to this size is read rather than mapped: quicker, and it holds no descriptor."""
+
+_IOV_MAX = 1024
+_RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+_OF_PARTITION = re.compile(rf"\d{{20}}\.|({names.LEADER_EPOCH_CHECKPOINT}|{names.PARTITION_METADATA})(\.tmp)?$")
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+class File(Protocol):
+    """One open file.
+
+    `size` is counted by this object, not asked of the system: bytes beyond it, left by an append that failed half-way,
+    are overwritten by the next append, and `truncate(size())` removes them.
+    """
+
+    path: str
+    """Where the file was when it was opened; renaming does not change it."""
+
+    def pread(self, count: int, position: int) -> bytes:
+        """Read up to `count` bytes at `position`; shorter only at the end of the file."""
+        ...
+
+    def try_pread(self, count: int, position: int) -> bytes | None:
+        """Read like `pread` if no disk is needed for it, else return None at once."""
+        ...
+
+    def append(self, *buffers: Buffer) -> None:
+        """Write `buffers` one after the other at the end: all of them, or OSError and `size` as before."""
+        ...
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        """Overwrite (or extend) at `position`."""
+        ...
+
+    def size(self) -> int:
+        """Return the size in bytes without asking the system."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut to `size` bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Make the content durable. Blocks for as long as the disk takes."""
+        ...
+
+    def fileno(self) -> int | None:
+        """Return the descriptor for sendfile and the like; None if there is none (in memory)."""
+        ...
+
+    def map(self) -> View:
+        """Return a read-only view of the present content. Valid until the file is cut shorter."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back. May be called twice."""
+        ...
+
+
+class Lock(Protocol):
+    """A lock on a log directory."""
+
+    def release(self) -> None:
+        """Give the lock up and remove its file, as Kafka does. May be called twice."""
+        ...
+
+
+class ReadLock(Protocol):
+    """A lock that readers of a log directory share."""
+
+    def release(self) -> None:
+        """Give the lock up; its file stays, unless it was made for this. May be called twice."""
+        ...
+
+
+class Env(Protocol):
+    """Files, directories, locks and the clock. See the module for what is durable when."""
+
+    clock: Clock
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open a file; with `create` it is made if it is missing, else FileNotFoundError."""
+        ...
+
+    def create_new(self, path: str) -> File:
+        """Create a file that must not exist yet (FileExistsError)."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is a file or directory of that name."""
+        ...
+
+    def is_dir(self, path: str) -> bool:
+        """Tell whether there is a directory of that name."""
+        ...
+
+    def is_link(self, path: str) -> bool:
+        """Tell whether the name is a symbolic link, whatever it leads to."""
+        ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+        ...
+
+    def make_dirs(self, path: str) -> None:
+        """Create a directory and its parents; no error if it is there."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file or directory, replacing a file at `new` atomically."""
+        ...
+
+    def remove(self, path: str, *, missing_ok: bool = False) -> None:
+        """Remove a file."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all that is in it; no error if it is gone.
+
+        Of one that is a link to another place a partition's files are removed there, and nothing else that may be there.
+        """
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Make the entries of a directory durable; no error if the directory is gone (deleted meanwhile)."""
+        ...
+
+    def sync_file(self, path: str) -> None:
+        """Make the content of a file durable that nobody holds open."""
+        ...
+
+    def file_size(self, path: str) -> int:
+        """Return a file's size in bytes."""
+        ...
+
+    def mtime_ms(self, path: str) -> int:
+        """Return when the file was last written."""
+        ...
+
+    def birth_ms(self, path: str) -> int | None:
+        """Return when the file was created; None where nobody knows. Renaming and `set_mtime_ms` do not change it."""
+        ...
+
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        """Set when the file was last written."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return a small file's content."""
+        ...
+
+    def map_file(self, path: str) -> View:
+        """Return a view of a file that is not being written any more.
+
+        Views are cached, up to a limit. Opening the file for writing, renaming or removing it forgets its view.
+        """
+        ...
+
+    def disk_usage(self, path: str) -> tuple[int, int]:
+        """Return `(total, free)` bytes of the file system that holds `path`; free as for an ordinary user."""
+        ...
+
+    def set_read_only(self, path: str) -> None:
+        """Take the permission to write from everyone, as Kafka does with metadata snapshots (mode 0400)."""
+        ...
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Replace a small file so that a reader, also after a loss of power, sees the old content or the new.
+
+        Writes `path`.tmp, syncs it, renames it over `path` and syncs the directory. Without `sync` only the
+        rename is atomic: after a loss of power the file may be old, new or empty.
+        """
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Lock a directory by its `.lock` file. StorageError if it is held, by another process or by this one."""
+        ...
+
+    def lock_for_reading(self, path: str, *, create: bool = False) -> ReadLock | None:
+        """Keep brokers away from a directory while it is read. StorageError if one holds it; None without a `.lock` file.
+
+        Readers do not exclude each other. Nothing is created or changed: without the file nothing can be locked, and
+        a broker may start meanwhile. With `create` the file is made if need be, and removed with the lock; OSError if that
+        cannot be.
+        """
+        ...
+
+
+def parent(path: str) -> str:
+    """Return the directory part of a path."""
+    return os.path.dirname(path) or "."
+
+
+class RealFile:
+    """A file of the operating system.
+
+    A reader that holds the object may go on reading after the file was renamed or removed. An object that is dropped
+    without `close` closes its descriptor when the last reference goes, which is how segments with readers are let go.
+    Takes over `fd`. OSError if it is no regular file: reading a pipe might never end.
+    """
+
+    __slots__ = ("_fd", "_size", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "expected a regular file", path)
+        self._size = found.st_size
+
+    def pread(self, count: int, position: int) -> bytes:
+        data = os.pread(self._fd, count, position)
+        if len(data) == count or position + len(data) >= self._size:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < count and (data := os.pread(self._fd, count - got, position + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def try_pread(self, count: int, position: int) -> bytes | None:
+        count = min(count, self._size - position)
+        if count <= 0:
+            return b""
+        if not _RWF_NOWAIT:
+            return None
+        buffer = bytearray(count)
+        try:
+            got = os.preadv(self._fd, (buffer,), position, _RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in _NOT_SUPPORTED:
+                return None
+            raise
+        return bytes(buffer) if got == count else None
+
+    def append(self, *buffers: Buffer) -> None:
+        position = self._size
+        try:
+            if len(buffers) == 1:
+                data = buffers[0]
+                size = len(data)
+                written = os.pwrite(self._fd, data, position)
+            else:
+                size = sum(map(len, buffers))
+                written = os.pwritev(self._fd, buffers[:_IOV_MAX], position) if size else 0
+            if written != size:
+                self._write_rest(buffers, written)
+        except OSError as error:
+            error.filename = self.path  # calls on descriptors name no file
+            raise
+        self._size = position + size
+
+    def _write_rest(self, buffers: tuple[Buffer, ...], written: int) -> None:
+        """Write what a short write left over, skipping the first `written` bytes of `buffers`."""
+        position = self._size + written
+        for buffer in buffers:
+            size = len(buffer)
+            if written >= size:
+                written -= size
+                continue
+            rest = memoryview(buffer)[written:]
+            written = 0
+            self._write_all(rest, position)
+            position += len(rest)
+
+    def _write_all(self, data: Buffer, position: int) -> None:
+        view = memoryview(data)
+        while len(view):
+            written = os.pwrite(self._fd, view, position)
+            view = view[written:]
+            position += written
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        try:
+            self._write_all(data, position)
+        except OSError as error:
+            error.filename = self.path
+            raise
+        self._size = max(self._size, position + len(data))
+
+    def size(self) -> int:
+        return self._size
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            error.filename = self.path
+            raise
+        self._size = size
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            error.filename = self.path
+            raise
+
+    def fileno(self) -> int | None:
+        return self._fd
+
+    def map(self) -> View:
+        return mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ) if self._size else b""
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError, OSError):
+            self.close()
+
+
+class _HeldFile(RealFile):
+    """A lock file that this process holds, read by the one descriptor of it: to close another would drop the lock."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, path: str, held: LockFile) -> None:
+        super().__init__(path, held.fd)
+        self._held: LockFile | None = held
+
+    def close(self) -> None:
+        self._fd = -1
+        self._held = None
+
+
+class RealEnv:
+    """The operating system."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._maps: OrderedDict[str, View] = OrderedDict()
+        self._map_counts: dict[str, int] = {}
+        """How many views there are below a directory, so that renaming a file, the usual case, needs no search."""
+        self._forgotten = 0
+        """Raised whenever a view may have to be forgotten, also when there is none: somebody may be about to keep one."""
+        self._maps_lock = threading.Lock()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        if read_only:
+            held = held_here(path) if path.endswith(names.LOCK) else None
+            if held is not None:
+                return _HeldFile(path, held)
+            return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        self._forget_map(path)
+        return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+
+    def create_new(self, path: str) -> File:
+        self._forget_map(path)
+        return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+        self._forget_map(old)
+        self._forget_map(new)
+
+    def remove(self, path: str, *, missing_ok: bool = False) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+        finally:
+            self._forget_map(path)
+
+    def remove_tree(self, path: str) -> None:
+        if os.path.islink(path):
+            self._forget_map(path)
+            _remove_linked(path)
+            return
+        while True:
+            try:
+                shutil.rmtree(path)
+                break
+            except FileNotFoundError:
+                # Somebody else is removing it, too, and has taken a file from under this one: the rest is still there.
+                if not os.path.isdir(path):
+                    break
+        self._forget_map(path)
+
+    def sync_dir(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_file(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def file_size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def mtime_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def birth_ms(self, path: str) -> int | None:
+        # ctypes is loaded only where this is asked.
+        from diamant.storage.env.birth_time import birth_ms
+
+        return birth_ms(path)
+
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+
+    def read_bytes(self, path: str) -> bytes:
+        # Plain calls: `open()` costs several times as much, and a start reads some thousand small files.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            data = os.read(fd, size + 1)
+            if len(data) == size:
+                return data
+            parts = [data]
+            while data := os.read(fd, 1 << 20):
+                parts.append(data)
+            return b"".join(parts)
+        finally:
+            os.close(fd)
+
+    def map_file(self, path: str) -> View:
+        maps = self._maps
+        with self._maps_lock:
+            view = maps.get(path)
+            if view is not None:
+                maps.move_to_end(path)
+                return view
+            forgotten = self._forgotten
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            view = os.pread(fd, size, 0) if size <= MAX_COPIED_MAP_BYTES else mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(fd)
+        with self._maps_lock:
+            if self._forgotten != forgotten:
+                return view  # of a file that may have lost its name to another one since it was opened
+            if path not in maps:
+                self._count_map(path, 1)
+            maps[path] = view
+            while len(maps) > MAX_CACHED_MAPS:
+                self._count_map(maps.popitem(last=False)[0], -1)
+        return view
+
+    def _forget_map(self, path: str) -> None:
+        """Forget the view of a file, or of everything below a directory."""
+        with self._maps_lock:
+            self._forgotten += 1
+            if self._maps.pop(path, None) is not None:
+                self._count_map(path, -1)
+            elif path in self._map_counts:
+                below = path + "/"
+                for name in [name for name in self._maps if name.startswith(below)]:
+                    del self._maps[name]
+                    self._count_map(name, -1)
+
+    def _count_map(self, path: str, change: int) -> None:
+        counts = self._map_counts
+        while path := path.rpartition("/")[0]:
+            counts[path] = counts.get(path, 0) + change
+            if not counts[path]:
+                del counts[path]
+
+    def disk_usage(self, path: str) -> tuple[int, int]:
+        stats = os.statvfs(path)
+        return stats.f_blocks * stats.f_frsize, stats.f_bavail * stats.f_frsize
+
+    def set_read_only(self, path: str) -> None:
+        os.chmod(path, 0o400)
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        replace_file(self, path, data, sync=sync)
+
+    def lock(self, path: str) -> Lock:
+        return ExclusiveLock(path)
+
+    def lock_for_reading(self, path: str, *, create: bool = False) -> ReadLock | None:
+        try:
+            return SharedLock(path, create=create)
+        except FileNotFoundError:
+            return None
+
+
+def _remove_linked(path: str) -> None:
+    with suppress(FileNotFoundError):
+        for name in os.listdir(path):
+            if _OF_PARTITION.match(name):
+                os.unlink(f"{path}/{name}")
+        with suppress(OSError):
+            os.rmdir(os.path.realpath(path))
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def replace_file(env: Env, path: str, data: bytes, *, sync: bool) -> None:
+    """Do what `Env.write_atomically` promises, by the other calls of an `Env`."""
+    temporary = path + ".tmp"
+    try:
+        file = env.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.append(data)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+        env.rename(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            env.remove(temporary, missing_ok=True)
+        raise
+    if sync:
+        env.sync_dir(parent(path))

@@ -1,0 +1,322 @@
+"""An `Env` over the files of another one, which keeps every change to itself: the files below are only ever read.
+
+    overlay = OverlayEnv(RealEnv(), RealEnv(), "/scratch", SettableClock(now_ms))
+    overlay.add_directory("/data/t-0")             as it is now, under the same name
+    ...                                            load it, clean it, roll it
+    before = overlay.fork()                        both go on from here, each for itself
+
+A file is a name for some content. Content from below is opened for reading. The first change to it copies it into the scratch
+directory, and so does the first change after a `fork`, since both then have the same content. Content that no name in any fork
+leads to any more is removed from the scratch directory. So memory is some hundred bytes a file, and disk what was written.
+
+Only what was added is there: nothing else of the file system can be seen. Nothing is synced, locks are none, and the
+scratch directory belongs to who made it. For one thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import suppress
+
+from diamant.storage.env.clock import Clock
+from diamant.storage.env.env import Buffer, Env, File, Lock, ReadLock, View, parent, replace_file
+
+_COPY_BYTES = 4 * 1024 * 1024
+
+
+class _Content:
+    """Bytes in a file below, or in a scratch file, which goes with this object."""
+
+    __slots__ = ("env", "is_scratch", "path")
+
+    def __init__(self, env: Env, path: str, *, is_scratch: bool) -> None:
+        self.env = env
+        self.path = path
+        self.is_scratch = is_scratch
+
+    def __del__(self) -> None:
+        if self.is_scratch:
+            with suppress(OSError):
+                self.env.remove(self.path, missing_ok=True)
+
+
+class _Entry:
+    """What a name leads to."""
+
+    __slots__ = ("birth_ms", "content", "is_shared", "mtime_ms")
+
+    def __init__(
+        self, content: _Content, *, mtime_ms: int | None = None, birth_ms: int | None = None, is_shared: bool = False
+    ) -> None:
+        self.content = content
+        self.mtime_ms = mtime_ms
+        """None as long as it is that of the file below."""
+        self.birth_ms = birth_ms
+        self.is_shared = is_shared
+        """Whether a fork may have the same scratch file."""
+
+
+class OverlayEnv:
+    """See the module. `scratch` is an empty directory of `upper`."""
+
+    def __init__(self, lower: Env, upper: Env, scratch: str, clock: Clock) -> None:
+        self.clock = clock
+        self._lower = lower
+        self._upper = upper
+        self._scratch = scratch
+        self._entries: dict[str, _Entry] = {}
+        self._directories: set[str] = set()
+        self._numbers: Iterator[int] = itertools.count()
+
+    # -- what is there to begin with -----------------------------------------------------------------------------
+
+    def add_directory(self, path: str) -> None:
+        """Show a directory from below with the files in it; directories in it stay out of sight."""
+        self._directories.add(path)
+        for name in self._lower.list_dir(path):
+            if not self._lower.is_dir(f"{path}/{name}"):
+                self.add_file(f"{path}/{name}")
+
+    def add_file(self, path: str) -> None:
+        """Show a file from below."""
+        self._directories.add(parent(path))
+        self._entries[path] = _Entry(_Content(self._lower, path, is_scratch=False))
+
+    def fork(self, clock: Clock | None = None) -> OverlayEnv:
+        """Return another overlay with the same files, on which what happens here from now on has no effect."""
+        fork = OverlayEnv(self._lower, self._upper, self._scratch, self.clock if clock is None else clock)
+        fork._directories = set(self._directories)
+        fork._numbers = self._numbers
+        for path, entry in self._entries.items():
+            entry.is_shared = True
+            fork._entries[path] = _Entry(
+                entry.content, mtime_ms=entry.mtime_ms, birth_ms=entry.birth_ms, is_shared=True
+            )
+        return fork
+
+    def free_bytes(self) -> int:
+        """Return how many bytes the scratch directory can take."""
+        return self._upper.disk_usage(self._scratch)[1]
+
+    @property
+    def scratch(self) -> str:
+        """Where changed content is."""
+        return self._scratch
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        entry = self._entries.get(path)
+        if entry is None:
+            if not create or read_only:
+                raise FileNotFoundError(2, "No such file", path)
+            entry = self._create(path)
+        return _OverlayFile(self, path, entry, is_read_only=read_only)
+
+    def create_new(self, path: str) -> File:
+        if path in self._entries:
+            raise FileExistsError(17, "File exists", path)
+        return _OverlayFile(self, path, self._create(path), is_read_only=False)
+
+    def _create(self, path: str) -> _Entry:
+        if parent(path) not in self._directories:
+            raise FileNotFoundError(2, "No such directory", parent(path))
+        now_ms = self.clock.now_ms()
+        self._entries[path] = entry = _Entry(self._new_content(), mtime_ms=now_ms, birth_ms=now_ms)
+        return entry
+
+    def _new_content(self) -> _Content:
+        path = f"{self._scratch}/{next(self._numbers)}"
+        self._upper.create_new(path).close()
+        return _Content(self._upper, path, is_scratch=True)
+
+    def make_own(self, entry: _Entry) -> None:
+        """Give an entry content of its own, which may be changed. For open files."""
+        old = entry.content
+        if old.is_scratch and not entry.is_shared:
+            return
+        if entry.birth_ms is None:
+            entry.birth_ms = old.env.birth_ms(old.path)
+        new = self._new_content()
+        source = old.env.open(old.path, read_only=True)
+        target = self._upper.open(new.path)
+        try:
+            position = 0
+            while data := source.pread(_COPY_BYTES, position):
+                target.append(data)
+                position += len(data)
+        finally:
+            source.close()
+            target.close()
+        entry.content, entry.is_shared = new, False
+
+    def exists(self, path: str) -> bool:
+        return path in self._entries or path in self._directories
+
+    def is_dir(self, path: str) -> bool:
+        return path in self._directories
+
+    def is_link(self, path: str) -> bool:
+        return False
+
+    def list_dir(self, path: str) -> list[str]:
+        if path not in self._directories:
+            raise FileNotFoundError(2, "No such directory", path)
+        below = f"{path}/"
+        found = {one[len(below) :] for one in (*self._entries, *self._directories) if one.startswith(below)}
+        return sorted(name for name in found if "/" not in name)
+
+    def make_dirs(self, path: str) -> None:
+        while path not in self._directories and path not in ("", ".", "/"):
+            self._directories.add(path)
+            path = parent(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self._entries[new] = self._take(old)
+
+    def remove(self, path: str, *, missing_ok: bool = False) -> None:
+        if not missing_ok or path in self._entries:
+            self._take(path)
+
+    def _take(self, path: str) -> _Entry:
+        entry = self._entries.pop(path, None)
+        if entry is None:
+            raise FileNotFoundError(2, "No such file", path)
+        return entry
+
+    def remove_tree(self, path: str) -> None:
+        below = f"{path}/"
+        self._entries = {one: entry for one, entry in self._entries.items() if not one.startswith(below)}
+        self._directories = {one for one in self._directories if one != path and not one.startswith(below)}
+
+    def _entry(self, path: str) -> _Entry:
+        entry = self._entries.get(path)
+        if entry is None:
+            raise FileNotFoundError(2, "No such file", path)
+        return entry
+
+    def file_size(self, path: str) -> int:
+        content = self._entry(path).content
+        return content.env.file_size(content.path)
+
+    def mtime_ms(self, path: str) -> int:
+        entry = self._entry(path)
+        if entry.mtime_ms is None:
+            entry.mtime_ms = entry.content.env.mtime_ms(entry.content.path)
+        return entry.mtime_ms
+
+    def birth_ms(self, path: str) -> int | None:
+        entry = self._entry(path)
+        if entry.birth_ms is None and not entry.content.is_scratch:
+            entry.birth_ms = entry.content.env.birth_ms(entry.content.path)
+        return entry.birth_ms
+
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        self._entry(path).mtime_ms = mtime_ms
+
+    def read_bytes(self, path: str) -> bytes:
+        content = self._entry(path).content
+        return content.env.read_bytes(content.path)
+
+    def map_file(self, path: str) -> View:
+        content = self._entry(path).content
+        return content.env.map_file(content.path)
+
+    def disk_usage(self, path: str) -> tuple[int, int]:
+        return self._upper.disk_usage(self._scratch)
+
+    def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        replace_file(self, path, data, sync=False)
+
+    # -- what means nothing here ---------------------------------------------------------------------------------
+
+    def sync_dir(self, path: str) -> None:
+        """Nothing here outlives the process."""
+
+    def sync_file(self, path: str) -> None:
+        """Nothing here outlives the process."""
+        self._entry(path)
+
+    def set_read_only(self, path: str) -> None:
+        """Nobody else writes here."""
+
+    def lock(self, path: str) -> Lock:
+        return _NoLock()
+
+    def lock_for_reading(self, path: str, *, create: bool = False) -> ReadLock | None:
+        return None
+
+
+class _NoLock:
+    def release(self) -> None:
+        """There is nobody to let in."""
+
+
+class _OverlayFile:
+    """An open file. It keeps its content when the name is removed, and follows it when it is changed."""
+
+    __slots__ = ("_content", "_entry", "_env", "_file", "_is_read_only", "path")
+
+    def __init__(self, env: OverlayEnv, path: str, entry: _Entry, *, is_read_only: bool) -> None:
+        self.path = path
+        self._env = env
+        self._entry = entry
+        self._is_read_only = is_read_only
+        self._content = entry.content
+        self._file: File | None = self._open()
+
+    def _open(self) -> File:
+        # What is in the scratch directory is opened for writing at once: it is ours, unless it is shared.
+        is_ours = self._content.is_scratch and not self._is_read_only
+        return self._content.env.open(self._content.path, read_only=not is_ours)
+
+    def _now(self) -> File:
+        """Return the file with the present content."""
+        if self._file is None:
+            raise OSError(9, "file is closed", self.path)
+        if self._content is not self._entry.content:
+            self._file.close()
+            self._content = self._entry.content
+            self._file = self._open()
+        return self._file
+
+    def _for_change(self) -> File:
+        if self._is_read_only:
+            raise OSError(9, "file is open for reading only", self.path)
+        self._env.make_own(self._entry)
+        self._entry.mtime_ms = self._env.clock.now_ms()
+        return self._now()
+
+    def pread(self, count: int, position: int) -> bytes:
+        return self._now().pread(count, position)
+
+    def try_pread(self, count: int, position: int) -> bytes | None:
+        return self._now().try_pread(count, position)
+
+    def append(self, *buffers: Buffer) -> None:
+        self._for_change().append(*buffers)
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        self._for_change().pwrite(data, position)
+
+    def size(self) -> int:
+        return self._now().size()
+
+    def truncate(self, size: int) -> None:
+        if size != self.size():
+            self._for_change().truncate(size)
+
+    def sync(self) -> None:
+        """Nothing here outlives the process."""
+
+    def fileno(self) -> int | None:
+        return self._now().fileno()
+
+    def map(self) -> View:
+        return self._now().map()
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()

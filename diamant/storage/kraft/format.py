@@ -1,0 +1,79 @@
+"""Makes a directory a log directory: whose it is, which features it begins with, who votes in its metadata quorum.
+
+    <log dir>/bootstrap.checkpoint                                              the features, for the first start
+    <log dir>/__cluster_metadata-0/partition.metadata                           the metadata topic's fixed id
+    <log dir>/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint   the one voter (kraft.version 1)
+    <log dir>/meta.properties                                                   written last: with it, all is there
+
+The same as `kafka-storage format --standalone` leaves (Kafka's Formatter, DynamicVoters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from diamant.protocol.kraft.control_records import KRaftVoters, Voter, VoterEndpoint
+from diamant.protocol.kraft.records import Endpoint, FeatureLevelRecord, MetadataRecord
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import write_partition_metadata
+from diamant.storage.checkpoints.meta_properties import MetaProperties, write_meta_properties
+from diamant.storage.env.env import Env, parent
+from diamant.storage.errors import StorageError
+from diamant.storage.kraft.features import BOOTSTRAP_FEATURES, METADATA_VERSION
+from diamant.storage.kraft.replay import BOOTSTRAP_SNAPSHOT
+from diamant.storage.kraft.snapshot import Snapshot, encode_snapshot, write_snapshot
+from diamant.storage.uuid_text import METADATA_TOPIC_ID, random_id, uuid_to_text
+
+DEFAULT_CONTROLLER_ENDPOINT = Endpoint("CONTROLLER", "localhost", 9093)
+"""Where a real Kafka's controller would listen; if its configuration has another address, it puts that in the log."""
+
+
+def metadata_directory(log_directory: str) -> str:
+    """Return the path of the metadata log in a log directory."""
+    return f"{log_directory}/{names.partition_dir_name(names.METADATA_TOPIC, 0)}"
+
+
+def format_directory(
+    env: Env,
+    path: str,
+    cluster_id: str | None = None,
+    node_id: int = 1,
+    *,
+    directory_id: UUID | None = None,
+    controller_endpoint: Endpoint = DEFAULT_CONTROLLER_ENDPOINT,
+    features: Mapping[str, int] = BOOTSTRAP_FEATURES,
+) -> MetaProperties:
+    """Make `path`, which need not exist, a log directory and return its properties; ids not given are made up.
+
+    Blocks for the disk. StorageError if the directory is formatted already, or has a metadata log without being so.
+    """
+    if env.exists(f"{path}/{names.META_PROPERTIES}"):
+        raise StorageError(f"{path}: formatted already, {names.META_PROPERTIES} exists")
+    directory = metadata_directory(path)
+    if env.is_dir(directory) and any(name.endswith(names.LOG_SUFFIX) for name in env.list_dir(directory)):
+        raise StorageError(
+            f"{path}: there is a metadata log, but no {names.META_PROPERTIES}, which says whose it is; restore it"
+        )
+    properties = MetaProperties(cluster_id or uuid_to_text(random_id()), node_id, directory_id or random_id())
+    now_ms = env.clock.now_ms()
+    env.make_dirs(directory)
+    levels = [(METADATA_VERSION, features[METADATA_VERSION])]
+    levels += [(name, features[name]) for name in sorted(features) if name != METADATA_VERSION and features[name]]
+    records: list[MetadataRecord] = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels]
+    bootstrap = Snapshot(0, 0, None, records)
+    content = encode_snapshot(bootstrap, epoch=0, metadata_version=features[METADATA_VERSION], timestamp_ms=now_ms)
+    env.write_atomically(f"{path}/{names.BOOTSTRAP_CHECKPOINT}", content)
+    voters = KRaftVoters((voter_of(properties, controller_endpoint),))
+    content = encode_snapshot(Snapshot(now_ms, 1, voters, ()), epoch=0, metadata_version=0, timestamp_ms=now_ms)
+    write_snapshot(env, directory, BOOTSTRAP_SNAPSHOT, content)
+    write_partition_metadata(env, directory, METADATA_TOPIC_ID)
+    write_meta_properties(env, path, properties)
+    env.sync_dir(parent(path))
+    return properties
+
+
+def voter_of(properties: MetaProperties, controller_endpoint: Endpoint) -> Voter:
+    """Return the voter that the owner of a directory is."""
+    endpoint = VoterEndpoint(controller_endpoint.name, controller_endpoint.host, controller_endpoint.port)
+    return Voter(properties.node_id, properties.directory_id, (endpoint,))

@@ -1,0 +1,530 @@
+"""What the metadata log says in sum: topics, partitions, configs, brokers, users, as of the last record.
+
+`MetadataImage.apply` replays records by Kafka's rules (MetadataDelta, PartitionRegistration.merge) and refuses those
+that would stop a real controller: a record that names what does not exist, or creates what does. With an undo list a
+change can be taken back, so that a batch is applied whole or not at all. `to_records` is the way back: the records of a
+snapshot, in the order in which Kafka's image writer puts them.
+
+The loop thread owns an image. `PartitionImage` and `BrokerImage` are frozen and replaced; `TopicImage.partitions` and
+all other mappings are changed in place and are for others to read only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
+
+from diamant.protocol.kraft.records import (
+    NO_LEADER_CHANGE,
+    TOPIC_RESOURCE,
+    AccessControlEntryRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    Endpoint,
+    FeatureLevelRecord,
+    FeatureRange,
+    FenceBrokerRecord,
+    MetadataRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    QuotaEntity,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    UserScramCredentialRecord,
+    ZkMigrationStateRecord,
+)
+from diamant.storage.errors import StorageError
+
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
+
+Undo: TypeAlias = list[tuple[dict[Any, Any], Any, Any]]
+"""(mapping, key, value before or `_ABSENT`) of each change, in order; see `undo_changes`."""
+
+_ABSENT: Any = object()
+
+
+class InconsistentMetadata(StorageError):
+    """A record contradicts the ones before it; a real controller would stop on it."""
+
+
+class PartitionImage(NamedTuple):
+    """A partition. `leader` is -1 for none; `directories[i]` is the log directory of `replicas[i]`, none if unknown."""
+
+    partition_id: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    directories: tuple[UUID, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class TopicImage:
+    """A topic and its partitions by number."""
+
+    name: str
+    topic_id: UUID
+    partitions: dict[int, PartitionImage] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """A broker's registration."""
+
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: UUID
+    end_points: tuple[Endpoint, ...]
+    features: tuple[FeatureRange, ...]
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    log_dirs: tuple[UUID, ...] = ()
+    cordoned_log_dirs: tuple[UUID, ...] | None = None
+    is_migrating_zk_broker: bool = False
+
+
+class MetadataImage:
+    """All that the records say; empty to begin with."""
+
+    topics: dict[str, TopicImage]
+    topics_by_id: dict[UUID, TopicImage]
+    configs: dict[tuple[int, str], dict[str, str]]
+    """Config values by (resource type, resource name); a resource without any is not there."""
+    features: dict[str, int]
+    """Finalized levels above 0, `metadata.version` among them."""
+    brokers: dict[int, BrokerImage]
+    controllers: dict[int, RegisterControllerRecord]
+    scram_credentials: dict[tuple[int, str], UserScramCredentialRecord]
+    """By (mechanism, user)."""
+    acls: dict[UUID, AccessControlEntryRecord]
+    quotas: dict[tuple[QuotaEntity, ...], dict[str, float]]
+    delegation_tokens: dict[str, DelegationTokenRecord]
+    next_producer_id: int
+    """The first producer id that no block covers."""
+    zk_migration_state: int
+
+    def __init__(self) -> None:
+        self.topics = {}
+        self.topics_by_id = {}
+        self.configs = {}
+        self.features = {}
+        self.brokers = {}
+        self.controllers = {}
+        self.scram_credentials = {}
+        self.acls = {}
+        self.quotas = {}
+        self.delegation_tokens = {}
+        self.next_producer_id = 0
+        self.zk_migration_state = 0
+
+    def __eq__(self, other: object) -> bool:
+        """Compare everything; for tests and checks."""
+        return isinstance(other, MetadataImage) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def metadata_version(self) -> int:
+        """The finalized `metadata.version`, 0 before there is one."""
+        return self.features.get(METADATA_VERSION, 0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record has left anything."""
+        return self == MetadataImage()
+
+    def apply(self, record: MetadataRecord, undo: Undo | None = None) -> None:
+        """Take one record in; every change is noted in `undo`, if given.
+
+        InconsistentMetadata if the record contradicts the image; with `undo`, `undo_changes` then restores it.
+        Begin, End and Abort of transactions are not for an image: whoever reads the log resolves them.
+        """
+        handler = _HANDLERS.get(type(record))
+        if handler is None:
+            raise InconsistentMetadata(f"{record!r} cannot be applied: it changes no metadata by itself")
+        handler(self, record, undo)
+
+    def to_records(self) -> Iterator[MetadataRecord]:
+        """Yield the records that make this image out of an empty one, in the order of Kafka's snapshots."""
+        yield from self._feature_records()
+        if self.zk_migration_state:
+            yield ZkMigrationStateRecord(zk_migration_state=self.zk_migration_state)
+        for broker_id in sorted(self.brokers):
+            yield _register_record(self.brokers[broker_id])
+        yield from self.controllers.values()
+        for topic in self.topics.values():
+            yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+            for partition in topic.partitions.values():
+                yield _partition_record(topic.topic_id, partition)
+        for (resource_type, resource_name), values in self.configs.items():
+            for name, value in values.items():
+                yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+        for entity, quota in self.quotas.items():
+            for key, limit in quota.items():
+                yield ClientQuotaRecord(entity=entity, key=key, value=limit, remove=False)
+        if self.next_producer_id:
+            yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
+        yield from self.acls.values()
+        yield from self.scram_credentials.values()
+        yield from self.delegation_tokens.values()
+
+    def _feature_records(self) -> Iterator[MetadataRecord]:
+        if self.metadata_version:
+            yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=self.metadata_version)
+        for name in sorted(self.features.keys() - {METADATA_VERSION}):
+            yield FeatureLevelRecord(name=name, feature_level=self.features[name])
+
+
+def undo_changes(undo: Undo) -> None:
+    """Take the noted changes back, the last one first, and forget them."""
+    while undo:
+        mapping, key, before = undo.pop()
+        if before is _ABSENT:
+            del mapping[key]
+        else:
+            mapping[key] = before
+
+
+def _put(undo: Undo | None, mapping: dict[Any, Any], key: Any, value: Any) -> None:
+    if undo is not None:
+        undo.append((mapping, key, mapping.get(key, _ABSENT)))
+    mapping[key] = value
+
+
+def _drop(undo: Undo | None, mapping: dict[Any, Any], key: Any) -> None:
+    """Remove a key, if it is there. Undoing puts it last, which no reader may mind."""
+    if key in mapping:
+        before = mapping.pop(key)
+        if undo is not None:
+            undo.append((mapping, key, before))
+
+
+def _set(undo: Undo | None, image: MetadataImage, name: str, value: Any) -> None:
+    """Set an attribute of the image itself."""
+    _put(undo, image.__dict__, name, value)
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+def _topic(image: MetadataImage, record: TopicRecord, undo: Undo | None) -> None:
+    if record.name in image.topics:
+        raise InconsistentMetadata(f"{record!r}: topic exists with id {image.topics[record.name].topic_id}")
+    if record.topic_id in image.topics_by_id:
+        raise InconsistentMetadata(f"{record!r}: the id belongs to topic {image.topics_by_id[record.topic_id].name}")
+    topic = TopicImage(record.name, record.topic_id)
+    _put(undo, image.topics, record.name, topic)
+    _put(undo, image.topics_by_id, record.topic_id, topic)
+
+
+def _partition(image: MetadataImage, record: PartitionRecord, undo: Undo | None) -> None:
+    topic = image.topics_by_id.get(record.topic_id)
+    if topic is None:
+        raise InconsistentMetadata(f"{record!r}: no topic has this id")
+    directories = record.directories
+    if directories and len(directories) != len(record.replicas):
+        raise InconsistentMetadata(
+            f"{record!r}: {len(directories)} directories for {len(record.replicas)} replicas, expected as many"
+        )
+    # A partition may be written again: Kafka's TopicDelta replaces it.
+    partition = PartitionImage(
+        record.partition_id,
+        record.replicas,
+        record.isr,
+        record.leader,
+        record.leader_epoch,
+        record.partition_epoch,
+        directories,
+        record.removing_replicas,
+        record.adding_replicas,
+        record.leader_recovery_state,
+        record.eligible_leader_replicas or (),
+        record.last_known_elr or (),
+    )
+    _put(undo, topic.partitions, record.partition_id, partition)
+
+
+def _partition_change(image: MetadataImage, record: PartitionChangeRecord, undo: Undo | None) -> None:
+    topic = image.topics_by_id.get(record.topic_id)
+    if topic is None:
+        raise InconsistentMetadata(f"{record!r}: no topic has this id")
+    before = topic.partitions.get(record.partition_id)
+    if before is None:
+        raise InconsistentMetadata(f"{record!r}: topic {topic.name} has no such partition")
+    _put(undo, topic.partitions, record.partition_id, _merge(before, record))
+
+
+def _merge(before: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
+    """Return the partition after a change (`PartitionRegistration.merge`)."""
+    replicas = before.replicas if record.replicas is None else record.replicas
+    directories = before.directories if record.directories is None else record.directories
+    if directories and len(directories) != len(replicas):
+        raise InconsistentMetadata(
+            f"{record!r}: {len(directories)} directories for {len(replicas)} replicas, expected as many"
+        )
+    changes_leader = record.leader != NO_LEADER_CHANGE
+    elr = record.eligible_leader_replicas
+    last_known = record.last_known_elr
+    state = record.leader_recovery_state
+    return PartitionImage(
+        before.partition_id,
+        replicas,
+        before.isr if record.isr is None else record.isr,
+        record.leader if changes_leader else before.leader,
+        before.leader_epoch + 1 if changes_leader else before.leader_epoch,
+        before.partition_epoch + 1,
+        directories,
+        before.removing_replicas if record.removing_replicas is None else record.removing_replicas,
+        before.adding_replicas if record.adding_replicas is None else record.adding_replicas,
+        before.leader_recovery_state if state == -1 else state,
+        before.eligible_leader_replicas if elr is None else elr,
+        before.last_known_elr if last_known is None else last_known,
+    )
+
+
+def _clear_elr(image: MetadataImage, record: ClearElrRecord, undo: Undo | None) -> None:
+    if record.topic_name and record.topic_name not in image.topics:
+        raise InconsistentMetadata(f"{record!r}: no such topic")
+    topics = [image.topics[record.topic_name]] if record.topic_name else list(image.topics.values())
+    for topic in topics:
+        for number, partition in list(topic.partitions.items()):
+            if partition.eligible_leader_replicas or partition.last_known_elr:
+                change = PartitionChangeRecord(
+                    partition_id=number, topic_id=topic.topic_id, eligible_leader_replicas=(), last_known_elr=()
+                )
+                _put(undo, topic.partitions, number, _merge(partition, change))
+
+
+def _remove_topic(image: MetadataImage, record: RemoveTopicRecord, undo: Undo | None) -> None:
+    topic = image.topics_by_id.get(record.topic_id)
+    if topic is None:
+        raise InconsistentMetadata(f"{record!r}: no topic has this id")
+    _drop(undo, image.topics_by_id, record.topic_id)
+    _drop(undo, image.topics, topic.name)
+    _drop(undo, image.configs, (TOPIC_RESOURCE, topic.name))
+
+
+def _config(image: MetadataImage, record: ConfigRecord, undo: Undo | None) -> None:
+    resource = (record.resource_type, record.resource_name)
+    values = image.configs.get(resource)
+    if record.value is None:
+        if values is not None:
+            _drop(undo, values, record.name)
+            if not values:
+                _drop(undo, image.configs, resource)
+        return
+    if values is None:
+        values = {}
+        _put(undo, image.configs, resource, values)
+    _put(undo, values, record.name, record.value)
+
+
+# -- the cluster -------------------------------------------------------------------------------------------------------
+
+
+def _feature(image: MetadataImage, record: FeatureLevelRecord, undo: Undo | None) -> None:
+    if record.feature_level == 0:
+        _drop(undo, image.features, record.name)
+    else:
+        _put(undo, image.features, record.name, record.feature_level)
+
+
+def _register_broker(image: MetadataImage, record: RegisterBrokerRecord, undo: Undo | None) -> None:
+    broker = BrokerImage(
+        record.broker_id,
+        record.broker_epoch,
+        record.incarnation_id,
+        record.end_points,
+        record.features,
+        record.rack,
+        record.fenced,
+        record.in_controlled_shutdown,
+        record.log_dirs,
+        record.cordoned_log_dirs,
+        record.is_migrating_zk_broker,
+    )
+    _put(undo, image.brokers, record.broker_id, broker)
+
+
+def _broker(image: MetadataImage, record: MetadataRecord, broker_id: int, broker_epoch: int) -> BrokerImage:
+    """Return the registration that a record is about."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise InconsistentMetadata(f"{record!r}: no such broker is registered")
+    if broker.broker_epoch != broker_epoch:
+        raise InconsistentMetadata(f"{record!r}: the broker is registered with epoch {broker.broker_epoch}")
+    return broker
+
+
+def _unregister_broker(image: MetadataImage, record: UnregisterBrokerRecord, undo: Undo | None) -> None:
+    _broker(image, record, record.broker_id, record.broker_epoch)
+    _drop(undo, image.brokers, record.broker_id)
+
+
+def _broker_change(image: MetadataImage, record: BrokerRegistrationChangeRecord, undo: Undo | None) -> None:
+    before = _broker(image, record, record.broker_id, record.broker_epoch)
+    after = replace(
+        before,
+        fenced=record.fenced > 0 if record.fenced else before.fenced,
+        in_controlled_shutdown=before.in_controlled_shutdown or record.in_controlled_shutdown > 0,
+        log_dirs=record.log_dirs or before.log_dirs,
+        cordoned_log_dirs=before.cordoned_log_dirs if record.cordoned_log_dirs is None else record.cordoned_log_dirs,
+    )
+    _put(undo, image.brokers, record.broker_id, after)
+
+
+def _fence_broker(image: MetadataImage, record: FenceBrokerRecord, undo: Undo | None) -> None:
+    before = _broker(image, record, record.id, record.epoch)
+    _put(undo, image.brokers, record.id, replace(before, fenced=True))
+
+
+def _unfence_broker(image: MetadataImage, record: UnfenceBrokerRecord, undo: Undo | None) -> None:
+    before = _broker(image, record, record.id, record.epoch)
+    _put(undo, image.brokers, record.id, replace(before, fenced=False))
+
+
+def _register_controller(image: MetadataImage, record: RegisterControllerRecord, undo: Undo | None) -> None:
+    _put(undo, image.controllers, record.controller_id, record)
+
+
+def _producer_ids(image: MetadataImage, record: ProducerIdsRecord, undo: Undo | None) -> None:
+    if record.next_producer_id <= image.next_producer_id:
+        raise InconsistentMetadata(f"{record!r}: the next producer id is {image.next_producer_id} already")
+    _set(undo, image, "next_producer_id", record.next_producer_id)
+
+
+def _zk_migration_state(image: MetadataImage, record: ZkMigrationStateRecord, undo: Undo | None) -> None:
+    _set(undo, image, "zk_migration_state", record.zk_migration_state)
+
+
+# -- users -------------------------------------------------------------------------------------------------------------
+
+
+def _scram(image: MetadataImage, record: UserScramCredentialRecord, undo: Undo | None) -> None:
+    _put(undo, image.scram_credentials, (record.mechanism, record.name), record)
+
+
+def _remove_scram(image: MetadataImage, record: RemoveUserScramCredentialRecord, undo: Undo | None) -> None:
+    key = (record.mechanism, record.name)
+    if key not in image.scram_credentials:
+        raise InconsistentMetadata(f"{record!r}: there is no such credential")
+    _drop(undo, image.scram_credentials, key)
+
+
+def _acl(image: MetadataImage, record: AccessControlEntryRecord, undo: Undo | None) -> None:
+    _put(undo, image.acls, record.id, record)
+
+
+def _remove_acl(image: MetadataImage, record: RemoveAccessControlEntryRecord, undo: Undo | None) -> None:
+    if record.id not in image.acls:
+        raise InconsistentMetadata(f"{record!r}: there is no such ACL")
+    _drop(undo, image.acls, record.id)
+
+
+def _quota(image: MetadataImage, record: ClientQuotaRecord, undo: Undo | None) -> None:
+    quota = image.quotas.get(record.entity)
+    if record.remove:
+        if quota is not None:
+            _drop(undo, quota, record.key)
+            if not quota:
+                _drop(undo, image.quotas, record.entity)
+        return
+    if quota is None:
+        quota = {}
+        _put(undo, image.quotas, record.entity, quota)
+    _put(undo, quota, record.key, record.value)
+
+
+def _delegation_token(image: MetadataImage, record: DelegationTokenRecord, undo: Undo | None) -> None:
+    _put(undo, image.delegation_tokens, record.token_id, record)
+
+
+def _remove_delegation_token(image: MetadataImage, record: RemoveDelegationTokenRecord, undo: Undo | None) -> None:
+    _drop(undo, image.delegation_tokens, record.token_id)
+
+
+def _nothing(image: MetadataImage, record: NoOpRecord, undo: Undo | None) -> None:
+    pass
+
+
+_HANDLERS: dict[type[Any], Callable[[MetadataImage, Any, Undo | None], None]] = {
+    RegisterBrokerRecord: _register_broker,
+    UnregisterBrokerRecord: _unregister_broker,
+    TopicRecord: _topic,
+    PartitionRecord: _partition,
+    ConfigRecord: _config,
+    PartitionChangeRecord: _partition_change,
+    FenceBrokerRecord: _fence_broker,
+    UnfenceBrokerRecord: _unfence_broker,
+    RemoveTopicRecord: _remove_topic,
+    DelegationTokenRecord: _delegation_token,
+    UserScramCredentialRecord: _scram,
+    FeatureLevelRecord: _feature,
+    ClientQuotaRecord: _quota,
+    ProducerIdsRecord: _producer_ids,
+    BrokerRegistrationChangeRecord: _broker_change,
+    AccessControlEntryRecord: _acl,
+    RemoveAccessControlEntryRecord: _remove_acl,
+    NoOpRecord: _nothing,
+    ZkMigrationStateRecord: _zk_migration_state,
+    RemoveUserScramCredentialRecord: _remove_scram,
+    RemoveDelegationTokenRecord: _remove_delegation_token,
+    RegisterControllerRecord: _register_controller,
+    ClearElrRecord: _clear_elr,
+}
+
+
+def _register_record(broker: BrokerImage) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=broker.broker_id,
+        is_migrating_zk_broker=broker.is_migrating_zk_broker,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.broker_epoch,
+        end_points=broker.end_points,
+        features=broker.features,
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=broker.log_dirs,
+        cordoned_log_dirs=broker.cordoned_log_dirs,
+    )
+
+
+def _partition_record(topic_id: UUID, partition: PartitionImage) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=partition.partition_id,
+        topic_id=topic_id,
+        replicas=partition.replicas,
+        isr=partition.isr,
+        removing_replicas=partition.removing_replicas,
+        adding_replicas=partition.adding_replicas,
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=partition.directories,
+        eligible_leader_replicas=partition.eligible_leader_replicas or None,
+        last_known_elr=partition.last_known_elr or None,
+    )

@@ -1,0 +1,656 @@
+"""The metadata log of a broker that is its own controller: `__cluster_metadata-0` of a quorum of one (KRaft).
+
+`MetadataLog.open` reads the log, becomes its leader in a new epoch and registers the broker, as a real node does when
+it starts. From then on `image` is what the log says, and `append` changes both, a batch at a time. Every start writes:
+
+    LeaderChange                      a control batch; with KRaftVersion and KRaftVoters the first time
+    Begin, features, End              the first time only, from bootstrap.checkpoint
+    RegisterBroker                    its broker epoch is its own offset
+    BrokerRegistrationChange          unfenced, and in the same batch a PartitionChange for every partition that has no
+                                      leader: a real Kafka leaves them so when it stops. After a crash: for every one
+
+`close` fences the broker, so that a real Kafka can register at once.
+
+Threads: the loop thread owns the object. `sync` may be called from any thread, also while the loop thread appends;
+`write_snapshot` too, with what `prepare_snapshot` gave.
+
+Source: KafkaRaftClient, QuorumController, ClusterControlManager, ReplicationControlManager.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.batch import encode_control_batch, encode_metadata_batch
+from diamant.protocol.kraft.control_records import ControlRecord, KRaftVersion, KRaftVoters, LeaderChange
+from diamant.protocol.kraft.records import (
+    BROKER_RESOURCE,
+    NO_LEADER_CHANGE,
+    TOPIC_RESOURCE,
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    Endpoint,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    encode_record,
+)
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import LeaderEpochs, read_partition_metadata, write_partition_metadata
+from diamant.storage.checkpoints.meta_properties import MetaProperties, read_meta_properties
+from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from diamant.storage.env.env import Env, File
+from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.kraft.features import (
+    BOOTSTRAP_FEATURES,
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    FIRST_WITH_DIRECTORIES,
+    FIRST_WITH_TRANSACTIONS,
+    METADATA_VERSION,
+    registered_ranges,
+    unsupported_feature,
+)
+from diamant.storage.kraft.format import DEFAULT_CONTROLLER_ENDPOINT, format_directory, metadata_directory
+from diamant.storage.kraft.image import InconsistentMetadata, MetadataImage, PartitionImage, Undo, undo_changes
+from diamant.storage.kraft.replay import BOOTSTRAP_SNAPSHOT, LoadedMetadata, load_metadata
+from diamant.storage.kraft.snapshot import (
+    PART_SUFFIX,
+    Snapshot,
+    SnapshotId,
+    decode_snapshot,
+    encode_snapshot,
+    list_snapshots,
+    write_snapshot,
+)
+from diamant.storage.uuid_text import METADATA_TOPIC_ID
+
+MAX_RECORDS_PER_BATCH = 10_000
+"""What Kafka's controller allows for one atomic change (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
+MAX_BATCH_BYTES = 8 * 1024 * 1024
+"""Kafka cannot read a larger batch (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
+
+DEFAULT_SNAPSHOT_BYTES = 20 * 1024 * 1024
+DEFAULT_SNAPSHOT_INTERVAL_MS = 3_600_000
+SNAPSHOTS_KEPT = 2
+"""The newest ones; the log is kept from the oldest of these on."""
+
+_BOOTSTRAP_NAME = "Bootstrap records"
+_NOT_MIGRATING = (0, 3)
+"""ZkMigrationState none and post-migration: the only ones in which the log alone is the truth."""
+
+
+class PreparedSnapshot(NamedTuple):
+    """A snapshot that is ready to be written by `MetadataLog.write_snapshot`."""
+
+    snapshot_id: SnapshotId
+    snapshot: Snapshot
+    metadata_version: int
+    timestamp_ms: int
+
+
+class MetadataLog:
+    """The open metadata log. Made by `open`; `close` ends it."""
+
+    image: MetadataImage
+    """What the log says as of the last append. To be changed by `append` only."""
+    broker_epoch: int
+    """The epoch of our registration. It belongs into `.kafka_cleanshutdown`: a real Kafka that does not find it there takes
+    the stop for a crash, and with ELR marks every partition as recovering."""
+    messages: list[str]
+    """What an operator should know about how the log was found."""
+
+    def __init__(
+        self,
+        env: Env,
+        path: str,
+        properties: MetaProperties,
+        loaded: LoadedMetadata,
+        *,
+        snapshot_bytes: int,
+        snapshot_interval_ms: int,
+    ) -> None:
+        self.image = loaded.image
+        self.broker_epoch = -1
+        self.messages = loaded.messages
+        self.path = path
+        self._env = env
+        self._directory = metadata_directory(path)
+        self._properties = properties
+        self._epoch = loaded.last_epoch
+        self._end_offset = loaded.end_offset
+        self._last_timestamp_ms = loaded.last_timestamp_ms
+        self._kraft_version = loaded.kraft_version
+        self._voters = loaded.voters
+        self._segments = [segment.base_offset for segment in loaded.segments]
+        self._snapshot_bytes = snapshot_bytes
+        self._snapshot_interval_ms = snapshot_interval_ms
+        self._bytes_since_snapshot = loaded.bytes_since_snapshot
+        self._last_snapshot_ms = env.clock.now_ms()
+        self._failure: OSError | None = None
+        self._is_closed = False
+        self._sync_lock = threading.Lock()
+        self._synced_offset = 0
+        self._file = self._open_segment(loaded)
+        self._epochs = LeaderEpochs(env, f"{self._directory}/{names.LEADER_EPOCH_CHECKPOINT}", loaded.epochs)
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        env: Env,
+        path: str,
+        *,
+        node_id: int,
+        endpoints: Sequence[Endpoint],
+        controller_endpoint: Endpoint = DEFAULT_CONTROLLER_ENDPOINT,
+        directory_id: UUID | None = None,
+        rack: str | None = None,
+        snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
+        snapshot_interval_ms: int = DEFAULT_SNAPSHOT_INTERVAL_MS,
+    ) -> MetadataLog:
+        """Open the metadata log of the log directory `path`, formatting that first if it is new; blocks.
+
+        The caller holds the directory's lock. `endpoints` are the broker's advertised listeners, `(name, host, port,
+        security protocol)`. `controller_endpoint` matters when the directory is formatted. `directory_id`, if given, is
+        that of a new directory, and has to be that of an old one. A snapshot is due after `snapshot_bytes` of records
+        or after `snapshot_interval_ms`, 0 for never.
+
+        StorageError if the log is another node's, has other brokers' replicas or voters, or is from a newer Kafka;
+        CorruptLog if it is damaged.
+        """
+        if not endpoints:
+            raise ValueError("a broker registers at least one endpoint, got none")
+        properties = read_meta_properties(env, path)
+        if properties is None:
+            properties = format_directory(
+                env, path, node_id=node_id, directory_id=directory_id, controller_endpoint=controller_endpoint
+            )
+        _check_owner(path, properties, node_id, directory_id)
+        directory = metadata_directory(path)
+        if not env.is_dir(directory):
+            # Formatted for voters from the configuration, and never started.
+            env.make_dirs(directory)
+            env.sync_dir(path)
+        _check_topic_id(env, directory)
+        loaded = load_metadata(env, directory)
+        quorum_state = read_quorum_state(env, directory)
+        if not loaded.quorum and quorum_state.voters:
+            loaded.quorum = quorum_state.voters
+        _check_writable(directory, loaded, properties)
+        log = cls(
+            env,
+            path,
+            properties,
+            loaded,
+            snapshot_bytes=snapshot_bytes,
+            snapshot_interval_ms=snapshot_interval_ms,
+        )
+        try:
+            log._remove_leftovers()
+            log._begin_epoch(max(quorum_state.leader_epoch, loaded.last_epoch) + 1, loaded)
+            if loaded.has_open_transaction:
+                log.append([AbortTransactionRecord(reason="Controller failover")])
+            # An aborted first start leaves only records that do not count (`ActivationRecordsGenerator`).
+            if loaded.is_empty or (loaded.has_open_transaction and log.image.is_empty):
+                log.append(log._bootstrap_records(loaded))
+            log._register(tuple(Endpoint(*endpoint) for endpoint in endpoints), rack)
+            log._drop_orphaned_configs()
+            log.sync()
+        except BaseException:
+            log.close(clean=False)
+            raise
+        return log
+
+    def _open_segment(self, loaded: LoadedMetadata) -> File:
+        """Open the segment to append to: the last one without its torn end, or a new one."""
+        env = self._env
+        if loaded.is_beyond_log:
+            # The snapshot is the newer truth: the log is begun anew where it ends.
+            self.messages.append(
+                f"{self._directory}: the log ends below the snapshot at offset {loaded.end_offset}: begun anew there"
+            )
+            for base_offset in self._segments:
+                _remove_segment(env, self._directory, base_offset)
+            self._segments.clear()
+            loaded.epochs.clear()
+        if not self._segments:
+            self._segments.append(self._end_offset)
+            file = env.open(names.log_file(self._directory, self._end_offset), create=True)
+            env.sync_dir(self._directory)
+            return file
+        file = env.open(names.log_file(self._directory, self._segments[-1]))
+        if loaded.torn is not None:
+            self.messages.append(
+                f"{loaded.torn.path} at {loaded.torn.position}: {loaded.torn.reason}: "
+                f"the last {loaded.torn.size} bytes were not finished and are cut off"
+            )
+            file.truncate(loaded.torn.position)
+        return file
+
+    def _remove_leftovers(self) -> None:
+        """Remove what an interrupted snapshot or a deletion has left, and indexes that no longer fit."""
+        start = self._segments[0]
+        for name in self._env.list_dir(self._directory):
+            snapshot = names.parse_metadata_snapshot(name)
+            segment = names.parse_segment_file(name)
+            is_stale = name.endswith((PART_SUFFIX, names.DELETED_SUFFIX)) or (
+                snapshot is not None and snapshot[0] < start and snapshot != BOOTSTRAP_SNAPSHOT
+            )
+            # Only the log is kept up; a reader of Kafka's kind rebuilds the rest from it.
+            is_cache = segment is not None and segment.suffix != names.LOG_SUFFIX
+            if is_stale or is_cache:
+                self._env.remove(f"{self._directory}/{name}")
+
+    def _begin_epoch(self, epoch: int, loaded: LoadedMetadata) -> None:
+        node_id = self._properties.node_id
+        is_dynamic = self._kraft_version > 0
+        state = QuorumState(node_id, epoch, voters=None if is_dynamic else (node_id,))
+        # First of all: whatever happens next, this epoch is used up.
+        write_quorum_state(self._env, self._directory, state)
+        self._epoch = epoch
+        controls: list[ControlRecord] = [LeaderChange(node_id, (node_id,), (node_id,))]
+        if is_dynamic and not loaded.has_voters_in_log and self._voters is not None:
+            controls += [KRaftVersion(self._kraft_version), self._voters]
+        self._epochs.assign(epoch, self._end_offset)
+        now_ms = self._env.clock.now_ms()
+        batch = encode_control_batch(controls, base_offset=self._end_offset, leader_epoch=epoch, timestamp_ms=now_ms)
+        self._write(batch, len(controls), now_ms)
+
+    def _bootstrap_records(self, loaded: LoadedMetadata) -> list[MetadataRecord]:
+        """Return the first records of a log: the features it was formatted with, as one transaction."""
+        path = f"{self.path}/{names.BOOTSTRAP_CHECKPOINT}"
+        records: list[MetadataRecord] = list(loaded.bootstrap_records)
+        if self._env.exists(path):
+            records = list(decode_snapshot(path, self._env.read_bytes(path)).records)
+        levels = {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
+        if METADATA_VERSION not in levels:
+            levels = dict(BOOTSTRAP_FEATURES)
+            features = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+            records = [*features, *records]
+        if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+            # As QuorumController does: with ELR the minimum of in-sync replicas is the cluster's, not each broker's.
+            records.append(
+                ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name="min.insync.replicas", value="1")
+            )
+        if levels[METADATA_VERSION] < FIRST_WITH_TRANSACTIONS:
+            return records
+        return [BeginTransactionRecord(name=_BOOTSTRAP_NAME), *records, EndTransactionRecord()]
+
+    def _register(self, endpoints: tuple[Endpoint, ...], rack: str | None) -> None:
+        node_id = self._properties.node_id
+        before = self.image.brokers.get(node_id)
+        has_crashed = before is not None and not before.fenced
+        self.broker_epoch = self._end_offset
+        registration = RegisterBrokerRecord(
+            broker_id=node_id,
+            incarnation_id=uuid4(),
+            broker_epoch=self.broker_epoch,
+            end_points=endpoints,
+            features=registered_ranges(self.image.features),
+            rack=rack,
+            log_dirs=(self.directory_id,),
+        )
+        self.append([registration])
+        unfenced = BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=self.broker_epoch, fenced=-1)
+        records: list[MetadataRecord] = [unfenced, *self._takeovers(has_crashed=has_crashed)]
+        for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
+            self.append(records[start : start + MAX_RECORDS_PER_BATCH])
+
+    def _drop_orphaned_configs(self) -> None:
+        """Remove configs of topics that are gone.
+
+        Kafka's snapshots (4.3.1 at least) can bring them back, for a topic that was created and deleted within the records
+        that one snapshot covers; a new topic of that name would have them.
+        """
+        image = self.image
+        records: list[MetadataRecord] = [
+            ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=None)
+            for (resource_type, resource_name), values in image.configs.items()
+            if resource_type == TOPIC_RESOURCE and resource_name not in image.topics
+            for name in values
+        ]
+        for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
+            self.append(records[start : start + MAX_RECORDS_PER_BATCH])
+
+    def _takeovers(self, *, has_crashed: bool) -> list[PartitionChangeRecord]:
+        """Return the changes that make us the leader of every partition, in the directory that is ours.
+
+        After a crash also of those we lead already: records that were not on disk are gone, and by the new leader epoch
+        clients can tell those that take their offsets from them.
+        """
+        changes = []
+        for topic in self.image.topics.values():
+            for partition in topic.partitions.values():
+                change = self._takeover(topic.topic_id, partition, has_crashed=has_crashed)
+                if change is not None:
+                    changes.append(change)
+        return changes
+
+    def _takeover(
+        self, topic_id: UUID, partition: PartitionImage, *, has_crashed: bool
+    ) -> PartitionChangeRecord | None:
+        node_id = self._properties.node_id
+        has_leader = partition.leader == node_id and not has_crashed
+        ours = (self.directory_id,)
+        # Directories may be unassigned, or those of a disk that is gone; then a real controller elects nobody.
+        moves = partition.directories != ours and self.image.metadata_version >= FIRST_WITH_DIRECTORIES
+        if has_leader and not moves:
+            return None
+        return PartitionChangeRecord(
+            partition_id=partition.partition_id,
+            topic_id=topic_id,
+            isr=None if node_id in partition.isr else (node_id,),
+            leader=NO_LEADER_CHANGE if has_leader else node_id,
+            leader_recovery_state=0 if partition.leader_recovery_state else -1,
+            # With ELR (KIP-966) a stopped node has left the ISR and is remembered in these two.
+            eligible_leader_replicas=() if partition.eligible_leader_replicas else None,
+            last_known_elr=() if partition.last_known_elr else None,
+            directories=ours if moves else None,
+        )
+
+    # -- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return self._properties.cluster_id
+
+    @property
+    def node_id(self) -> int:
+        """Our id."""
+        return self._properties.node_id
+
+    @property
+    def directory_id(self) -> UUID:
+        """The id of the log directory, as partitions name it."""
+        return self._properties.directory_id
+
+    @property
+    def epoch(self) -> int:
+        """The quorum's epoch, one more with every start."""
+        return self._epoch
+
+    @property
+    def voters(self) -> KRaftVoters | None:
+        """The quorum as the log has it; None if it stands in a configuration (kraft.version 0)."""
+        return self._voters if self._kraft_version else None
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next record."""
+        return self._end_offset
+
+    @property
+    def synced_offset(self) -> int:
+        """All records below this offset are durable."""
+        return self._synced_offset
+
+    # -- changing ------------------------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[MetadataRecord]) -> int:
+        """Apply `records` to the image and write them as one batch; return the offset of the last one.
+
+        All of them or, on any error, none. The batch is in the page cache then: `sync` before a client hears of it.
+        InconsistentMetadata if a record contradicts the image or a feature is not supported, MalformedRecord if one has
+        a value that cannot be written, KafkaError POLICY_VIOLATION if there is too much for one batch, OSError if the
+        disk fails, StorageError after it has.
+        """
+        self._check_usable()
+        if not records:
+            raise ValueError("an append has at least one record, got none")
+        if len(records) > MAX_RECORDS_PER_BATCH:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"change of {len(records)} metadata records, at most {MAX_RECORDS_PER_BATCH} are possible at once",
+            )
+        now_ms = self._env.clock.now_ms()
+        undo: Undo = []
+        try:
+            values = self._apply(records, undo)
+            batch = encode_metadata_batch(
+                values, base_offset=self._end_offset, leader_epoch=self._epoch, timestamp_ms=now_ms
+            )
+            if len(batch) > MAX_BATCH_BYTES:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"change of {len(batch)} bytes of metadata, at most {MAX_BATCH_BYTES} are possible at once",
+                )
+            self._write(batch, len(values), now_ms)
+        except BaseException:
+            undo_changes(undo)
+            raise
+        return self._end_offset - 1
+
+    def _apply(self, records: Sequence[MetadataRecord], undo: Undo) -> list[bytes]:
+        """Apply to the image and return the values to write, in the versions of the metadata.version of each moment."""
+        image = self.image
+        values = []
+        is_in_transaction = False
+        for record in records:
+            if isinstance(record, BeginTransactionRecord | EndTransactionRecord):
+                # Within one batch they change nothing: it is atomic by itself.
+                if isinstance(record, BeginTransactionRecord) == is_in_transaction:
+                    raise InconsistentMetadata(f"{record!r}: transactions begin and end in turn")
+                is_in_transaction = not is_in_transaction
+            elif isinstance(record, FeatureLevelRecord):
+                reason = unsupported_feature(record.name, record.feature_level)
+                if reason is not None:
+                    raise InconsistentMetadata(f"{record!r}: {reason}")
+                image.apply(record, undo)
+            elif not isinstance(record, AbortTransactionRecord):
+                image.apply(record, undo)
+            values.append(encode_record(record, metadata_version=image.metadata_version))
+        if is_in_transaction:
+            raise InconsistentMetadata("a transaction begins and does not end in its batch")
+        return values
+
+    def _write(self, batch: bytes, count: int, now_ms: int) -> None:
+        file = self._file
+        size = file.size()
+        try:
+            file.append(batch)
+        except OSError:
+            try:
+                file.truncate(size)
+            except OSError as error:
+                self._failure = error
+            raise
+        self._bytes_since_snapshot += len(batch)
+        self._last_timestamp_ms = now_ms
+        self._end_offset += count
+
+    def sync(self) -> None:
+        """Make durable what was appended before the call; blocks for the disk, from any thread.
+
+        Several callers share one fsync: who waits for another's finds its own work done, or does it for all that wait.
+        OSError if the disk fails: what was not durable yet may never be, and the log takes no more records.
+        """
+        target = self._end_offset
+        with self._sync_lock:
+            if self._synced_offset >= target:
+                return
+            self._check_usable()
+            end_offset = self._end_offset
+            try:
+                self._file.sync()
+            except OSError as error:
+                # After a failed fsync the kernel may have dropped the pages: a second try would prove nothing.
+                self._failure = error
+                raise
+            self._synced_offset = end_offset
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise StorageError(f"{self._directory}: failed before and takes no more records: {self._failure}")
+        if self._is_closed:
+            raise StorageError(f"{self._directory}: closed")
+
+    # -- snapshots -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_snapshot_due(self) -> bool:
+        """Whether enough was written, or enough time has passed with anything written, since the last snapshot."""
+        if self._bytes_since_snapshot == 0:
+            return False
+        if self._bytes_since_snapshot > self._snapshot_bytes:
+            return True
+        age_ms = self._env.clock.now_ms() - self._last_snapshot_ms
+        return 0 < self._snapshot_interval_ms <= age_ms
+
+    def snapshot_if_due(self) -> bool:
+        """Write a snapshot if one is due, and forget the log before the one kept last; whether it did. Blocks."""
+        if not self.is_snapshot_due:
+            return False
+        self.write_snapshot(self.prepare_snapshot())
+        return True
+
+    def prepare_snapshot(self) -> PreparedSnapshot:
+        """Take down the image as it is, and go on in a new segment if this one is large. Blocks for the disk then."""
+        self._check_usable()
+        now_ms = self._env.clock.now_ms()
+        voters = self._voters if self._kraft_version else None
+        records = tuple(self.image.to_records())
+        prepared = PreparedSnapshot(
+            SnapshotId(self._end_offset, self._epoch),
+            Snapshot(self._last_timestamp_ms, self._kraft_version, voters, records),
+            self.image.metadata_version,
+            now_ms,
+        )
+        if self._file.size() > self._snapshot_bytes:
+            self._roll()
+        self._bytes_since_snapshot = 0
+        self._last_snapshot_ms = now_ms
+        return prepared
+
+    def _roll(self) -> None:
+        self.sync()
+        new = self._env.create_new(names.log_file(self._directory, self._end_offset))
+        self._env.sync_dir(self._directory)
+        with self._sync_lock:
+            old, self._file = self._file, new
+        old.close()
+        self._segments.append(self._end_offset)
+
+    def write_snapshot(self, prepared: PreparedSnapshot) -> None:
+        """Write a prepared snapshot, then remove what it makes superfluous; blocks, from any thread.
+
+        The records it covers are made durable first: a snapshot must not be ahead of its log.
+        """
+        self.sync()
+        content = encode_snapshot(
+            prepared.snapshot,
+            epoch=prepared.snapshot_id.epoch,
+            metadata_version=prepared.metadata_version,
+            timestamp_ms=prepared.timestamp_ms,
+        )
+        write_snapshot(self._env, self._directory, prepared.snapshot_id, content)
+        self._trim()
+
+    def _trim(self) -> None:
+        """Remove all but the newest snapshots, and the segments that lie wholly below the oldest one kept."""
+        snapshots = [found for found in list_snapshots(self._env, self._directory) if found != BOOTSTRAP_SNAPSHOT]
+        kept = snapshots[-SNAPSHOTS_KEPT:]
+        for snapshot_id in snapshots[:-SNAPSHOTS_KEPT]:
+            self._env.remove(names.metadata_snapshot_file(self._directory, *snapshot_id))
+        while len(self._segments) > 1 and self._segments[1] <= kept[0].end_offset:
+            _remove_segment(self._env, self._directory, self._segments[0])
+            del self._segments[0]
+        self._env.sync_dir(self._directory)
+
+    # -- closing -------------------------------------------------------------------------------------------------
+
+    def close(self, clean: bool = True) -> None:
+        """Close the log, after fencing our registration if `clean`. Closing twice is harmless. Blocks for the disk."""
+        if self._is_closed:
+            return
+        try:
+            if clean and self._failure is None:
+                fenced = BrokerRegistrationChangeRecord(
+                    broker_id=self.node_id, broker_epoch=self.broker_epoch, fenced=1
+                )
+                self.append([fenced])
+                self.sync()
+                # A cache: who opens the log finds the epochs in its batches.
+                self._epochs.sync()
+        finally:
+            self._is_closed = True
+            with self._sync_lock:
+                self._file.close()
+
+
+# -- checks before opening ----------------------------------------------------------------------------------------------
+
+
+def _check_owner(path: str, properties: MetaProperties, node_id: int, directory_id: UUID | None) -> None:
+    if properties.node_id != node_id:
+        raise StorageError(
+            f"{path}: the directory belongs to node.id {properties.node_id}, the configuration says {node_id}"
+        )
+    if directory_id is not None and properties.directory_id != directory_id:
+        raise StorageError(f"{path}: directory.id is {properties.directory_id}, expected {directory_id}")
+
+
+def _check_topic_id(env: Env, directory: str) -> None:
+    topic_id = read_partition_metadata(env, directory)
+    if topic_id is None:
+        write_partition_metadata(env, directory, METADATA_TOPIC_ID)
+    elif topic_id != METADATA_TOPIC_ID:
+        raise CorruptLog(
+            f"{directory}/{names.PARTITION_METADATA}", 2, f"topic id is {topic_id}, expected {METADATA_TOPIC_ID}"
+        )
+
+
+def _check_writable(directory: str, loaded: LoadedMetadata, properties: MetaProperties) -> None:
+    """Refuse a log that we can read but not carry on alone. StorageError says why."""
+    reason = next(_objections(loaded, properties), None)
+    if reason is not None:
+        raise StorageError(f"{directory}: {reason}")
+
+
+def _objections(loaded: LoadedMetadata, properties: MetaProperties) -> Iterator[str]:
+    node_id = properties.node_id
+    image = loaded.image
+    for name, level in image.features.items():
+        reason = unsupported_feature(name, level)
+        if reason is not None:
+            yield reason
+    if loaded.kraft_version > 1:
+        yield f"kraft.version is {loaded.kraft_version}, supported are 0 and 1"
+    if loaded.kraft_version:
+        members = [(voter.id, voter.directory_id) for voter in loaded.voters.voters] if loaded.voters else []
+        if members != [(node_id, properties.directory_id)]:
+            yield (
+                f"the voters are {members} (node id, directory id), expected only this node and directory: "
+                f"{(node_id, properties.directory_id)}"
+            )
+    elif loaded.quorum not in ((), (node_id,)):
+        yield f"the voters are {loaded.quorum}, expected only this node: {node_id}"
+    if image.zk_migration_state not in _NOT_MIGRATING:
+        yield f"a migration from ZooKeeper is under way (state {image.zk_migration_state})"
+    for topic in image.topics.values():
+        for partition in topic.partitions.values():
+            if partition.replicas != (node_id,) or partition.adding_replicas:
+                yield (
+                    f"{topic.name}-{partition.partition_id} has replicas {partition.replicas}, "
+                    f"expected only this node: {node_id}"
+                )
+
+
+def _remove_segment(env: Env, directory: str, base_offset: int) -> None:
+    """Remove a segment's log and what Kafka may have put beside it."""
+    for path in (
+        names.index_file(directory, base_offset),
+        names.time_index_file(directory, base_offset),
+        names.txn_index_file(directory, base_offset),
+        names.log_file(directory, base_offset),
+    ):
+        env.remove(path, missing_ok=True)

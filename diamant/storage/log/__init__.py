@@ -1,0 +1,1 @@
+"""One partition: append, read, producer state, and the swap of segments."""

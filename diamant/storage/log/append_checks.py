@@ -1,0 +1,213 @@
+"""What a leader checks of a produced batch before it looks at the log: framing, size, CRC, records, compression.
+
+Nothing here touches a log's state, so that a batch which takes long can be checked in a thread (`HeavyBatch`) and only be
+appended by the owner of the log.
+
+Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator, in their order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    crc_is_valid,
+    parse_header,
+    set_timestamps,
+)
+from diamant.protocol.batches.records import build_batch, iter_records
+from diamant.protocol.batches.validation import (
+    RecordChecks,
+    Walk,
+    check_client_header,
+    validate_client_batch,
+    walk_records,
+)
+from diamant.protocol.errors import CorruptBatch, DecompressionBomb, ErrorCode, KafkaError
+from diamant.storage.segments.log_config import LogConfig
+
+MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+"""A batch may grow to this when decompressed for validation; above it is refused as a decompression bomb."""
+
+LIGHT_DECOMPRESSED_BYTES = 1024 * 1024
+LIGHT_COMPRESSED_BYTES = 128 * 1024
+LIGHT_RECORDS = 10_000
+LIGHT_RECOMPRESSED_RECORDS = 500
+"""What may be checked by a thread that others wait for: each costs a few milliseconds at worst."""
+
+ZSTD_MIN_PRODUCE_VERSION = 7
+
+
+class HeavyBatch(Exception):
+    """Checking this batch takes long: do it in a thread of its own, with `is_light` False."""
+
+
+class Validation:
+    """How records of produced batches are checked; one object is shared by all logs and may be swapped while in use.
+
+    `is_header_only` skips the walk over records for topics that are not compacted (`diamant.produce.validation=header`).
+    `walk` is the plain walk at first and may be replaced by the compiled one, about fifty times as fast (`is_compiled`).
+    """
+
+    __slots__ = ("is_compiled", "is_header_only", "walk")
+
+    def __init__(self, *, is_header_only: bool = False) -> None:
+        self.is_header_only = is_header_only
+        self.is_compiled = False
+        self.walk: Walk = walk_records
+
+
+class CheckedBatch(NamedTuple):
+    """A batch as it is to be stored, but for offsets, leader epoch and append time, and its header."""
+
+    batch: memoryview | bytearray
+    header: BatchHeader
+
+
+class BatchCheck(NamedTuple):
+    """The settings that a batch is checked against; `partition` names it in errors."""
+
+    partition: str
+    config: LogConfig
+    validation: Validation
+    now_ms: int
+    leader_epoch: int
+
+    def run(self, records: memoryview, *, produce_version: int, is_light: bool) -> CheckedBatch:
+        """Check the one batch in `records`. Raises KafkaError with Kafka's code, HeavyBatch only if `is_light`."""
+        config = self.config
+        header = client_batch_header(records, produce_version)
+        size = header.size
+        if len(records) != size:
+            records = records[:size]
+        if size > config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"The record batch size in the append to {self.partition} is {size} bytes "
+                f"which exceeds the maximum configured value of {config.max_message_bytes}.",
+            )
+        target_codec = config.target_codec(header.codec)
+        if is_light and self._is_heavy(header, target_codec):
+            raise HeavyBatch
+        if not crc_is_valid(records, 0, size):
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"Record is corrupt (stored crc = {header.crc}) in {self.partition}: resend the batch",
+            )
+        if header.base_offset != 0:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"The baseOffset of the record batch in the append to {self.partition} should be 0, "
+                f"but it is {header.base_offset}",
+            )
+        max_timestamp = self._check_records(records, header, is_light)
+        if target_codec != header.codec:
+            return self._recompressed(records, header, target_codec)
+        # With LogAppendTime the append itself writes attributes and timestamp.
+        if not config.is_log_append_time and (header.is_log_append_time or header.max_timestamp != max_timestamp):
+            set_timestamps(records, 0, is_log_append_time=False, max_timestamp=max_timestamp)
+            header = header._replace(max_timestamp=max_timestamp)
+        return CheckedBatch(records, header)
+
+    def _is_heavy(self, header: BatchHeader, target_codec: int) -> bool:
+        count = header.record_count
+        if target_codec != header.codec and count > LIGHT_RECOMPRESSED_RECORDS:
+            return True
+        if header.codec != compression.NONE and header.size > LIGHT_COMPRESSED_BYTES:
+            return True
+        return count > LIGHT_RECORDS and not self.validation.is_compiled
+
+    def _check_records(self, records: memoryview, header: BatchHeader, is_light: bool) -> int:
+        config = self.config
+        validation = self.validation
+        if validation.is_header_only and not config.is_compacted and not config.is_log_append_time:
+            check_client_header(header)
+            return header.max_timestamp
+        checks = RecordChecks(
+            config.is_compacted,
+            self.now_ms,
+            config.timestamp_before_max_ms,
+            config.timestamp_after_max_ms,
+            config.is_log_append_time,
+        )
+        max_bytes = LIGHT_DECOMPRESSED_BYTES if is_light else MAX_DECOMPRESSED_BYTES
+        try:
+            return validate_client_batch(
+                records, 0, header, checks, max_decompressed_bytes=max_bytes, walk=validation.walk
+            ).max_timestamp
+        except KafkaError as error:
+            if is_light and isinstance(error.__cause__, DecompressionBomb):
+                raise HeavyBatch from error
+            raise
+
+    def _recompressed(self, records: memoryview, header: BatchHeader, codec: int) -> CheckedBatch:
+        batch = build_batch(
+            list(iter_records(records, max_bytes=MAX_DECOMPRESSED_BYTES)),
+            base_offset=header.base_offset,
+            leader_epoch=self.leader_epoch,
+            codec=codec,
+            level=self.config.compression_level(codec),
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            is_transactional=header.is_transactional,
+        )
+        if len(batch) > self.config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"The batch recompressed for {self.partition} has {len(batch)} bytes, "
+                f"over max.message.bytes={self.config.max_message_bytes}",
+            )
+        return CheckedBatch(batch, parse_header(batch))
+
+
+def client_batch_header(records: memoryview, produce_version: int) -> BatchHeader:
+    """The header of the single batch that a produce request must hold, checked for framing (ProduceRequest.validateRecords)."""
+    if len(records) <= 17:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {produce_version} must have exactly one record batch per partition, got "
+            f"{len(records)} bytes",
+        )
+    magic = records[16]
+    if magic > 2:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic {magic} in a record batch, expected 2")
+    length = int.from_bytes(records[8:12], "big", signed=True)
+    if magic != 2 and length >= 14:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {produce_version} are only allowed to contain record batches with magic "
+            f"version 2, got {magic}",
+        )
+    if length < HEADER_SIZE - LOG_OVERHEAD:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"Record batch length {length} is less than the minimum of {HEADER_SIZE - LOG_OVERHEAD}",
+        )
+    remaining = len(records) - LOG_OVERHEAD - length
+    if remaining < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"The record batch announces {length + LOG_OVERHEAD} bytes but only {len(records)} were sent",
+        )
+    if remaining > 17:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {produce_version} must have exactly one record batch per partition",
+        )
+    try:
+        header = parse_header(records)
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
+    if header.codec > compression.ZSTD or (
+        header.codec == compression.ZSTD and produce_version < ZSTD_MIN_PRODUCE_VERSION
+    ):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {produce_version} do not allow compression type {header.codec}",
+        )
+    return header

@@ -1,0 +1,735 @@
+"""The log of one partition: validated appends, reads of whole batches, offsets, truncation at both ends.
+
+Single replica: the high watermark equals the log end offset after every append. The loop thread owns a log; the only method
+made for another thread is `FlushPlan.run`. Reads and appends touch no record that they need not touch: an append parses the
+61-byte header, checks the CRC and walks the records without decoding them; a read looks at headers only and hands out file
+ranges.
+
+Source: Kafka's UnifiedLog and LocalLog.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+from diamant.protocol.batches.batch import (
+    LOG_OVERHEAD,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    parse_header,
+    set_base_offset,
+    set_timestamps,
+)
+from diamant.protocol.batches.control import parse_control_type
+from diamant.protocol.batches.records import iter_records
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import LeaderEpochs
+from diamant.storage.env.clock import bounds_now_ms
+from diamant.storage.env.env import Env
+from diamant.storage.log import time_search
+from diamant.storage.log.append_checks import BatchCheck, CheckedBatch, Validation
+from diamant.storage.log.producer_state import DuplicateBatch, ProducerStateManager
+from diamant.storage.log.time_search import TimestampOffset
+from diamant.storage.segments.log_config import LogConfig
+from diamant.storage.segments.segment import FileSlice, Segment
+from diamant.storage.segments.txn_index import AbortedTxn
+
+READ_COMMITTED = 1
+_TRUSTED_FIELDS = Struct(">23xi8xqq")
+"""Of a batch's header: last offset delta, max timestamp, producer id."""
+# Ends of recent reads that are remembered, so that a consumer's next fetch needs no index and no scan.
+MAX_READ_POSITIONS = 32
+
+
+class AppendResult(NamedTuple):
+    """Where a batch was put; `log_append_time_ms` is -1 unless the topic stamps LogAppendTime."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool
+
+
+class ReadResult(NamedTuple):
+    """Ranges of whole batches (the first may begin before the asked offset) and the offsets a Fetch answer carries."""
+
+    slices: tuple[FileSlice, ...]
+    size: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[AbortedTxn] | None
+
+
+class EpochEndOffset(NamedTuple):
+    """Answer of OffsetForLeaderEpoch: (-1, -1) if the epoch is unknown."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+class FlushPlan:
+    """Files to fsync so that everything below `offset` is durable; made by the owner, run in any thread."""
+
+    def __init__(self, log: Log, segments: list[Segment], snapshots: list[str], offset: int, name_changes: int) -> None:
+        self.offset = offset
+        self.name_changes = name_changes
+        self._log = log
+        self._segments = segments
+        self._snapshots = snapshots
+        self._passed_over: list[Segment] = []
+
+    def run(self) -> None:
+        """Blocks for the fsyncs. Snapshots go first, as recovery trusts them once the recovery point has passed.
+
+        Of a log that is deleted nothing is to be durable, and its path may be that of a new one of its name.
+        """
+        env = self._log.env
+        if self._is_moot():
+            return
+        for path in self._snapshots:
+            # Retention or the cleaner may have removed it since the plan was made.
+            with suppress(FileNotFoundError):
+                env.sync_file(path)
+        if self._is_moot():
+            return
+        self._log.epochs.sync()
+        self._passed_over = [segment for segment in self._segments if not segment.sync()]
+        if self.name_changes > self._log.synced_name_changes:
+            env.sync_dir(self._log.path)
+
+    def check(self) -> None:
+        """OSError if a segment was not synced since it was being removed, and then could not be; for the owner, after `run`."""
+        for segment in self._passed_over:
+            if not segment.is_deleted and not self._is_moot():
+                raise OSError(errno.EIO, "was not synced, as it was being removed, and is still there", segment.path)
+
+    def _is_moot(self) -> bool:
+        """Whether the log was deleted, which the loop thread may do at any time."""
+        return self._log.is_deleted
+
+
+class Log:
+    """One partition on disk. Made by `loader.load_log` or `loader.create_log`, never directly."""
+
+    def __init__(
+        self,
+        env: Env,
+        path: str,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: LogConfig,
+        *,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        producers: ProducerStateManager,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        validation: Validation,
+    ) -> None:
+        self.env = env
+        self.path = path
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.validation = validation
+        self.leader_epoch = epochs.latest_epoch if epochs.latest_epoch >= 0 else 0
+        self.write_failure: OSError | None = None
+        self.last_flush_ms = env.clock.now_ms()
+        self.on_change: list[Callable[[], None]] = []
+        self.on_flush_due: Callable[[Log], object] | None = None
+        self.on_index_damaged: Callable[[Log, Segment], object] | None = None
+        """Told of closed segments that are read slowly because of their offset index."""
+        self.on_files_removed: Callable[[list[str], int], None] | None = None
+        self._bases = [segment.base_offset for segment in segments]
+        self._read_positions: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
+        self._pending_snapshots: list[str] = []
+        self._rolled: list[Segment] = []
+        """Segments that were rolled since the last flush began; what rolling added to their indexes is not synced."""
+        self._name_changes = 1
+        """How often segments came or went; opening counts, whose recovery may have removed files."""
+        self.synced_name_changes = 0
+        """How many of these a flush has made durable."""
+        self.is_deleted = False
+        self.is_exchanging = False
+        """Whether a `replace.Replacement` has begun to rename files and is not at its end: no segment is removed meanwhile."""
+
+    # -- offsets -------------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> Segment:
+        """The segment that takes appends."""
+        return self.segments[-1]
+
+    @property
+    def high_watermark(self) -> int:
+        """Equal to the log end offset: this node is the only replica."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of the oldest open transaction, else the high watermark."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None:
+            return self.log_end_offset
+        return min(max(unstable, self.log_start_offset), self.log_end_offset)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all `.log` files."""
+        return sum(segment.size for segment in self.segments)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Use new settings from the next append on."""
+        self.config = config
+
+    def become_leader(self, leader_epoch: int) -> None:
+        """Stamp appends with `leader_epoch` from now on (Partition.makeLeader); never lower than what the log holds."""
+        self.leader_epoch = max(leader_epoch, self.epochs.latest_epoch)
+        self.epochs.assign(self.leader_epoch, self.log_end_offset)
+
+    @property
+    def needs_start_checkpoint(self) -> bool:
+        """Whether the names of the segments do not tell the log start, or might not after a loss of power."""
+        return self.log_start_offset > self.segments[0].base_offset or (
+            self.log_start_offset > 0 and self.synced_name_changes < self._name_changes
+        )
+
+    @property
+    def is_flush_wanted(self) -> bool:
+        """Whether `flush.messages` wants on disk what has been appended, before anybody is told that it is there.
+
+        Until a flush is over, that is: Kafka flushes inside the append, so nobody ever sees its log in between.
+        """
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    # -- append --------------------------------------------------------------------------------------------------
+
+    def check_batch(self, records: memoryview, *, produce_version: int = 13, is_light: bool = False) -> CheckedBatch:
+        """What `append_as_leader` checks of a batch before it looks at this log's state; `records` may be patched in place.
+
+        Any thread. With `is_light` raises HeavyBatch, untouched, for a batch that would hold up the caller for long.
+        """
+        return self._batch_check().run(records, produce_version=produce_version, is_light=is_light)
+
+    def append_as_leader(self, records: memoryview, *, produce_version: int = 13) -> AppendResult:
+        """Validate and append the one batch that a client sent; `records` is patched in place.
+
+        Raises KafkaError with Kafka's code and, where single records are at fault, their indexes (LogValidator). Nothing is
+        stored then. A failed write gives KAFKA_STORAGE_ERROR and leaves the log as it was.
+        """
+        return self.append_checked(self.check_batch(records, produce_version=produce_version))
+
+    def append_checked(self, checked: CheckedBatch) -> AppendResult:
+        """Append what `check_batch` gave. With LogAppendTime the time is that of this call, so it never goes back."""
+        batch, header = checked
+        now_ms = self.env.clock.now_ms()
+        log_append_time_ms = -1
+        if self.config.is_log_append_time:
+            log_append_time_ms = now_ms
+            set_timestamps(batch, 0, is_log_append_time=True, max_timestamp=now_ms)
+            header = header._replace(max_timestamp=now_ms)
+        return self._append(batch, header, header.size, now_ms, log_append_time_ms, is_client=True)
+
+    def append_internal(self, batch: bytearray) -> AppendResult:
+        """Append a batch that a coordinator of this broker built: offsets and epoch are assigned, records trusted.
+
+        One without a producer needs nothing of what is there for others' batches. KafkaError as `append_as_leader`.
+        """
+        last_offset_delta, max_timestamp, producer_id = _TRUSTED_FIELDS.unpack_from(batch)
+        now_ms = self.env.clock.now_ms()
+        if producer_id != NO_PRODUCER_ID:
+            return self._append(batch, parse_header(batch), len(batch), now_ms, -1, is_client=False)
+        base_offset = self.log_end_offset
+        last_offset = base_offset + last_offset_delta
+        try:
+            segment = self._segment_for(len(batch), last_offset, max_timestamp, now_ms)
+            set_base_offset(batch, 0, base_offset, self.leader_epoch)
+            segment.append(batch, last_offset, max_timestamp, self.config.index_interval_bytes)
+        except OSError as error:
+            self._cut_half_written()
+            raise self._storage_error(error) from error
+        self.log_end_offset = last_offset + 1
+        self._appended()
+        return AppendResult(base_offset, last_offset, -1, self.log_start_offset, False)
+
+    def _batch_check(self) -> BatchCheck:
+        return BatchCheck(
+            f"{self.topic}-{self.partition}",
+            self.config,
+            self.validation,
+            bounds_now_ms(self.env.clock),
+            self.leader_epoch,
+        )
+
+    def _append(
+        self,
+        batch: memoryview | bytearray,
+        header: BatchHeader,
+        size: int,
+        now_ms: int,
+        log_append_time_ms: int,
+        *,
+        is_client: bool,
+    ) -> AppendResult:
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        try:
+            segment = self._segment_for(size, last_offset, header.max_timestamp, now_ms)
+            set_base_offset(batch, 0, base_offset, self.leader_epoch)
+            if header.producer_id == NO_PRODUCER_ID:
+                segment.append(batch, last_offset, header.max_timestamp, self.config.index_interval_bytes)
+                self.log_end_offset = last_offset + 1
+            else:
+                duplicate = self._append_of_producer(
+                    batch, header._replace(base_offset=base_offset), segment, last_offset, is_client
+                )
+                if duplicate is not None:
+                    return duplicate
+        except OSError as error:
+            self._cut_half_written()
+            raise self._storage_error(error) from error
+        self._appended()
+        return AppendResult(base_offset, last_offset, log_append_time_ms, self.log_start_offset, False)
+
+    def _segment_for(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
+        """The segment that takes the next append, of `size` bytes up to `last_offset`: rolled, and the epoch noted, if need be.
+
+        KafkaError if nothing can be written, or not that much; OSError where the caller has to clean up.
+        """
+        if self.write_failure is not None or self.is_deleted:
+            raise self._storage_error(self.write_failure) from self.write_failure
+        config = self.config
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes in append to partition {self.topic}-{self.partition}, "
+                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
+            )
+        segment = self.segments[-1]
+        if segment.should_roll(size, last_offset, max_timestamp, config, now_ms):
+            segment = self.roll()
+        if self.leader_epoch != self.epochs.latest_epoch:
+            self.epochs.assign(self.leader_epoch, self.log_end_offset)
+        return segment
+
+    def _appended(self) -> None:
+        """Tell who wants to know that the log has grown."""
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages and self.on_flush_due is not None:
+            self.on_flush_due(self)
+        for callback in self.on_change:
+            callback()
+
+    def _append_of_producer(
+        self, batch: memoryview | bytearray, header: BatchHeader, segment: Segment, last_offset: int, is_client: bool
+    ) -> AppendResult | None:
+        """Append with the producer state's two phases; the result only if the batch is a duplicate."""
+        producers = self.producers
+        interval = self.config.index_interval_bytes
+        if header.is_control:
+            self._append_control(batch, header, segment, last_offset)
+            return None
+        checked = producers.check(header, is_client=is_client)
+        if isinstance(checked, DuplicateBatch):
+            return AppendResult(
+                checked.base_offset,
+                checked.last_offset,
+                checked.timestamp if self.config.is_log_append_time else -1,
+                self.log_start_offset,
+                True,
+            )
+        segment.append(batch, last_offset, header.max_timestamp, interval)
+        self.log_end_offset = last_offset + 1
+        producers.apply(checked, header.base_offset)
+        return None
+
+    def _append_control(
+        self, batch: memoryview | bytearray, header: BatchHeader, segment: Segment, last_offset: int
+    ) -> None:
+        """Append a control batch; if it aborts a transaction that wrote here, with an entry in the index of those.
+
+        The entry comes first. A log whose marker is there and whose entry is not would show aborted records as committed,
+        and nobody would ever look. An entry without its marker is taken out again, and after a crash the recovery of the
+        segment makes the whole index anew.
+        """
+        producers = self.producers
+        interval = self.config.index_interval_bytes
+        marker = next(iter_records(batch), None)
+        if marker is None or marker.key is None:
+            segment.append(batch, last_offset, header.max_timestamp, interval)
+            self.log_end_offset = last_offset + 1
+            producers.on_high_watermark(self.log_end_offset)
+            return
+        control_type, coordinator_epoch = parse_control_type(marker.key), _coordinator_epoch(marker.value)
+        producers.check_marker(header, coordinator_epoch)
+        aborted = producers.transaction_ended_by(header, control_type, header.base_offset)
+        is_indexed = aborted is not None and aborted.is_aborted
+        if aborted is not None and aborted.is_aborted:
+            stable = producers.last_stable_offset_after(aborted)
+            segment.txn_index.append(AbortedTxn(aborted.producer_id, aborted.first_offset, aborted.last_offset, stable))
+        try:
+            segment.append(batch, last_offset, header.max_timestamp, interval)
+        except OSError:
+            if is_indexed:
+                self._take_back_index_entry(segment, header.base_offset)
+            raise
+        self.log_end_offset = last_offset + 1
+        completed = producers.append_marker(header, control_type, coordinator_epoch, header.base_offset)
+        if completed is not None:
+            producers.complete_txn(completed)
+        producers.on_high_watermark(self.log_end_offset)
+
+    def _take_back_index_entry(self, segment: Segment, offset: int) -> None:
+        try:
+            segment.txn_index.truncate_to(offset)
+        except OSError as error:
+            # No append from now on, and no clean stop: the next start makes the index anew.
+            self.write_failure = error
+
+    def _cut_half_written(self) -> None:
+        """After a failed write: what it left beyond the log's end must not be taken for a batch by the next start."""
+        try:
+            self.active.file.truncate(self.active.size)
+        except OSError as error:
+            self.write_failure = error
+
+    def _storage_error(self, cause: OSError | None) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"Cannot write to {self.path}: {cause if cause is not None else 'the partition is deleted'}",
+        )
+
+    # -- segments ------------------------------------------------------------------------------------------------
+
+    def roll(self) -> Segment:
+        """Start a new active segment at the log end offset (UnifiedLog.roll); an empty active segment stays as it is."""
+        active = self.active
+        base_offset = self.log_end_offset
+        if active.base_offset == base_offset and not active.size:
+            return active
+        active.on_inactive()
+        segment = self._new_segment(base_offset)
+        self._name_changes += 1
+        self._rolled.append(active)
+        self.segments.append(segment)
+        self._bases.append(base_offset)
+        path = self.producers.take_snapshot(base_offset)
+        if path is not None:
+            self._pending_snapshots.append(path)
+        if self.on_flush_due is not None:
+            self.on_flush_due(self)
+        return segment
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        for path in (
+            names.log_file(self.path, base_offset),
+            names.index_file(self.path, base_offset),
+            names.time_index_file(self.path, base_offset),
+            names.txn_index_file(self.path, base_offset),
+        ):
+            if self.env.exists(path):
+                self.env.remove(path)
+        jitter_limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        jitter_ms = random.randrange(jitter_limit) if jitter_limit > 0 else 0
+        return Segment(self.env, self.path, base_offset, self.config, jitter_ms=jitter_ms, create=True)
+
+    def floor_segment(self, offset: int) -> int:
+        """Index of the segment with the largest base offset <= `offset`; -1 if there is none."""
+        return bisect_right(self._bases, offset) - 1
+
+    def delete_oldest(self, count: int) -> int:
+        """Remove the `count` oldest segments (rolling first if that is all of them); bytes freed.
+
+        Files are renamed to `.deleted` and removed after `file.delete.delay.ms`. The log start moves up with them. OSError if one
+        keeps its name: that segment and those behind it stay in the log, where the next start would have them anyway.
+        Nothing happens while segments are being exchanged: the next look of retention finds them again.
+        """
+        if count <= 0 or self.is_exchanging:
+            return 0
+        failure: OSError | None = None
+        if count >= len(self.segments):
+            try:
+                self.roll()
+            except OSError as error:
+                failure = error  # as with a full disk, for which those before the active one make room
+            count = min(count, len(self.segments) - 1)
+        oldest = self.segments[:count]
+        try:
+            self.remove_segment_files(oldest)
+        finally:
+            freed = self._begin_behind_removed(oldest)
+        if failure is not None:
+            raise failure
+        return freed
+
+    def _begin_behind_removed(self, oldest: Sequence[Segment]) -> int:
+        """Take those of the oldest segments out of the log whose `.log` files have lost their names; bytes freed."""
+        removed = [segment for segment in oldest if segment.path.endswith(names.DELETED_SUFFIX)]
+        for segment in oldest[len(removed) :]:
+            segment.is_deleted = False
+        del self.segments[: len(removed)]
+        del self._bases[: len(removed)]
+        first = self.segments[0].base_offset
+        if removed and first > self.log_start_offset:
+            self._move_log_start(first)
+        self.remove_snapshots({segment.base_offset for segment in removed})
+        return sum(segment.size for segment in removed)
+
+    def exchange_segments(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put `new` in the place of `old`, which follow each other; in memory only (see `replace`)."""
+        first = self.segments.index(old[0])
+        self.segments[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [new.base_offset]
+        self._let_go(old)
+        self.producers.forget_snapshots({segment.base_offset for segment in old} - {new.base_offset})
+
+    def remove_segment_files(self, segments: Sequence[Segment]) -> None:
+        """Rename the files of segments that are to be found no more to `.deleted`, to be removed after the delay.
+
+        Nothing is written for that, as the disk may be full, and a `.log` file that is not there counts as removed. OSError at
+        the first that keeps its name; what is left then of one whose `.log` file has lost it goes at the next start.
+        """
+        self._name_changes += 1
+        self._let_go(segments)
+        removed: list[str] = []
+        try:
+            for segment in segments:
+                segment.change_suffix(names.DELETED_SUFFIX, missing_ok=True)
+                removed += [path for path in segment.file_paths() if self.env.exists(path)]
+        finally:
+            self._remove_later(removed)
+
+    def _let_go(self, segments: Sequence[Segment]) -> None:
+        """Have nobody who comes from now on find these segments. Readers that have found something keep it."""
+        for segment in segments:
+            segment.is_deleted = True
+            # Else whoever remembers it, as the traceback of a round that failed does, keeps its bytes on the disk.
+            segment.let_go_of_file()
+        stale = [offset for offset, (owner, _) in self._read_positions.items() if owner.is_deleted]
+        for offset in stale:
+            del self._read_positions[offset]
+
+    def remove_snapshots(self, offsets: Collection[int]) -> None:
+        """Rename the producer snapshots at `offsets`, if there are any, to `.deleted`, to be removed after the delay."""
+        self.producers.forget_snapshots(offsets)
+        removed = []
+        for offset in offsets:
+            path = names.snapshot_file(self.path, offset)
+            if self.env.exists(path):
+                self.env.rename(path, path + names.DELETED_SUFFIX)
+                removed.append(path + names.DELETED_SUFFIX)
+        self._remove_later(removed)
+
+    def _remove_later(self, paths: list[str]) -> None:
+        if self.on_files_removed is not None:
+            self.on_files_removed(paths, self.config.file_delete_delay_ms)
+        else:
+            for path in paths:
+                self.env.remove(path)
+
+    def delete_records(self, before_offset: int) -> int:
+        """Move the log start up to `before_offset` (-1: high watermark); the low watermark (UnifiedLog.deleteRecords)."""
+        offset = self.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= offset <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Cannot delete records of {self.topic}-{self.partition} before offset {before_offset}: "
+                f"the log holds offsets {self.log_start_offset} to {self.high_watermark}",
+            )
+        if offset > self.log_start_offset:
+            self._move_log_start(offset)
+            for callback in self.on_change:
+                callback()
+        return self.log_start_offset
+
+    def _move_log_start(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self.producers.on_log_start_offset(offset)
+        self.epochs.truncate_from_start(offset)
+
+    # -- read ----------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, isolation_level: int, min_one_message: bool) -> ReadResult:
+        """Whole batches from the one that holds `offset`, at most `max_bytes` (more only for the first batch, KIP-74).
+
+        Never crosses a segment. Raises OFFSET_OUT_OF_RANGE below the log start or beyond the log end.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Received request for offset {offset} for partition {self.topic}-{self.partition}, but we only have "
+                f"log segments upto {self.log_end_offset} and the log start offset is {self.log_start_offset}.",
+            )
+        is_committed = isolation_level == READ_COMMITTED
+        limit = self.last_stable_offset if is_committed else self.log_end_offset
+        if offset >= limit:
+            return self._result((), 0, [] if is_committed else None)
+        found = self._find(offset)
+        if found is None:
+            return self._result((), 0, [] if is_committed else None)
+        segment, start, first_size = found
+        end, next_offset = self._limit_position(segment, limit)
+        if end - start > max_bytes:
+            end, next_offset = segment.last_batch_before(start, start + max_bytes)
+            if next_offset < 0:
+                if not min_one_message:
+                    return self._result((), 0, [] if is_committed else None)
+                end, next_offset = segment.last_batch_before(
+                    start, start + self._batch_size(segment, start, first_size)
+                )
+        if end <= start:
+            return self._result((), 0, [] if is_committed else None)
+        self._remember(next_offset, segment, end)
+        aborted = self._aborted(offset, next_offset, segment) if is_committed else None
+        return self._result((FileSlice(segment.file, start, end - start),), end - start, aborted)
+
+    def _result(self, slices: tuple[FileSlice, ...], size: int, aborted: list[AbortedTxn] | None) -> ReadResult:
+        return ReadResult(slices, size, self.log_end_offset, self.last_stable_offset, self.log_start_offset, aborted)
+
+    def _find(self, offset: int) -> tuple[Segment, int, int] | None:
+        """Segment, position and size (0 if not known yet) of the first batch with last offset >= `offset`."""
+        known = self._read_positions.get(offset)
+        if known is not None and known[1] < known[0].size:
+            return known[0], known[1], 0
+        for segment in self.segments[max(0, self.floor_segment(offset)) :]:
+            located = segment.locate(offset)
+            if segment.is_index_damaged and self.on_index_damaged is not None and segment is not self.segments[-1]:
+                self.on_index_damaged(self, segment)
+            if located is not None:
+                return segment, located[0], located[1].size
+        return None
+
+    def _limit_position(self, segment: Segment, limit: int) -> tuple[int, int]:
+        """Byte position where `limit` is in `segment` and the offset that follows there."""
+        if segment is self.active:
+            if limit >= self.log_end_offset:
+                return segment.size, self.log_end_offset
+        else:
+            following = self._bases[self.floor_segment(segment.base_offset) + 1]
+            if limit >= following:
+                return segment.size, following
+        located = segment.locate(limit)
+        return (located[0], limit) if located is not None else (segment.size, limit)
+
+    def _batch_size(self, segment: Segment, start: int, size: int) -> int:
+        if size:
+            return size
+        prefix = segment.file.pread(LOG_OVERHEAD, start)
+        return int.from_bytes(prefix[8:12], "big") + LOG_OVERHEAD
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        positions = self._read_positions
+        positions[offset] = (segment, position)
+        positions.move_to_end(offset)
+        if len(positions) > MAX_READ_POSITIONS:
+            positions.popitem(last=False)
+
+    def _aborted(self, offset: int, upper_bound: int, segment: Segment) -> list[AbortedTxn]:
+        found: list[AbortedTxn] = []
+        for candidate in self.segments[max(0, self.floor_segment(segment.base_offset)) :]:
+            some, is_complete = candidate.txn_index.collect(offset, upper_bound)
+            found.extend(some)
+            if is_complete:
+                break
+        found.sort(key=lambda txn: txn.first_offset)
+        return found
+
+    # -- offsets by time and epoch -------------------------------------------------------------------------------
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """First record at or after `timestamp` ms that is not below the log start; may block, so not for the loop thread."""
+        return next(filter(None, (step.run() for step in time_search.at_or_after(self, timestamp))), None)
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """First record with the log's largest timestamp; may block, so not for the loop thread."""
+        return next(filter(None, (step.run() for step in time_search.with_largest_timestamp(self))), None)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
+        """Largest known epoch <= `leader_epoch` and where it ends (KIP-101)."""
+        epoch, end_offset = self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+        return EpochEndOffset(epoch, end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Leader epoch in which `offset` was written; -1 if unknown."""
+        return self.epochs.epoch_for_offset(offset)
+
+    # -- flush and close -----------------------------------------------------------------------------------------
+
+    def begin_flush(self, offset: int | None = None) -> FlushPlan | None:
+        """What must be synced so that everything below `offset` (default: log end) is durable; None if it is already."""
+        target = self.log_end_offset if offset is None else offset
+        if target <= self.recovery_point and not self._rolled:
+            return None
+        first = max(0, self.floor_segment(self.recovery_point))
+        segments = [segment for segment in self.segments[first:] if segment.base_offset < target]
+        for segment in segments:
+            segment.flush_indexes()
+        snapshots, self._pending_snapshots = self._pending_snapshots, []
+        segments += self._take_rolled(segments)
+        return FlushPlan(self, segments, snapshots, target, self._name_changes)
+
+    def _take_rolled(self, segments: Sequence[Segment]) -> list[Segment]:
+        """What was rolled since the last flush and is not among `segments`: it was flushed to its end before, but has got its
+        last index entries when it rolled.
+        """
+        rolled, self._rolled = self._rolled, []
+        return [segment for segment in rolled if not segment.is_deleted and segment not in segments]
+
+    def complete_flush(self, plan: FlushPlan) -> None:
+        """Record that a flush plan has run: the recovery point moves up. OSError if it has left something out."""
+        plan.check()
+        self.recovery_point = max(self.recovery_point, plan.offset)
+        self.synced_name_changes = max(self.synced_name_changes, plan.name_changes)
+        self.last_flush_ms = self.env.clock.now_ms()
+
+    def flush(self) -> None:
+        """Fsync everything; blocks, so not for the loop thread."""
+        plan = self.begin_flush()
+        if plan is not None:
+            plan.run()
+            self.complete_flush(plan)
+
+    def fail(self, error: OSError) -> None:
+        """Refuse appends from now on, after an fsync failed: what is in the page cache may never reach the disk."""
+        self.write_failure = error
+
+    def close(self, *, is_clean: bool = True) -> None:
+        """Orderly close: final index entries, producer snapshot at the log end, everything synced."""
+        if is_clean and self.write_failure is None:
+            active = self.active
+            active.on_inactive()
+            path = self.producers.take_snapshot(self.log_end_offset)
+            if path is not None:
+                self._pending_snapshots.append(path)
+            # Index files and the snapshot may be new.
+            self._name_changes += 1
+            segments = self.segments[max(0, self.floor_segment(self.recovery_point)) :]
+            segments += self._take_rolled(segments)
+            plan = FlushPlan(self, segments, self._pending_snapshots, self.log_end_offset, self._name_changes)
+            plan.run()
+            self.complete_flush(plan)
+        for segment in self.segments:
+            segment.close()
+
+
+def _coordinator_epoch(value: bytes | None) -> int:
+    return int.from_bytes(value[2:6], "big", signed=True) if value is not None and len(value) >= 6 else -1

@@ -1,0 +1,581 @@
+"""What a partition knows of its idempotent and transactional producers (ProducerStateManager, ProducerAppendInfo).
+
+For each producer id: the epoch, the last five batches (to recognise one sent again), and the first offset of the open
+transaction. Deciding and changing are two steps, so that a failed write leaves no trace:
+
+    check(header)        duplicate? refused? else an Update          changes nothing
+      ... the batch is written ...
+    apply(update, base_offset)
+
+    check_marker(header, coordinator_epoch)                           changes nothing
+    completed = transaction_ended_by(header, control_type, offset)    changes nothing
+    stable = last_stable_offset_after(completed)                      for the index of aborted transactions
+      ... the marker is written ...
+    complete_txn(append_marker(header, control_type, coordinator_epoch, offset))
+
+A producer that wants to begin a transaction is announced by `start_verification` before the coordinator is asked about it.
+
+Batches already in the log go through `replay`: what is stored is believed, whatever its sequence or epoch.
+
+A sequence number counts the records of one producer in one partition, from 0 to 2^31-1, and then starts over at 0.
+
+State is rebuilt at a start from the newest valid snapshot file and the batches after it (see `producer_snapshot`).
+
+Memory: about 1 KB per producer id seen within `producer.id.expiration.ms` (a day); as in Kafka nothing else bounds the
+number. Owned by one thread.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from diamant.protocol.batches.batch import (
+    CONTROL_FLAG,
+    MAX_SEQUENCE,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+)
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage import names
+from diamant.storage.checkpoints.producer_snapshot import ProducerEntry, read_snapshot, write_snapshot
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log.verification_states import VerificationState, VerificationStates
+
+__all__ = [
+    "CachedBatch",
+    "CompletedTxn",
+    "DuplicateBatch",
+    "ProducerEntry",
+    "ProducerState",
+    "ProducerStateManager",
+    "Update",
+    "first_sequence",
+    "read_snapshot",
+    "write_snapshot",
+]
+
+MAX_CACHED_BATCHES = 5
+"""A client keeps at most five requests in flight, so no older batch can be sent again (max.in.flight... <= 5)."""
+
+NO_OFFSET = -1
+NO_COORDINATOR_EPOCH = -1
+
+ABORT = 0
+COMMIT = 1
+
+LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
+"""How far beyond `transaction.max.timeout.ms` an open transaction counts as late (`ProducerStateManager`)."""
+
+
+class CachedBatch(NamedTuple):
+    """One recent batch of a producer."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    """Last minus first offset, and so also last minus first sequence."""
+    timestamp: int
+
+
+class DuplicateBatch(NamedTuple):
+    """The batch is in the log already; the producer is answered with these as if it had just been appended."""
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class Update(NamedTuple):
+    """A batch that passed its checks; `ProducerStateManager.apply` makes it count once it is written."""
+
+    header: BatchHeader
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction whose marker is in the log."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Offset of the marker."""
+    is_aborted: bool
+
+
+class ProducerState:
+    """One producer; -1 stands for "none" throughout."""
+
+    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch",
+                 "producer_id")  # fmt: skip
+
+    def __init__(self, producer_id: int, producer_epoch: int = NO_PRODUCER_EPOCH) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
+        self.last_timestamp = -1
+        """Of the last batch, or of a marker after it."""
+        self.current_txn_first_offset = NO_OFFSET
+        self.batches: list[CachedBatch] = []
+        """At most five, oldest first."""
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; -1 if no batch is known (in this epoch)."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record; -1 if no batch is known (in this epoch)."""
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def set_epoch(self, producer_epoch: int) -> None:
+        """Take a new epoch, which starts counting anew; the same epoch changes nothing."""
+        if producer_epoch != self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.batches.clear()
+
+    def to_entry(self) -> ProducerEntry:
+        """Return what a snapshot keeps."""
+        last = self.batches[-1] if self.batches else CachedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
+        return ProducerEntry(
+            self.producer_id,
+            self.producer_epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.offset_delta,
+            self.last_timestamp,
+            self.coordinator_epoch,
+            self.current_txn_first_offset,
+        )
+
+
+class ProducerStateManager:
+    """The producers of one partition, and the snapshot files in its directory."""
+
+    def __init__(self, env: Env, directory: str, topic: str, partition: int, *, expiration_ms: int) -> None:
+        self.directory = directory
+        """Where the snapshots are; to be set anew when the directory is renamed."""
+        self.map_end_offset = 0
+        """The state is that made by everything below this offset."""
+        self.is_loaded = False
+        """Whether `load` was called."""
+        self._env = env
+        self._name = f"{topic}-{partition}"
+        self._expiration_ms = expiration_ms
+        self._producers: dict[int, ProducerState] = {}
+        self._ongoing: OrderedDict[int, int] = OrderedDict()
+        """First offset to producer id of each open transaction, ascending: they are opened in log order."""
+        self._unreplicated: OrderedDict[int, int] = OrderedDict()
+        """First offset to marker offset of each transaction whose marker the high watermark has not passed."""
+        self._snapshots: list[int] | None = None
+        self._verifications = VerificationStates()
+
+    # -- a batch about to be appended ------------------------------------------------------------------------------
+
+    def start_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int, *, supports_epoch_bump: bool
+    ) -> bool:
+        """Announce a transactional batch about which the coordinator is going to be asked.
+
+        False if there is nothing to ask: the producer has a transaction of this epoch open here. `supports_epoch_bump`:
+        the request is of transactions version 2. KafkaError: INVALID_PRODUCER_EPOCH.
+        """
+        state = self._producers.get(producer_id)
+        if state is not None:
+            if producer_epoch < state.producer_epoch:
+                raise self._stale_epoch(state, producer_epoch)
+            if state.current_txn_first_offset >= 0 and producer_epoch == state.producer_epoch:
+                return False
+        self._verifications.start(
+            producer_id, base_sequence, producer_epoch, now_ms, supports_epoch_bump=supports_epoch_bump
+        )
+        return True
+
+    def check(self, header: BatchHeader, *, is_client: bool) -> Update | DuplicateBatch:
+        """Decide on a data batch with a producer id, before it is written.
+
+        `is_client` is false for batches of our own coordinators, whose sequences (always 0) are not checked.
+        KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
+        """
+        state = self._producers.get(header.producer_id)
+        if self._verifications and is_client:
+            verification = self._verifications.get(header.producer_id)
+            if verification is not None:
+                duplicate = self._check_verification(state, header, verification)
+                if duplicate is not None:
+                    return duplicate
+        if state is None:
+            # An unknown producer may begin anywhere: its state may have expired or been deleted (KIP-360).
+            return Update(header)
+        if is_client:
+            expected = NO_SEQUENCE
+            if state.producer_epoch == header.producer_epoch:
+                if state.batches:
+                    expected = state.batches[-1][0]
+                expected = expected + 1 if expected != MAX_SEQUENCE else 0
+            if header.base_sequence != expected:
+                duplicate = self._check_sequence(state, header)
+                if duplicate is not None:
+                    return duplicate
+        if header.producer_epoch < state.producer_epoch:
+            raise self._stale_epoch(state, header.producer_epoch)
+        if state.current_txn_first_offset >= 0 and not header.attributes & TRANSACTIONAL_FLAG:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Expected transactional write from producer {header.producer_id} in partition {self._name}",
+            )
+        return Update(header)
+
+    def _check_sequence(self, state: ProducerState, header: BatchHeader) -> DuplicateBatch | None:
+        """Look at a sequence that does not simply follow: a batch sent again, a new epoch, or an error."""
+        if header.producer_epoch == state.producer_epoch:
+            duplicate = _duplicate(state, header)
+            if duplicate is not None:
+                return duplicate
+        elif header.producer_epoch < state.producer_epoch:
+            raise self._stale_epoch(state, header.producer_epoch)
+        elif header.base_sequence == 0 or state.producer_epoch == NO_PRODUCER_EPOCH:
+            return None
+        if header.producer_epoch == state.producer_epoch:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {header.producer_id} in partition {self._name}: "
+                f"{header.base_sequence} (incoming seq. number), {state.last_sequence} (current end sequence number)",
+            )
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Invalid sequence number for new epoch of producer {header.producer_id} in partition {self._name}: "
+            f"{header.producer_epoch} (request epoch), {header.base_sequence} (seq. number), "
+            f"{state.producer_epoch} (current producer epoch)",
+        )
+
+    def _check_verification(
+        self, state: ProducerState | None, header: BatchHeader, verification: VerificationState
+    ) -> DuplicateBatch | None:
+        """Look at a batch of a producer that was announced: it may come again, but not before one that has to."""
+        if state is not None:
+            if header.producer_epoch == state.producer_epoch:
+                duplicate = _duplicate(state, header)
+                if duplicate is not None:
+                    return duplicate
+            if header.producer_epoch < state.producer_epoch:
+                raise self._stale_epoch(state, header.producer_epoch)
+        sequence = header.base_sequence
+        if verification.supports_epoch_bump and sequence != 0 and (state is None or not state.batches):
+            expected = "0, with which every transaction of version 2 begins"
+        elif sequence > verification.lowest_sequence:
+            expected = f"at most {verification.lowest_sequence}, the lowest one that was refused"
+        else:
+            return None
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Out of order sequence number for producer {header.producer_id} in partition {self._name}: "
+            f"{sequence} (incoming seq. number), expected {expected}",
+        )
+
+    def _stale_epoch(self, state: ProducerState, producer_epoch: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"Epoch of producer {state.producer_id} in partition {self._name} is {producer_epoch}, "
+            f"which is smaller than the last seen epoch {state.producer_epoch}",
+        )
+
+    def apply(self, update: Update, base_offset: int, max_timestamp: int | None = None) -> None:
+        """Count a checked batch as appended at `base_offset`.
+
+        `max_timestamp` is given if the broker has changed it (LogAppendTime) after the header was parsed.
+        """
+        header = update.header
+        self._add_batch(header, base_offset, header.max_timestamp if max_timestamp is None else max_timestamp)
+
+    def _add_batch(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
+        producer_id = header.producer_id
+        state = self._producers.get(producer_id)
+        if state is None:
+            self._producers[producer_id] = state = ProducerState(producer_id, header.producer_epoch)
+        elif state.producer_epoch != header.producer_epoch:
+            state.set_epoch(header.producer_epoch)
+        delta = header.last_offset_delta
+        base_sequence = header.base_sequence
+        last_sequence = base_sequence + delta if base_sequence >= 0 else NO_SEQUENCE
+        if last_sequence > MAX_SEQUENCE:
+            last_sequence = header.last_sequence
+        batches = state.batches
+        if len(batches) == MAX_CACHED_BATCHES:
+            del batches[0]
+        batches.append(CachedBatch(last_sequence, base_offset + delta, delta, timestamp))
+        state.last_timestamp = timestamp
+        if header.attributes & TRANSACTIONAL_FLAG:
+            self._verifications.on_batch(producer_id)
+            if state.current_txn_first_offset < 0:
+                state.current_txn_first_offset = base_offset
+                self._ongoing[base_offset] = producer_id
+        self.map_end_offset = base_offset + delta + 1
+
+    # -- markers and transactions ----------------------------------------------------------------------------------
+
+    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
+        """Decide on a transaction marker before it is written.
+
+        KafkaError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        """
+        state = self._producers.get(header.producer_id)
+        if state is None:
+            return
+        if header.producer_epoch < state.producer_epoch:
+            raise self._stale_epoch(state, header.producer_epoch)
+        if coordinator_epoch < state.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Invalid coordinator epoch for producer {header.producer_id} in partition {self._name}: "
+                f"{coordinator_epoch} (zombie), {state.coordinator_epoch} (current)",
+            )
+
+    def transaction_ended_by(self, header: BatchHeader, control_type: int, offset: int) -> CompletedTxn | None:
+        """Return what `append_marker` is going to; changes nothing."""
+        state = self._producers.get(header.producer_id)
+        if control_type not in (ABORT, COMMIT) or state is None or state.current_txn_first_offset < 0:
+            return None
+        return CompletedTxn(header.producer_id, state.current_txn_first_offset, offset, control_type == ABORT)
+
+    def append_marker(
+        self, header: BatchHeader, control_type: int, coordinator_epoch: int, offset: int, *, is_replay: bool = False
+    ) -> CompletedTxn | None:
+        """Count a marker as appended at `offset`; the transaction it ends, None if none was open.
+
+        The transaction still counts as open until `complete_txn`. Control records that are no markers do nothing.
+        Raises what `check_marker` does, before anything is changed, unless `is_replay`.
+        """
+        if control_type not in (ABORT, COMMIT):
+            return None
+        if not is_replay:
+            self.check_marker(header, coordinator_epoch)
+        state = self._producers.get(header.producer_id)
+        if state is None:
+            self._producers[header.producer_id] = state = ProducerState(header.producer_id)
+        self._verifications.on_marker(header.producer_id, header.producer_epoch)
+        first_offset = state.current_txn_first_offset
+        state.set_epoch(header.producer_epoch)
+        state.coordinator_epoch = coordinator_epoch
+        state.last_timestamp = header.max_timestamp
+        state.current_txn_first_offset = NO_OFFSET
+        self.map_end_offset = offset + 1
+        if first_offset < 0:
+            return None
+        return CompletedTxn(header.producer_id, first_offset, offset, control_type == ABORT)
+
+    def last_stable_offset_after(self, completed: CompletedTxn) -> int:
+        """Return the last stable offset once `completed` no longer counts, as the index of aborted ones records it."""
+        for first_offset in self._ongoing:
+            if first_offset != completed.first_offset:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete_txn(self, completed: CompletedTxn) -> None:
+        """Take a transaction off the open ones; it still holds the last stable offset until `on_high_watermark`."""
+        if self._ongoing.pop(completed.first_offset, None) is None:
+            raise AssertionError(f"{self._name}: no open transaction begins at {completed.first_offset}: {completed}")
+        self._unreplicated[completed.first_offset] = completed.last_offset
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Let go of finished transactions whose markers lie below `high_watermark`."""
+        unreplicated = self._unreplicated
+        if unreplicated:
+            for first_offset in [first for first, last in unreplicated.items() if last < high_watermark]:
+                del unreplicated[first_offset]
+
+    def on_log_start_offset(self, log_start_offset: int) -> None:
+        """Let go of finished transactions below a log start that has moved up."""
+        self.on_high_watermark(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the earliest transaction that is open, or finished above the high watermark; None if none."""
+        if self._unreplicated:
+            # In the order of their ends, not of their beginnings; there are seldom more than one.
+            unreplicated = min(self._unreplicated)
+            return min(unreplicated, next(iter(self._ongoing), unreplicated))
+        return next(iter(self._ongoing), None)
+
+    # -- batches already in the log ---------------------------------------------------------------------------------
+
+    def replay(
+        self, header: BatchHeader, *, control_type: int | None = None, coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    ) -> CompletedTxn | None:
+        """Count a stored batch, with the rules of replication: neither sequence nor epochs are checked.
+
+        For a control batch the caller gives what its record says; without it (a batch emptied by compaction) nothing
+        happens. The caller passes the result to `complete_txn`.
+        """
+        if header.attributes & CONTROL_FLAG:
+            self.map_end_offset = header.next_offset
+            if control_type is None:
+                return None
+            return self.append_marker(header, control_type, coordinator_epoch, header.base_offset, is_replay=True)
+        self._add_batch(header, header.base_offset, header.max_timestamp)
+        return None
+
+    # -- what others ask --------------------------------------------------------------------------------------------
+
+    @property
+    def producer_count(self) -> int:
+        """How many producers are known."""
+        return len(self._producers)
+
+    @property
+    def active_producers(self) -> list[ProducerEntry]:
+        """Every known producer, as a snapshot keeps it (DescribeProducers, and what the cleaner must retain)."""
+        return [state.to_entry() for state in self._producers.values()]
+
+    def state_of(self, producer_id: int) -> ProducerState | None:
+        """Return a producer's state to be read; None if it is not known."""
+        return self._producers.get(producer_id)
+
+    def has_late_transaction(self, now_ms: int, max_timeout_ms: int) -> bool:
+        """Tell whether the oldest open transaction should have been ended long ago (KIP-664)."""
+        for producer_id in self._ongoing.values():
+            state = self._producers.get(producer_id)
+            last_timestamp = -1 if state is None else state.last_timestamp
+            return last_timestamp > 0 and now_ms - last_timestamp > max_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+        return False
+
+    def expire(self, now_ms: int, expiration_ms: int | None = None) -> int:
+        """Forget producers without an open transaction that were last heard of that long ago; how many."""
+        limit_ms = self._expiration_ms if expiration_ms is None else expiration_ms
+        expired = [
+            producer_id
+            for producer_id, state in self._producers.items()
+            if state.current_txn_first_offset < 0 and now_ms - state.last_timestamp >= limit_ms
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        self._verifications.expire(now_ms, limit_ms)
+        return len(expired)
+
+    def clear(self, offset: int = 0) -> None:
+        """Forget everything; the state is then that of a log that begins at `offset`."""
+        self._producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self.map_end_offset = offset
+
+    def restore(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
+        """Add the producers of a snapshot, apart from those that have expired."""
+        opened: list[tuple[int, int]] = []
+        for entry in entries:
+            if entry.current_txn_first_offset < 0 and now_ms - entry.timestamp >= self._expiration_ms:
+                continue
+            state = ProducerState(entry.producer_id, entry.producer_epoch)
+            state.coordinator_epoch = entry.coordinator_epoch
+            state.last_timestamp = entry.timestamp
+            state.current_txn_first_offset = entry.current_txn_first_offset
+            if entry.last_offset >= 0:
+                batch = CachedBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+                state.batches.append(batch)
+            if entry.current_txn_first_offset >= 0:
+                opened.append((entry.current_txn_first_offset, entry.producer_id))
+            self._producers[entry.producer_id] = state
+        self._ongoing.update(sorted(opened))
+
+    # -- snapshot files ---------------------------------------------------------------------------------------------
+
+    @property
+    def snapshot_offsets(self) -> list[int]:
+        """Offsets of the snapshot files, ascending, as of the first look and of what was done here since."""
+        if self._snapshots is None:
+            self._snapshots = sorted(
+                names.offset_of(name)
+                for name in self._env.list_dir(self.directory)
+                if name.endswith(names.SNAPSHOT_SUFFIX) and names.is_segment_file(name)
+            )
+        return self._snapshots
+
+    @property
+    def has_snapshots(self) -> bool:
+        """Whether there is any snapshot file."""
+        return bool(self.snapshot_offsets)
+
+    def take_snapshot(self, offset: int) -> str | None:
+        """Write the state, which is complete up to `offset`, to a file and return its path; it is not synced.
+
+        None, and nothing is written, if `offset` is not above that of the newest snapshot, or is 0.
+        """
+        self.map_end_offset = offset
+        offsets = self.snapshot_offsets
+        if offset <= (offsets[-1] if offsets else 0):
+            return None
+        path = names.snapshot_file(self.directory, offset)
+        data = write_snapshot(state.to_entry() for state in self._producers.values())
+        file = self._env.open(path, create=True)
+        try:
+            # A longer file of that name, left by an earlier life, would fail its checksum.
+            file.truncate(0)
+            file.append(data)
+        finally:
+            file.close()
+        offsets.append(offset)
+        return path
+
+    def load(self, now_ms: int, end_offset: int, *, log_start_offset: int) -> None:
+        """Start over from the newest valid snapshot in `(log_start_offset, end_offset]` (`truncateAndReload`).
+
+        Snapshots outside of that range, and corrupt ones, are removed. Afterwards `map_end_offset` tells from which
+        offset on the log must be replayed.
+        """
+        self.is_loaded = True
+        for offset in list(self.snapshot_offsets):
+            if not log_start_offset < offset <= end_offset:
+                self._remove_snapshot(offset)
+        self.clear(log_start_offset)
+        for offset in reversed(list(self.snapshot_offsets)):
+            path = names.snapshot_file(self.directory, offset)
+            try:
+                entries = read_snapshot(self._env.read_bytes(path), path)
+            except (CorruptLog, FileNotFoundError):
+                self._remove_snapshot(offset)
+                continue
+            self.restore(entries, now_ms)
+            self.map_end_offset = offset
+            return
+
+    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
+        """Remove snapshots that belong to no segment, but not the one an orderly shutdown left behind.
+
+        That one is the newest stray, if it is not below the last segment's base (`removeStraySnapshots`).
+        """
+        bases = set(segment_base_offsets)
+        strays = [offset for offset in self.snapshot_offsets if offset not in bases]
+        if strays and strays[-1] >= max(bases, default=-1):
+            strays.pop()
+        for offset in strays:
+            self._remove_snapshot(offset)
+
+    def forget_snapshots(self, offsets: Collection[int]) -> None:
+        """Take note that the owner removes the snapshots at `offsets`, which may be thousands, where there are any."""
+        if self._snapshots is not None and offsets:
+            gone = frozenset(offsets)
+            self._snapshots[:] = [offset for offset in self._snapshots if offset not in gone]
+
+    def _remove_snapshot(self, offset: int) -> None:
+        self._env.remove(names.snapshot_file(self.directory, offset), missing_ok=True)
+        self.snapshot_offsets.remove(offset)
+
+
+def first_sequence(batch: CachedBatch) -> int:
+    """Return the sequence of a batch's first record, counting back across the wrap."""
+    first = batch.last_sequence - batch.offset_delta
+    return first if first >= 0 else first + MAX_SEQUENCE + 1
+
+
+def _duplicate(state: ProducerState, header: BatchHeader) -> DuplicateBatch | None:
+    """Return where a batch of the producer's present epoch already is; None if it is not one of the last five."""
+    last_sequence = header.last_sequence
+    for batch in state.batches:
+        if batch.last_sequence == last_sequence and first_sequence(batch) == header.base_sequence:
+            return DuplicateBatch(batch.last_offset - batch.offset_delta, batch.last_offset, batch.timestamp)
+    return None

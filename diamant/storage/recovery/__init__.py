@@ -1,0 +1,1 @@
+"""Opening partitions and whole directories after a stop or a crash."""

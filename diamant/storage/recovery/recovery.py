@@ -1,0 +1,226 @@
+"""Recovery: what the `.log` files of a partition hold is checked, and indexes and producer state are made from it anew.
+
+What was synced is not cut. A batch that is damaged below the recovery point, or anywhere after an orderly stop, was whole
+once: no crash is to blame, and what follows it was acknowledged. `check_synced` raises CorruptLog before anything is changed.
+Behind the recovery point `recover_segment` cuts off what is not whole, as LogSegment.recover does. (Kafka cuts in both cases,
+and gets from other replicas what it cut.)
+
+A log without a mark of an orderly stop may be a copy that was made of a running broker: its files are of different moments, so
+it may end below the recovery point, in the middle of a batch. With nothing readable behind it that is an end, and the log opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from diamant.protocol.batches.batch import BatchHeader, crc_is_valid
+from diamant.protocol.batches.control import parse_control_type
+from diamant.protocol.batches.records import iter_records
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import LeaderEpochs
+from diamant.storage.env.env import Env, File
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log.log import _coordinator_epoch
+from diamant.storage.log.producer_state import ProducerStateManager
+from diamant.storage.recovery.torn_end import is_torn_end
+from diamant.storage.segments.log_config import LogConfig
+from diamant.storage.segments.segment import MAX_RELATIVE_OFFSET, Segment, scan_headers
+from diamant.storage.segments.txn_index import AbortedTxn
+
+# Recovery reads a segment in pieces of this size; a larger batch is read whole.
+RECOVERY_READ_BYTES = 4 * 1024 * 1024
+
+
+class RecoveredSegment(NamedTuple):
+    """Result of recovering one segment: bytes cut off, and why (None if the segment was whole)."""
+
+    truncated_bytes: int
+    reason: str | None
+
+
+class TornEnd(NamedTuple):
+    """Where a log ends below its recovery point: the byte in the segment, and the offset after the last whole batch."""
+
+    position: int
+    next_offset: int
+
+
+class SyncedDamage(CorruptLog):
+    """A `.log` file is damaged where it was synced; `next_offset` follows the last batch before the damage."""
+
+    def __init__(self, path: str, position: int, reason: str, next_offset: int) -> None:
+        super().__init__(
+            path,
+            position,
+            f"{reason}. What follows may have been acknowledged, so nothing is cut off: put a whole copy of the file in its "
+            f"place, or set this partition's offset in {names.RECOVERY_POINT_CHECKPOINT} to {next_offset} to have the log "
+            "end there, and start the broker again",
+        )
+        self.next_offset = next_offset
+
+
+def check_synced(segment: Segment, end_offset: int, *, may_end: bool = False) -> TornEnd | None:
+    """Check framing, CRCs and the order of offsets of the batches below `end_offset`, which are synced; changes nothing.
+
+    SyncedDamage tells of the first that is not as it should be. With `may_end`, which says that no other segment follows and no
+    orderly stop came before, it is returned instead if no whole batch lies behind it.
+    """
+    if segment.base_offset >= end_offset:
+        return None
+    next_offset = segment.base_offset
+    try:
+        for _, header, _ in checked_batches(segment):
+            next_offset = header.next_offset
+            if next_offset >= end_offset:
+                return None
+    except CorruptLog as error:
+        if may_end and is_torn_end(segment, error.position, next_offset):
+            return TornEnd(error.position, next_offset)
+        raise SyncedDamage(error.path, error.position, error.reason, next_offset) from error
+    return None
+
+
+def recover_segment(
+    segment: Segment,
+    config: LogConfig,
+    epochs: LeaderEpochs,
+    producers: ProducerStateManager,
+    *,
+    synced_end: int,
+    is_last_scan: bool = False,
+) -> RecoveredSegment:
+    """Check every batch (framing and CRC), rebuild the indexes, cut off what follows the first bad one (LogSegment.recover).
+
+    Records are not parsed, apart from control records. `producers` must hold the state at the segment's base offset, and
+    `check_synced` have found nothing below `synced_end`; SyncedDamage if there is something after all. `is_last_scan`: neither a
+    flush nor the next recovery looks at this segment again, so the indexes are durable before this returns.
+    """
+    segment.reset_indexes(is_synced=is_last_scan)
+    last_indexed = 0
+    valid_bytes = 0
+    next_offset = segment.base_offset
+    reason: str | None = None
+    size = segment.size
+    try:
+        for position, header, batch in checked_batches(segment):
+            last_indexed = segment.rebuild_entry(header, position, last_indexed, config.index_interval_bytes)
+            if header.magic == 2:
+                if header.partition_leader_epoch > epochs.latest_epoch:
+                    epochs.assign(header.partition_leader_epoch, header.base_offset)
+                if header.producer_id >= 0:
+                    _replay(producers, header, batch, segment)
+            next_offset = header.next_offset
+            valid_bytes = position + header.size
+    except CorruptLog as error:
+        if next_offset < synced_end:
+            raise SyncedDamage(error.path, error.position, error.reason, next_offset) from error
+        reason = error.reason
+    if valid_bytes < size:
+        segment.truncate_bytes(valid_bytes)
+        segment.file.sync()
+    segment.on_inactive(is_synced=is_last_scan)
+    return RecoveredSegment(size - valid_bytes, reason)
+
+
+def checked_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Yield position, header and bytes of each batch; the bytes are valid until the next one is asked for.
+
+    Raises CorruptLog at the first that is not whole, whose CRC is wrong, or whose last offset does not ascend.
+    """
+    file = segment.file
+    size = segment.size
+    window = b""
+    window_start = 0
+    end = 0
+    previous_offset = segment.base_offset - 1
+    for position, header in scan_headers(file, 0, size):
+        at = position - window_start
+        if at + header.size > len(window):
+            window = file.pread(min(max(RECOVERY_READ_BYTES, header.size), size - position), position)
+            window_start, at = position, 0
+        if header.magic == 2 and not crc_is_valid(window, at, header.size):
+            raise CorruptLog(segment.path, position, f"CRC mismatch in the batch at offset {header.base_offset}")
+        if not previous_offset < header.last_offset <= segment.base_offset + MAX_RELATIVE_OFFSET:
+            raise CorruptLog(
+                segment.path, position, f"last offset {header.last_offset} after {previous_offset} is out of order"
+            )
+        yield position, header, memoryview(window)[at : at + header.size]
+        previous_offset = header.last_offset
+        end = position + header.size
+    if end < size:
+        raise CorruptLog(segment.path, end, f"{size - end} bytes at the end are no whole batch")
+
+
+# -- producer state ----------------------------------------------------------------------------------------------------
+
+
+def rebuild_producers(producers: ProducerStateManager, earlier: list[Segment], offset: int, env: Env) -> None:
+    """Bring the producer state exactly to `offset`, from what was recovered before or else the newest snapshot below it.
+
+    Snapshots above `offset` are of a time before the recovery and go.
+    """
+    if not producers.is_loaded or producers.map_end_offset > offset:
+        producers.load(env.clock.now_ms(), offset, log_start_offset=earlier[0].base_offset if earlier else offset)
+    _scan_producers(producers, earlier, offset)
+
+
+def load_producers(
+    producers: ProducerStateManager, segments: list[Segment], start: int, end: int, env: Env, *, is_clean: bool
+) -> None:
+    """Producer state at the log end, as UnifiedLog.rebuildProducerState does it."""
+    if is_clean and not producers.has_snapshots and end == segments[0].base_offset:
+        producers.map_end_offset = end
+        return
+    # After a recovery the state is there already, with all five batches per producer; a snapshot would know only one. It
+    # would not know the expired ones either, which the cleaner must not take for active.
+    if producers.map_end_offset != end:
+        producers.load(env.clock.now_ms(), end, log_start_offset=start)
+        _scan_producers(producers, segments, end)
+    else:
+        producers.expire(env.clock.now_ms())
+    producers.on_high_watermark(end)
+    producers.take_snapshot(end)
+
+
+def _scan_producers(producers: ProducerStateManager, segments: list[Segment], end: int) -> None:
+    for index, segment in enumerate(segments):
+        following = segments[index + 1].base_offset if index + 1 < len(segments) else end
+        if following <= producers.map_end_offset:
+            continue
+        found = segment.locate(producers.map_end_offset)
+        if found is None:
+            continue
+        file: File = segment.file
+        for position, header in scan_headers(file, found[0], segment.size):
+            if header.base_offset >= end:
+                break
+            if header.magic == 2 and header.producer_id >= 0 and header.base_offset >= producers.map_end_offset:
+                data = file.pread(header.size, position) if header.is_control else b""
+                _replay(producers, header, memoryview(data), None)
+    producers.map_end_offset = max(end, producers.map_end_offset)
+
+
+def _replay(producers: ProducerStateManager, header: BatchHeader, batch: memoryview, segment: Segment | None) -> None:
+    """Bring the producer state past one stored batch; aborted transactions go to the segment's index if one is given."""
+    if not header.is_control:
+        producers.replay(header)
+        return
+    try:
+        record = next(iter_records(batch), None)
+    except CorruptBatch:
+        record = None
+    if record is None or record.key is None:
+        return
+    completed = producers.append_marker(
+        header, parse_control_type(record.key), _coordinator_epoch(record.value), header.base_offset, is_replay=True
+    )
+    if completed is None:
+        return
+    stable = producers.last_stable_offset_after(completed)
+    if completed.is_aborted and segment is not None:
+        segment.txn_index.append(
+            AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+        )
+    producers.complete_txn(completed)

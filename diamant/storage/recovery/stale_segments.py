@@ -1,0 +1,101 @@
+"""Segments that a round of the cleaner had replaced, beside what it replaced them with.
+
+No start of a broker finds such ones in its own directory: `replace` sees to that. They are in copies that were made while a
+broker ran. A copying program lists a directory once and comes to its files one after the other, so it may have an old segment
+from before a round and the new one, which covers the old one's offsets too, from after it. Read in turn they hide records: an
+offset is looked for in the last segment that begins at or below it, and that is the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from diamant.storage.errors import CorruptLog
+from diamant.storage.recovery.recovery import checked_batches
+from diamant.storage.segments.segment import Segment, scan_headers
+
+MIN_BATCHES = 2
+"""How many batches the new segment must have where the old ones are: a single one may be a damaged base offset, which no
+checksum covers."""
+
+
+class Stale(NamedTuple):
+    """A segment and the one that it was cleaned into."""
+
+    segment: Segment
+    cleaned_into: Segment
+
+
+def find_stale(segments: Sequence[Segment]) -> list[Stale]:
+    """Return the segments that an earlier one covers, for sure.
+
+    It is sure if the earlier one is whole and has, where the old ones are, only batches that they have too (a cleaned batch
+    keeps its last offset and producer). An old one may go on behind the new one's end, if the round removed its last records; the
+    last segment stays then, since the log would end earlier without it. Empty ones, such as end marks of `replace`, hold nothing
+    that could be missed. Reads the end of each segment, and all of those that overlap; changes nothing. Memory: the ends.
+    """
+    all_ends = [_end(segment) for segment in segments]
+    empty = {
+        index: segments[index - 1]
+        for index in range(1, len(segments) - 1)
+        if not segments[index].size and all_ends[index - 1] > segments[index].base_offset
+    }
+    found = [Stale(segments[index], before) for index, before in empty.items()]
+    segments = [segment for index, segment in enumerate(segments) if index not in empty]
+    ends = [end for index, end in enumerate(all_ends) if index not in empty]
+    index = 0
+    while index < len(segments):
+        following = index + 1
+        while following < len(segments) and segments[following].base_offset < ends[index]:
+            if ends[following] > ends[index] and following + 1 == len(segments):
+                break
+            following += 1
+        covered = segments[index + 1 : following]
+        if covered and _is_newer(segments[index], covered, ends[index + 1 : following]):
+            found += [Stale(segment, segments[index]) for segment in covered]
+            index = following
+        else:
+            index += 1
+    return found
+
+
+def _end(segment: Segment) -> int:
+    try:
+        return segment.next_offset()
+    except CorruptLog:
+        return segment.base_offset  # it covers nothing, and is recovery's business
+    finally:
+        segment.close()  # a log may have more segments than a process has descriptors
+
+
+def _is_newer(newer: Segment, older: Sequence[Segment], ends: Sequence[int]) -> bool:
+    first = older[0].base_offset
+    try:
+        batches = sum(header.last_offset >= first for _, header, _ in checked_batches(newer))
+        return batches >= MIN_BATCHES and all(
+            _has_all_batches_of(newer, segment, end) for segment, end in zip(older, ends, strict=True)
+        )
+    except CorruptLog:
+        return False
+
+
+def _has_all_batches_of(newer: Segment, older: Segment, end: int) -> bool:
+    """Whether all batches that `newer` has from the beginning of `older` up to `end` are in `older` as well."""
+    theirs = chain((header for _, header in scan_headers(older.file, 0, older.size)), (None,))
+    own = next(theirs)
+    for _, header in scan_headers(newer.file, newer.floor_position(older.base_offset), newer.size):
+        if header.last_offset < older.base_offset:
+            continue
+        if header.last_offset >= end:
+            break
+        while own is not None and own.last_offset < header.last_offset:
+            own = next(theirs)
+        if own is None or (own.last_offset, own.producer_id, own.producer_epoch) != (
+            header.last_offset,
+            header.producer_id,
+            header.producer_epoch,
+        ):
+            return False
+    return True

@@ -1,0 +1,113 @@
+"""The file below an offset or time index: fixed-size entries, nothing else.
+
+Kafka preallocates the index of its active segment with zeros and trims it when the segment closes, so after a crash of
+Kafka a file ends in zero entries. They are recognised here (no valid entry but the first can be all zero) and not
+counted; we write exactly what is needed. No descriptor is held between calls.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from diamant.storage.env.env import Buffer, Env, File, View
+
+
+class StoredEntries(NamedTuple):
+    """What a look at the file found."""
+
+    entries: int
+    """Whole entries before the zero padding, if there is any."""
+    file_bytes: int
+    """The file's length; -1 if there is no file."""
+    last: bytes
+    """The last entry's bytes; empty if there is none."""
+
+
+class IndexFile:
+    """A file of entries of `entry_size` bytes. `lock` guards whatever of its owner's state is written through it."""
+
+    __slots__ = ("_env", "_is_unsynced", "entry_size", "lock", "path")
+
+    def __init__(self, env: Env, path: str, entry_size: int) -> None:
+        self._env = env
+        self.path = path
+        self.entry_size = entry_size
+        self.lock = threading.Lock()
+        self._is_unsynced = False
+
+    def inspect(self) -> StoredEntries:
+        """Count the entries. One look at the end of the file, and a binary search in one that is padded."""
+        try:
+            file = self._env.open(self.path, read_only=True)
+        except FileNotFoundError:
+            return StoredEntries(0, -1, b"")
+        try:
+            file_bytes = file.size()
+            count = file_bytes // self.entry_size
+            last = self._entry(file, count - 1) if count else b""
+            if count > 1 and not any(last):
+                count = self._count_before_padding(file, count)
+                last = self._entry(file, count - 1) if count else b""
+            return StoredEntries(count, file_bytes, last)
+        finally:
+            file.close()
+
+    def _entry(self, file: File, index: int) -> bytes:
+        return file.pread(self.entry_size, index * self.entry_size)
+
+    def _count_before_padding(self, file: File, count: int) -> int:
+        """Return how many entries come before the zeros, given that the last of `count` (2 or more) is zero."""
+        low, high = 1, count - 1  # Entry `high` is zero; entries 1 to `low` - 1 are not.
+        while low < high:
+            middle = (low + high) // 2
+            if any(self._entry(file, middle)):
+                low = middle + 1
+            else:
+                high = middle
+        # The very first entry may be all zero, but not with a zero entry after it and nothing else in the file.
+        return 0 if low == 1 and not any(self._entry(file, 0)) else low
+
+    def view(self) -> View:
+        """Return the bytes of a file that is not being written (mapped or, if small, copied; see `Env.map_file`)."""
+        return self._env.map_file(self.path)
+
+    def read(self, count: int) -> bytes:
+        """Return the bytes of the first `count` entries."""
+        return self._env.read_bytes(self.path)[: count * self.entry_size] if count else b""
+
+    def write(self, data: Buffer, count: int) -> None:
+        """Put `data` after the first `count` entries and end the file there."""
+        file = self._env.open(self.path, create=True)
+        try:
+            position = count * self.entry_size
+            if file.size() > position:
+                file.truncate(position)
+            if data:
+                file.pwrite(data, position)
+            self._is_unsynced = True
+        finally:
+            file.close()
+
+    def sync(self) -> None:
+        """Make durable what was written since the last call; no error if the file was removed meanwhile."""
+        if not self._is_unsynced:
+            return
+        self._is_unsynced = False
+        try:
+            self._env.sync_file(self.path)
+        except FileNotFoundError:
+            return
+        except OSError:
+            self._is_unsynced = True
+            raise
+
+    def rename(self, path: str) -> None:
+        """Rename the file, if there is one yet."""
+        if self._env.exists(self.path):
+            self._env.rename(self.path, path)
+        self.path = path
+
+    def remove(self) -> None:
+        """Remove the file, if there is one."""
+        self._env.remove(self.path, missing_ok=True)

@@ -1,0 +1,560 @@
+"""One segment of a partition: a `.log` file of record batches with its three indexes.
+
+A segment covers the offsets from its base offset up to the next segment's base. Its base offset is only a lower bound: after
+a compaction the first batch may start later. The `.log` file is opened on first use, so a broker with thousands of idle
+partitions holds no file descriptors for them.
+
+Source: Kafka's LogSegment and FileRecords.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from array import array
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from diamant.protocol.batches.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    crc_is_valid,
+    iter_headers,
+    parse_header,
+)
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage import names
+from diamant.storage.env.env import Env, File
+from diamant.storage.errors import CorruptLog
+from diamant.storage.segments.log_config import LogConfig
+from diamant.storage.segments.offset_index import OffsetIndex
+from diamant.storage.segments.time_index import TimeIndex
+from diamant.storage.segments.txn_index import TransactionIndex
+
+logger = logging.getLogger(__name__)
+
+NO_TIMESTAMP = -1
+MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_SEGMENT_BYTES = 2**31 - 1
+# What a header scan reads at a time: an index interval and a bit more, so that one read usually serves a lookup.
+SCAN_WINDOW_BYTES = 8 * 1024
+MAGIC_END = 17
+
+
+class FileSlice(NamedTuple):
+    """A range of a `.log` file. The bytes do not change and the file stays open as long as the slice is referenced."""
+
+    file: File
+    position: int
+    size: int
+
+    def read(self) -> bytes:
+        """The bytes of the range; blocks if they are not in the page cache."""
+        return self.file.pread(self.size, self.position)
+
+
+def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of each whole batch between two byte positions; record data are not read.
+
+    Stops silently at a torn tail, as Kafka's file iterator does. Raises CorruptLog where bytes cannot be a batch.
+    """
+    window = b""
+    window_start = position
+    while position < end - MAGIC_END:
+        at = position - window_start
+        if at + HEADER_SIZE > len(window):
+            window = file.pread(min(SCAN_WINDOW_BYTES, end - position), position)
+            window_start, at = position, 0
+            if len(window) <= MAGIC_END:
+                return
+        if window[at + 16] != 2:
+            header, size = _legacy_header(file, position, end, window[at : at + MAGIC_END])
+            if header is None:
+                return
+        elif len(window) - at < HEADER_SIZE:
+            return
+        else:
+            try:
+                header = parse_header(window, at)
+            except CorruptBatch as error:
+                raise CorruptLog(file.path, position, error.reason) from error
+            size = header.batch_length + LOG_OVERHEAD
+            if position + size > end:
+                return
+        yield position, header
+        position += size
+
+
+def _legacy_header(file: File, position: int, end: int, prefix: bytes) -> tuple[BatchHeader | None, int]:
+    size = int.from_bytes(prefix[8:12], "big", signed=True) + LOG_OVERHEAD
+    if size - LOG_OVERHEAD < 14:
+        raise CorruptLog(file.path, position, f"entry length {size - LOG_OVERHEAD} is below the minimum of 14")
+    if position + size > end:
+        return None, size
+    try:
+        for _, header in iter_headers(file.pread(size, position)):
+            return header, size
+    except CorruptBatch as error:
+        raise CorruptLog(file.path, position, error.reason) from error
+    return None, size
+
+
+def scan_at_entry(file: File, end: int, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]] | None:
+    """Return a scan from where an entry of the offset index points; None if the entry does not fit what is there.
+
+    It fits if a batch begins there and nothing below `offset` is passed over. Kafka does not look: behind a wrong entry it
+    reads garbage, or passes over records. The scan reads that header anyway.
+    """
+    if position <= 0:
+        return scan_headers(file, 0, end) if not position else None
+    headers = scan_headers(file, position, end)
+    try:
+        first = next(headers, None)
+    except CorruptLog:
+        return None
+    if first is None or not _fits(file, offset, *first):
+        return None
+    return chain((first,), headers)
+
+
+def _fits(file: File, offset: int, position: int, header: BatchHeader) -> bool:
+    if header.last_offset == offset:
+        return True
+    # Older versions of Kafka have entries with the position of the first and the offset of the last of several batches.
+    return header.base_offset <= offset and crc_is_valid(file.pread(header.size, position), 0, header.size)
+
+
+def scan_from_offset(
+    file: File, end: int, index: OffsetIndex, offset: int, *, tell: Callable[[int, int], object] = lambda *_: None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Return a scan from a batch on below which all offsets are lower than `offset`, near it as the index says.
+
+    Instead of an entry that does not fit a lower one serves, or the beginning. `tell` is called with its offset and position
+    once the scan has come to where it should have pointed: if it does not, the `.log` file is to blame.
+    """
+    entry = index.lookup(offset)
+    scan = scan_at_entry(file, end, *entry)
+    return _scan_below(file, end, index, entry, tell) if scan is None else scan
+
+
+def _scan_below(
+    file: File, end: int, index: OffsetIndex, misfit: tuple[int, int], tell: Callable[[int, int], object]
+) -> Iterator[tuple[int, BatchHeader]]:
+    offset, distance = misfit[0], 1
+    scan = None
+    while scan is None:
+        # Ever further back, 32 times at most: all entries may be wrong.
+        offset, position = index.lookup(offset - distance)
+        scan = scan_at_entry(file, end, offset, position)
+        distance *= 2
+    is_told = False
+    for at, header in scan:
+        if not is_told and header.last_offset >= misfit[0]:
+            is_told = True
+            tell(*misfit)
+        yield at, header
+
+
+def offset_entries(
+    file: File, end: int, base_offset: int, interval_bytes: int, max_entries: int, is_wanted: Callable[[], bool]
+) -> tuple[array[int], array[int]]:
+    """Return the entries that the offset index of a segment should have, as relative offsets and positions. Any thread.
+
+    They end where `is_wanted` says no. CorruptLog if it is the `.log` file that is damaged, as far as framing and offsets tell:
+    entries that are made of it lead to less than those of a file from before.
+    """
+    offsets, positions = array("i"), array("i")
+    last_indexed = scanned = 0
+    last_offset = base_offset - 1
+    for position, header in scan_headers(file, 0, end):
+        if not last_offset < header.last_offset <= base_offset + MAX_RELATIVE_OFFSET:
+            raise CorruptLog(
+                file.path, position, f"last offset {header.last_offset} after {last_offset} is out of order"
+            )
+        last_offset, scanned = header.last_offset, position + header.size
+        if position - last_indexed > interval_bytes and len(offsets) < max_entries:
+            if not is_wanted():
+                return offsets, positions
+            offsets.append(last_offset - base_offset)
+            positions.append(position)
+            last_indexed = position
+    if scanned < end:
+        raise CorruptLog(file.path, scanned, f"{end - scanned} bytes at the end are no whole batch")
+    return offsets, positions
+
+
+class Segment:
+    """A `.log` file with its indexes; owned by the loop thread, its files may be synced from another thread."""
+
+    __slots__ = (
+        "_env",
+        "_file",
+        "_first_timestamp",
+        "_is_misfit_told",
+        "base_offset",
+        "bytes_since_index_entry",
+        "created_ms",
+        "directory",
+        "file_id",
+        "first_append_ms",
+        "is_deleted",
+        "is_index_damaged",
+        "jitter_ms",
+        "max_timestamp",
+        "offset_index",
+        "offset_of_max_timestamp",
+        "path",
+        "size",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        env: Env,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        jitter_ms: int = 0,
+        create: bool = False,
+        suffix: str = "",
+    ) -> None:
+        """Open (or with `create` make) the segment of `directory` that starts at `base_offset`."""
+        self._env = env
+        self.directory = directory
+        self.base_offset = base_offset
+        self.path = names.log_file(directory, base_offset) + suffix
+        self._file: File | None = None
+        self.file_id: tuple[int, int] | None = None
+        """Device and inode of the `.log` file as it was opened last, whatever has its name by now; None if it never was."""
+        if create:
+            self._take(env.open(self.path, create=True))
+            self.size = self.file.size()
+        else:
+            self.size = env.file_size(self.path)
+        max_bytes = config.segment_index_bytes
+        self.offset_index = OffsetIndex(env, names.index_file(directory, base_offset) + suffix, base_offset, max_bytes)
+        self.time_index = TimeIndex(env, names.time_index_file(directory, base_offset) + suffix, base_offset, max_bytes)
+        self.txn_index = TransactionIndex(env, names.txn_index_file(directory, base_offset) + suffix, base_offset)
+        self.bytes_since_index_entry = 0
+        self.created_ms = env.clock.now_ms()
+        self.jitter_ms = jitter_ms
+        self._first_timestamp: int | None = None
+        self._is_misfit_told = False
+        self.is_index_damaged = False
+        """Whether a read has come to an entry of the offset index that does not fit, and nobody has done anything about it."""
+        self.first_append_ms: int | None = None
+        """When the first batch was appended, by the wall clock; None if this process was not there."""
+        self.is_deleted = False
+        self.max_timestamp = NO_TIMESTAMP
+        self.offset_of_max_timestamp = base_offset
+        if self.size:
+            self.max_timestamp, self.offset_of_max_timestamp = self.time_index.last_entry
+
+    @property
+    def file(self) -> File:
+        """The `.log` file, opened on first use."""
+        return self._take(self._env.open(self.path)) if self._file is None else self._file
+
+    def _take(self, file: File) -> File:
+        descriptor = file.fileno()
+        if descriptor is not None:
+            found = os.fstat(descriptor)
+            self.file_id = found.st_dev, found.st_ino
+        self._file = file
+        return file
+
+    @property
+    def first_timestamp(self) -> int:
+        """Maximum timestamp of the first batch, the base of time-based rolling; -1 if there is none."""
+        if self._first_timestamp is None:
+            for _, header in scan_headers(self.file, 0, self.size):
+                self._first_timestamp = header.max_timestamp
+                break
+            else:
+                return NO_TIMESTAMP
+        return self._first_timestamp
+
+    @property
+    def knows_first_timestamp(self) -> bool:
+        """Whether `first_timestamp` is told without reading the file."""
+        return self._first_timestamp is not None or not self.size
+
+    def load_first_timestamp(self) -> None:
+        """Read what `first_timestamp` tells, if nobody has yet. Any thread, if the segment takes no appends."""
+        if self.knows_first_timestamp:
+            return
+        # Its own descriptor: the owner may be opening the other one.
+        file = self._env.open(self.path, read_only=True)
+        try:
+            for _, header in scan_headers(file, 0, self.size):
+                self._first_timestamp = header.max_timestamp
+                break
+        finally:
+            file.close()
+
+    def pass_over_first_timestamp(self) -> None:
+        """Do without the first batch's timestamp, if nobody knows it yet: it cannot be read."""
+        if self._first_timestamp is None:
+            self._first_timestamp = NO_TIMESTAMP
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Largest record timestamp in ms, or the file's modification time if no record has one (LogSegment)."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self._env.mtime_ms(self.path)
+
+    def append(
+        self, batch: bytes | bytearray | memoryview, last_offset: int, max_timestamp: int, interval_bytes: int
+    ) -> None:
+        """Append one batch and index it. OSError leaves the segment as it was, but maybe bytes beyond its size in the file."""
+        position = self.size
+        file = self._file if self._file is not None else self.file
+        is_index_due = self.bytes_since_index_entry > interval_bytes
+        if is_index_due:
+            # After the write below nothing may fail any more: a batch that counts here but was refused stays for ever.
+            self.offset_index.load()
+            self.time_index.load()
+        file.append(batch)
+        if not position:
+            self._first_timestamp = max_timestamp
+            self.first_append_ms = self._env.clock.now_ms()
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        size = len(batch)
+        self.size = position + size
+        if is_index_due:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+            self.bytes_since_index_entry = 0
+        self.bytes_since_index_entry += size
+
+    def should_roll(self, size: int, last_offset: int, max_timestamp: int, config: LogConfig, now_ms: int) -> bool:
+        """Whether an append of `size` bytes up to `last_offset` needs a new segment first (LogSegment.shouldRoll)."""
+        if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+            return True
+        if not self.size:
+            return False
+        if self.size > config.segment_bytes - size:
+            return True
+        first = self._first_timestamp if self._first_timestamp is not None else self.first_timestamp
+        waited_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        if waited_ms > config.max_segment_ms - self.jitter_ms:
+            return True
+        return self.offset_index.is_full or self.time_index.is_full
+
+    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """Position and header of the first batch whose last offset is at least `offset`; None if there is none."""
+        for at, header in self._scan_from(offset):
+            if header.last_offset >= offset:
+                return at, header
+        return None
+
+    def floor_position(self, offset: int) -> int:
+        """Where a batch begins below which all offsets are lower than `offset`, near it as the index says."""
+        return next((at for at, _ in self._scan_from(offset)), 0)
+
+    def _scan_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        return scan_from_offset(self.file, self.size, self.offset_index, offset, tell=self._tell_misfit)
+
+    def _tell_misfit(self, offset: int, position: int) -> None:
+        self.is_index_damaged = True
+        if not self._is_misfit_told:
+            self._is_misfit_told = True
+            logger.warning(
+                "%s is damaged: its entry for offset %d has position %d, where that batch is not. Such entries are passed "
+                "over; remove the file while the broker is stopped to have it made anew",
+                self.offset_index.path,
+                offset,
+                position,
+            )
+
+    def last_batch_before(self, start: int, end: int) -> tuple[int, int]:
+        """End position and next offset of the last whole batch that ends at or before byte `end`.
+
+        Scanning begins at an indexed batch near `end`, at the latest at `start`, which must be a batch boundary. If not
+        even the first batch fits, (start, -1).
+        """
+        offset, indexed = self.offset_index.lookup_position(end)
+        if indexed > start and (near := scan_at_entry(self.file, self.size, offset, indexed)) is not None:
+            found = _last_before(near, end)
+            if found is not None:
+                return found
+        return _last_before(scan_headers(self.file, start, self.size), end) or (start, -1)
+
+    def next_offset(self) -> int:
+        """The offset after the last whole batch, by framing alone (CRCs are recovery's business)."""
+        return self._end()[0]
+
+    def _end(self) -> tuple[int, int]:
+        next_offset, position = self.base_offset, 0
+        if self.size:
+            for at, header in self._scan_from(self.offset_index.last_offset):
+                next_offset, position = header.next_offset, at + header.size
+        return next_offset, position
+
+    def sound_end(self) -> int | None:
+        """The offset after the last batch, if appends can go on there; None if something is damaged.
+
+        Sound means: the last entries of both indexes lie within the segment, and whole batches lead from there to its end.
+        """
+        offset, position = self.offset_index.last_entry
+        timed_offset = self.time_index.last_entry[1]
+        try:
+            if position and scan_at_entry(self.file, self.size, offset, position) is None:
+                return None
+            next_offset, end = self._end()
+        except CorruptLog:
+            return None
+        has_entries = position or not timed_offset == offset == self.base_offset
+        return None if end < self.size or (has_entries and max(offset, timed_offset) >= next_offset) else next_offset
+
+    def is_time_index_whole(self) -> bool:
+        """Whether the time index has the largest timestamp, as that of a closed segment has. Reads the end of the segment."""
+        try:
+            scan = self._scan_from(self.offset_index.last_offset)
+            return all(header.max_timestamp <= self.max_timestamp for _, header in scan)
+        except CorruptLog:
+            return True  # nobody looks at this segment
+
+    def on_inactive(self, *, is_synced: bool = False) -> None:
+        """Called when the segment stops being the active one: the final time-index entry, indexes to the page cache.
+
+        With `is_synced` to the disk, each before the next is made; the offset index, which a start looks for, comes last.
+        """
+        if self.size:
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp, skip_full_check=True)
+        for index in (self.time_index, self.txn_index, self.offset_index):
+            if is_synced:
+                index.sync()
+            index.trim_to_valid_size()
+
+    def flush_indexes(self) -> None:
+        """Hand buffered index entries to the page cache."""
+        self.offset_index.flush()
+        self.time_index.flush()
+
+    def sync(self) -> bool:
+        """Fsync all files of the segment; may run in another thread than appends, and than the segment's removal.
+
+        False if the segment is being removed: nothing of it need be durable.
+        """
+        is_synced = False
+        if self.is_deleted:
+            return is_synced
+        try:
+            self.file.sync()
+            self.offset_index.sync()
+            self.time_index.sync()
+            self.txn_index.sync()
+            is_synced = True
+        except FileNotFoundError:
+            if not self.is_deleted:
+                raise
+        return is_synced
+
+    def truncate_to(self, offset: int) -> int:
+        """Remove every batch whose last offset is >= `offset` (a straddling batch goes whole); bytes removed."""
+        found = self.locate(offset)
+        if found is None:
+            return 0
+        removed = self.size - found[0]
+        self.truncate_bytes(found[0])
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self.max_timestamp, self.offset_of_max_timestamp = self.time_index.last_entry
+        for _, header in self._scan_from(self.offset_index.last_offset):
+            self._see(header)
+        self.bytes_since_index_entry = 0
+        return removed
+
+    def truncate_bytes(self, size: int) -> None:
+        """Cut the `.log` file to `size` bytes; indexes are the caller's business."""
+        self.file.truncate(size)
+        self.size = size
+        if not size:
+            self.created_ms = self._env.clock.now_ms()
+            self._first_timestamp = None
+            self.first_append_ms = None
+
+    def reset_indexes(self, *, is_synced: bool = False) -> None:
+        """Empty all indexes, before they are rebuilt from the `.log` file. `is_synced` as with `on_inactive`.
+
+        The file of the offset index goes first and comes back last: a start that does not find it makes all three anew.
+        """
+        self.offset_index.discard()
+        if is_synced:
+            self._env.sync_dir(self.directory)
+        self.time_index.truncate_to(self.base_offset)
+        self.txn_index.reset()
+        self.max_timestamp, self.offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
+        self.bytes_since_index_entry = 0
+        self.is_index_damaged = self._is_misfit_told = False
+
+    def rebuild_entry(self, header: BatchHeader, position: int, last_indexed: int, interval_bytes: int) -> int:
+        """Index one recovered batch at `position`; the position of the last indexed batch after it (LogSegment.recover).
+
+        Where an index is full (`segment.index.bytes` was lowered) entries are left out, and it is coarser there. Kafka's
+        broker does not start then.
+        """
+        self._see(header)
+        is_due = position - last_indexed > interval_bytes
+        if is_due and not (self.offset_index.is_full or self.time_index.is_full):
+            self.offset_index.append(header.last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+            return position
+        return last_indexed
+
+    def _see(self, header: BatchHeader) -> None:
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.offset_of_max_timestamp = header.last_offset
+
+    def file_paths(self) -> list[str]:
+        """Paths of the files that the segment can have; not all need exist."""
+        return [self.path, self.offset_index.path, self.time_index.path, self.txn_index.path]
+
+    def change_suffix(self, suffix: str, *, missing_ok: bool = False) -> None:
+        """Rename the files to their names in use plus `suffix` (`names.SWAP_SUFFIX` and so on, or nothing).
+
+        The order is Kafka's (LogSegment.changeFileSuffixes), and recovery relies on it: the `.log` file goes first. With
+        `missing_ok` it need not be there.
+        """
+        path = names.log_file(self.directory, self.base_offset) + suffix
+        try:
+            self._env.rename(self.path, path)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+        self.path = path
+        self.offset_index.rename(names.index_file(self.directory, self.base_offset) + suffix)
+        self.time_index.rename(names.time_index_file(self.directory, self.base_offset) + suffix)
+        self.txn_index.rename(names.txn_index_file(self.directory, self.base_offset) + suffix)
+
+    def let_go_of_file(self) -> None:
+        """Have the `.log` file opened again when it is next needed; who reads from it now keeps it."""
+        self._file = None
+
+    def close(self) -> None:
+        """Write what is buffered and release the files; nothing is synced."""
+        self.flush_indexes()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self.offset_index.close()
+        self.time_index.close()
+        self.txn_index.close()
+
+
+def _last_before(headers: Iterator[tuple[int, BatchHeader]], end: int) -> tuple[int, int] | None:
+    """End position and next offset of the last batch of a scan that ends at or before byte `end`."""
+    found = None
+    for at, header in headers:
+        if at + header.size > end:
+            break
+        found = at + header.size, header.next_offset
+    return found

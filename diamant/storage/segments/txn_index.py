@@ -1,0 +1,202 @@
+"""Index of the aborted transactions of a segment (Kafka's TransactionIndex, AbortedTxn).
+
+    entry, 34 bytes, big-endian, last offsets strictly ascending:
+       0  2  version, 0
+       2  8  producer id
+      10  8  first offset: of the transaction's data in this partition
+      18  8  last offset: of the ABORT marker; the segment that holds the marker has the entry
+      26  8  last stable offset: as it was once the marker was written
+
+Only aborted transactions that wrote data are recorded, so the file is made with the first entry and most segments have
+none. A trailing part of an entry is ignored. Entries are written through to the file; memory: 34 bytes per entry for a
+segment that was appended to since it was opened, none for the others.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from struct import Struct
+from typing import NamedTuple
+
+from diamant.storage.env.env import Env, View
+from diamant.storage.errors import CorruptLog
+
+ENTRY_SIZE = 34
+
+_ENTRY = Struct(">hqqqq")
+_LAST_OFFSET = Struct(">18xq")
+
+
+class AbortedTxn(NamedTuple):
+    """One aborted transaction."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    def to_bytes(self) -> bytes:
+        """Return the 34 bytes of the entry."""
+        return _ENTRY.pack(0, *self)
+
+    @classmethod
+    def from_bytes(cls, data: bytearray | View, position: int = 0) -> AbortedTxn:
+        """Parse the entry at `position`; the version is not looked at, as in Kafka."""
+        return cls(*_ENTRY.unpack_from(data, position)[1:])
+
+
+class TransactionIndex:
+    """The aborted transactions whose markers lie in the segment at `base_offset`.
+
+    Opening does nothing at all. Owned by one thread, except `sync`, which may run in another.
+    """
+
+    __slots__ = ("_env", "_has_file", "_heap", "_is_unsynced", "base_offset", "path")
+
+    def __init__(self, env: Env, path: str, base_offset: int) -> None:
+        self._env = env
+        self.path = path
+        self.base_offset = base_offset
+        self._has_file: bool | None = None
+        """None until somebody asked."""
+        self._heap: bytearray | None = None
+        """The whole entries, once the index was written to."""
+        self._is_unsynced = False
+
+    @property
+    def entries(self) -> int:
+        """How many entries there are."""
+        return len(self._content()) // ENTRY_SIZE
+
+    @property
+    def last_offset(self) -> int | None:
+        """Last offset of the last entry; None if there is none."""
+        content = self._content()
+        count = len(content) // ENTRY_SIZE
+        return _last_offset(content, count - 1) if count else None
+
+    def all(self) -> list[AbortedTxn]:
+        """Return every entry in order."""
+        content = bytes(self._content())
+        whole = len(content) - len(content) % ENTRY_SIZE
+        return [AbortedTxn(*fields[1:]) for fields in _ENTRY.iter_unpack(content[:whole])]
+
+    def append(self, aborted: AbortedTxn) -> None:
+        """Add an entry and write it to the file. ValueError if its last offset is not above that of the last entry."""
+        heap = self._load()
+        if heap and aborted.last_offset <= (last := _last_offset(heap, len(heap) // ENTRY_SIZE - 1)):
+            raise ValueError(f"{self.path}: expected a last offset above {last}, got {aborted}")
+        data = aborted.to_bytes()
+        self._write(data, len(heap))
+        heap += data
+
+    def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
+        """Return the aborted transactions with data in `[fetch_offset, upper_bound)`, and whether these are all.
+
+        If they are not, later segments may hold the markers of more (`TransactionIndex.collectAbortedTxns`).
+        """
+        content = self._content()
+        found: list[AbortedTxn] = []
+        count = len(content) // ENTRY_SIZE
+        # Last offsets ascend, so whatever ended before the fetch offset is skipped without a look.
+        start = bisect_left(range(count), fetch_offset, key=lambda index: _last_offset(content, index))
+        for index in range(start, count):
+            aborted = AbortedTxn.from_bytes(content, index * ENTRY_SIZE)
+            if aborted.first_offset < upper_bound:
+                found.append(aborted)
+            if aborted.last_stable_offset >= upper_bound:
+                return found, True
+        return found, False
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut at the first entry whose last offset is at or above `offset`."""
+        content = self._content()
+        count = len(content) // ENTRY_SIZE
+        keep = bisect_left(range(count), offset, key=lambda index: _last_offset(content, index))
+        if keep < count:
+            heap = self._load()
+            self._write(b"", keep * ENTRY_SIZE)
+            del heap[keep * ENTRY_SIZE :]
+
+    def reset(self) -> None:
+        """Drop every entry."""
+        if self._exists():
+            self._write(b"", 0)
+        self._heap = None
+
+    def sanity_check(self) -> None:
+        """Raise CorruptLog if an entry's last offset lies below the base offset."""
+        for index, aborted in enumerate(self.all()):
+            if aborted.last_offset < self.base_offset:
+                raise CorruptLog(
+                    self.path, index * ENTRY_SIZE, f"expected last offsets from {self.base_offset}, got {aborted}"
+                )
+
+    def flush(self) -> None:
+        """Do nothing: entries are written as they come, and without one there is no file."""
+
+    def sync(self) -> None:
+        """Make the file durable, if anything was written to it; blocks for the disk."""
+        if not self._is_unsynced:
+            return
+        self._is_unsynced = False
+        try:
+            self._env.sync_file(self.path)
+        except FileNotFoundError:
+            return
+        except OSError:
+            self._is_unsynced = True
+            raise
+
+    def trim_to_valid_size(self) -> None:
+        """Give back the memory: the segment will not be appended to for now."""
+        self._heap = None
+
+    def close(self) -> None:
+        """Give back the memory."""
+        self._heap = None
+
+    def rename(self, path: str) -> None:
+        """Give the file another name, if there is one; it is created under the new name otherwise."""
+        if self._exists():
+            self._env.rename(self.path, path)
+        self.path = path
+
+    def remove(self) -> None:
+        """Remove the file, if there is one."""
+        self._env.remove(self.path, missing_ok=True)
+        self._has_file = False
+        self._heap = None
+
+    def _exists(self) -> bool:
+        if self._has_file is None:
+            self._has_file = self._env.exists(self.path)
+        return self._has_file
+
+    def _content(self) -> bytearray | View:
+        if self._heap is not None:
+            return self._heap
+        return self._env.map_file(self.path) if self._exists() else b""
+
+    def _load(self) -> bytearray:
+        if self._heap is None:
+            content = bytes(self._content())
+            self._heap = bytearray(content[: len(content) - len(content) % ENTRY_SIZE])
+        return self._heap
+
+    def _write(self, data: bytes, position: int) -> None:
+        file = self._env.open(self.path, create=True)
+        try:
+            if file.size() > position:
+                file.truncate(position)
+            if data:
+                file.append(data)
+            self._has_file = True
+            self._is_unsynced = True
+        finally:
+            file.close()
+
+
+def _last_offset(content: bytearray | View, index: int) -> int:
+    offset: int = _LAST_OFFSET.unpack_from(content, index * ENTRY_SIZE)[0]
+    return offset
