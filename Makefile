@@ -26,7 +26,7 @@ LOWEST := $(VENV)/lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 LOWEST_TOOLS = $(shell grep -E '^(hypothesis|lz4|pytest|pytest-asyncio|pytest-timeout|python-snappy)==' requirements-dev.txt)
 LOWEST_TESTS := $(addprefix tests/broker/,test_produce_fetch.py test_http.py erasing/test_erasing.py erasing/test_verifying.py) \
-	tests/cleaner/test_kernels.py::test_walk_of_valid_records_equals_the_plain_walk
+	tests/cleaner/kernels/test_kernels.py::test_walk_of_valid_records_equals_the_plain_walk
 
 .PHONY: run test quick lowest check format bench demo demo-spark docs clean help java
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.docker_image import NO_INDEX
+from tests.documentation.docker_image import NO_INDEX
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("pyproject.toml", "README.md", "LICENSE")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.cleaner.held_runner import HeldRunner
-from tests.cleaner.several_logs import SeveralLogs
+from tests.cleaner.service.several_logs import SeveralLogs
 
 
 @pytest.fixture

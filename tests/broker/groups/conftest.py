@@ -12,7 +12,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
-from tests.broker.groups.offset_requests import find_coordinator
+from tests.broker.groups.offsets.offset_requests import find_coordinator
 from tests.broker.wire import WireClient
 
 START_MS = 1_700_000_000_000

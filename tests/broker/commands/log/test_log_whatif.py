@@ -1,0 +1,320 @@
+"""`diamant log whatif`: combinations, what it prints, what it refuses, and that it leaves the files alone."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.broker.broker import Broker
+from diamant.broker.cli import main
+from diamant.broker.commands.log.log_whatif import WAITING, after_text, combine
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.config_key import ConfigError
+from diamant.cleaner.forecast import forecast, whatif
+from diamant.cleaner.forecast.overlay_states import TrialStates
+from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
+from diamant.storage.env.env import RealEnv
+from diamant.storage.kraft.metadata_log import MetadataLog
+from diamant.storage.uuid_text import random_id
+from tests.broker.commands.log.test_log_commands import content
+from tests.builder import TIMESTAMP
+from tests.cleaner.log_history import History
+
+DAY_MS = 86_400_000
+NOW_MS = TIMESTAMP + DAY_MS
+NOW = ("--now", str(NOW_MS))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """A log directory with two partitions, which is left as it is."""
+    env = RealEnv()
+    path = tmp_path / "data"
+    for partition in range(2):
+        history = History(partition=partition)
+        for _ in range(3):
+            history.batch("a=1", "b=1", "a=2", "c=")
+            history.roll()
+        history.batch("a=3")
+        directory = history.write(env, str(path))
+        for name in env.list_dir(directory):
+            env.set_mtime_ms(f"{directory}/{name}", TIMESTAMP + 1000)
+    (path / ".lock").touch()
+    before = content(path)
+    yield path
+    if not (path / "__cluster_metadata-0").exists():
+        assert content(path) == before
+
+
+def run(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(main, ["log", "whatif", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result
+
+
+def forecasts(*arguments: str | Path) -> list[dict[str, Any]]:
+    """The forecasts for the first partition."""
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, Any]] = json.loads(result.stdout)["partitions"][0]["forecasts"]
+    return found
+
+
+def configure(path: Path, topic: str, **configs: str) -> None:
+    """Give the directory a metadata log in which the topic has these configurations."""
+    metadata = MetadataLog.open(RealEnv(), str(path), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)])
+    values = [
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic, name=name.replace("_", "."), value=value)
+        for name, value in configs.items()
+    ]
+    metadata.append([TopicRecord(name=topic, topic_id=random_id()), *values])
+    metadata.close()
+
+
+def test_every_combination_is_tried(data: Path) -> None:
+    """In the order in which the values were given; the last setting changes quickest."""
+    found = forecasts(data, *NOW, "--set", "min.cleanable.dirty.ratio=0.1,1", "-s", "delete.retention.ms=0,1000")
+    assert [one["settings"] for one in found] == [
+        {"min.cleanable.dirty.ratio": ratio, "delete.retention.ms": retention}
+        for ratio in ("0.1", "1")
+        for retention in ("0", "1000")
+    ]
+    assert [one["cleaned_ms"] for one in found][:2] == [NOW_MS, NOW_MS]
+
+
+def test_the_document(data: Path) -> None:
+    """It has both partitions, and each of a forecast's fields."""
+    result = run(data, *NOW, "--mode", "kafka", "--json")
+    document = json.loads(result.stdout)
+    assert (document["log_directory"], document["now_ms"], document["mode"]) == (str(data), NOW_MS, "kafka")
+    assert [(one["topic"], one["partition"]) for one in document["partitions"]] == [("t", 0), ("t", 1)]
+    (one,) = document["partitions"][0]["forecasts"]
+    assert (one["before"]["records"], one["before"]["superseded"]) == (13, 10)
+    assert (one["after"]["records"], one["after"]["superseded"], one["after"]["tombstones"]) == (4, 1, 1)
+    (event,) = one["events"]
+    assert (event["kind"], event["at_ms"], event["removed"]) == ("clean", NOW_MS, {"superseded": 9})
+    assert one["tombstones_expire_ms"] == NOW_MS + DAY_MS
+    assert one["waits_for"] == ["append", "round"]
+
+
+def test_the_table(data: Path) -> None:
+    """One combination is told with everything that happens; times count from now."""
+    result = run(data / "t-0", *NOW, "--mode", "kafka", "--set", "min.compaction.lag.ms=259200000")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("t-0 at 2023-11-15T22:13:20.000Z: 4 segments, ")
+    assert "13 records, of them 2 live, 10 superseded, 1 tombstone" in lines[0]
+    assert "min.compaction.lag.ms" in lines[2]
+    # Without a time in the indexes the files' count: a second later.
+    assert any(line.strip().startswith("+2 d 00 h: cleaned up to offset 12, due by min.cleanable") for line in lines)
+    assert f"  waits for append: {WAITING['append']}" in lines
+
+
+def test_the_totals(data: Path) -> None:
+    """How much each combination frees of all partitions, in a table at the end and in JSON; one partition has no total."""
+    settings = (*NOW, "--set", "min.cleanable.dirty.ratio=0.1,1", "--mode", "kafka", "--set", "delete.retention.ms=0")
+    found = json.loads(run(data, *settings, "--json").stdout)
+    sums = [
+        {
+            side: sum(one["forecasts"][index][side]["bytes"] for one in found["partitions"])
+            for side in ("before", "after")
+        }
+        for index in range(2)
+    ]
+    assert [(one["bytes_before"], one["bytes_after"], one["failed"]) for one in found["totals"]] == [
+        (one["before"], one["after"], 0) for one in sums
+    ]
+    assert sums[0]["before"] > sums[0]["after"]
+    lines = run(data, *settings).stdout.splitlines()
+    head = next(index for index, line in enumerate(lines) if line.split()[:2] == ["total", "of"])
+    assert lines[head].split()[2:] == ["min.cleanable.dirty.ratio", "delete.retention.ms", "size", "left", "freed"]
+    for line, ratio, one in zip(lines[head + 2 :], ("0.1", "1"), sums, strict=False):
+        freed = one["before"] - one["after"]
+        cells = ["2", "partitions", ratio, "0", f"{one['before']}", "B", f"{one['after']}", "B", f"{freed}", "B"]
+        assert line.split() == [*cells, f"{100 * freed / one['before']:.0f}", "%"]
+    assert "total of" not in run(data / "t-0", *settings).stdout
+
+
+def test_empty_partitions_of_internal_topics_are_not_told_of(data: Path, tmp_path: Path) -> None:
+    """As in `stats`: they are counted, and listed with --all; one that has records is told of."""
+    data = Path(shutil.copytree(data, tmp_path / "copy"))
+    directories = [data / f"__transaction_state-{index}" for index in range(3)]
+    for index, directory in enumerate(directories):
+        directory.mkdir()
+        source = (data / "t-0" / f"{0:020d}.log").read_bytes() if index == 2 else b""
+        (directory / f"{0:020d}.log").write_bytes(source)
+    told = run(data, *NOW).stdout
+    everything = run(data, *NOW, "--all").stdout
+    for text, named in ((told, ["__transaction_state-2"]), (everything, [one.name for one in directories])):
+        assert [line.split()[0] for line in text.splitlines() if line.startswith("__transaction_state")] == named
+        assert "5 partitions" in text
+    assert "and 2 empty partitions of internal topics (--all tells of them)" in told
+    assert "empty partition" not in everything
+
+
+def test_settings_of_the_topic_count(data: Path) -> None:
+    """What the metadata log says, unless a setting says otherwise; a topic that sets no policy has Kafka's."""
+    configure(data, "t", min_cleanable_dirty_ratio="1.0", cleanup_policy="compact", segment_bytes="2000000")
+    assert forecasts(data, *NOW, "--mode", "kafka")[0]["waits_for"] == ["ratio", "append"]
+    assert forecasts(data, *NOW, "--set", "min.cleanable.dirty.ratio=0")[0]["cleaned_ms"] == NOW_MS
+    cut = forecasts(data, *NOW, "--mode", "kafka", "--set", "segment.bytes=150", "--set", "cleanup.policy=delete")
+    assert cut[0]["before"]["segments"] == 4
+    assert forecasts(data, *NOW, "--set", "segment.bytes=2000000")[0]["before"]["segments"] == 1
+
+
+def test_a_topic_without_a_policy_is_not_compacted(data: Path) -> None:
+    """If there is a metadata log that has the topic."""
+    configure(data, "t")
+    assert forecasts(data, *NOW, "--set", "retention.ms=-1")[0]["waits_for"] == ["policy"]
+
+
+def test_up_to_a_time(data: Path) -> None:
+    """What comes later is left out, and told to come."""
+    arguments = (data, *NOW, "--set", "min.compaction.lag.ms=259200000", "--mode", "kafka")
+    (one,) = forecasts(*arguments, "--until", str(NOW_MS + DAY_MS))
+    assert (one["events"], one["waits_for"]) == ([], ["time", "append"])
+
+
+def test_damage_is_told(data: Path, tmp_path: Path) -> None:
+    """With exit code 1; the other partition is forecast all the same."""
+    broken = tmp_path / "broken"
+    RealEnv().make_dirs(str(broken))
+    for partition in range(2):
+        source = data / f"t-{partition}"
+        target = broken / source.name
+        target.mkdir()
+        for file in source.iterdir():
+            (target / file.name).write_bytes(file.read_bytes())
+    log = broken / "t-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:70] + b"\xff" + log.read_bytes()[71:])
+    result = run(broken, *NOW)
+    assert result.exit_code == 1
+    assert "FAILED" in result.stdout
+    assert "t-1 at" in result.stdout
+    assert f"diamant: {log} at 0" in result.stderr
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_what_cannot_be_read_is_told(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_listed: bool
+) -> None:
+    """With exit code 1 and the file's name; the other partition is forecast all the same, in both forms."""
+    broken = tmp_path / "broken"
+    shutil.copytree(data, broken)
+    log = broken / "t-0" / f"{0:020d}.log"
+    if is_listed:
+
+        def fail_at_first(states: TrialStates, *others: Any) -> forecast.Forecast:
+            if states.partition.partition == 0:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(log))
+            return real(states, *others)
+
+        real = whatif.forecast
+        monkeypatch.setattr(whatif, "forecast", fail_at_first)
+    else:
+        log.unlink()
+        log.symlink_to("nowhere")
+    result = run(broken, *NOW)
+    assert result.exit_code == 1
+    assert "t-1 at" in result.stdout
+    reason = "Input/output error" if is_listed else "No such file or directory"
+    assert result.stderr.splitlines() == [f"diamant: {log}: cannot be read: {reason}"]
+    document = json.loads(run(broken, *NOW, "--json").stdout)
+    assert [(one["topic"], one["partition"]) for one in document["partitions"]] == [("t", 1)]
+    assert [one["file"] for one in document["problems"]] == [str(log)]
+
+
+def test_only_some_topics(data: Path, tmp_path: Path) -> None:
+    """`--topic` may be repeated; a topic without a partition is an error."""
+    for source, topic in (("t-0", "u-3"), ("t-1", "v-0")):
+        shutil.copytree(data / source, tmp_path / "more" / topic)
+    shutil.copytree(data / "t-0", tmp_path / "more" / "t-0")
+    result = run(tmp_path / "more", *NOW, "--json", "--topic", "u", "--topic", "v")
+    found = [(one["topic"], one["partition"]) for one in json.loads(result.stdout)["partitions"]]
+    assert (found, result.exit_code) == ([("u", 3), ("v", 0)], 0)
+    result = run(tmp_path / "more", *NOW, "--topic", "absent")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"diamant: there is no topic 'absent' in {tmp_path}/more\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ([], [{}]),
+        (["a=1,2"], [{"a": "1"}, {"a": "2"}]),
+        (["a=1", "a=2,1"], [{"a": "1"}, {"a": "2"}]),
+        (["a=x,[y,z]", "b="], [{"a": "x", "b": ""}, {"a": "y,z", "b": ""}]),
+    ],
+)
+def test_alternatives(settings: list[str], expected: list[dict[str, str]]) -> None:
+    """Commas part them, except in brackets, as Kafka's own tools have it for lists."""
+    assert combine(settings) == expected
+
+
+@pytest.mark.parametrize("settings", [["a"], ["=1"], ["a=[1,2"]])
+def test_settings_that_are_none(settings: list[str]) -> None:
+    """They are told apart from those with a wrong value."""
+    with pytest.raises(ConfigError, match="--set"):
+        combine(settings)
+
+
+def test_too_many_combinations(data: Path) -> None:
+    """The limit is told, and nothing is done."""
+    numbers = ",".join(map(str, range(9)))
+    result = run(data, "--set", f"segment.ms={numbers}", "--set", f"delete.retention.ms={numbers}")
+    assert result.exit_code == 2
+    assert "9 x 9 values make 81 combinations, expected at most 64" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "no.such.setting=1"], "no.such.setting"),
+        (["--set", "segment.ms=1,soon"], "soon"),
+        (["--set", "min.cleanable.dirty.ratio=2"], "min.cleanable.dirty.ratio"),
+    ],
+)
+def test_wrong_settings(data: Path, arguments: list[str], message: str) -> None:
+    """One line that names them."""
+    result = run(data, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_directory_of_a_running_broker_is_refused(tmp_path: Path) -> None:
+    """One line says so."""
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):
+        result = run(tmp_path)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "in use" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "expected"),
+    [
+        (None, "-"),
+        (0, "now"),
+        (90, "+90 ms"),
+        (-2000, "-2 s"),
+        (61_000, "+1 min 01 s"),
+        (7_500_000, "+2 h 05 min"),
+        (90_000_000, "+1 d 01 h"),
+    ],
+)
+def test_times_for_people(after_ms: int | None, expected: str) -> None:
+    """The two largest units."""
+    assert after_text(None if after_ms is None else NOW_MS + after_ms, NOW_MS) == expected
+
+
+def test_every_reason_is_explained() -> None:
+    """Those that a forecast may give."""
+    assert set(WAITING) == {value for name, value in vars(forecast).items() if name.startswith("WAITS_FOR_")}

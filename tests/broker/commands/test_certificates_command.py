@@ -1,0 +1,93 @@
+"""`diamant certificates`: what there is, what is not over, and one to keep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.admin import Admin
+from diamant.broker.commands.admin.certificates import certificates
+from diamant.cleaner.evidence.certificates import files as certificate_files
+from tests.broker.certifying_broker import on
+from tests.broker.commands.test_erase_commands import KEY, broker
+
+__all__ = ["broker"]
+
+
+def run(broker: Broker, *arguments: str) -> Result:
+    return CliRunner().invoke(certificates, [*arguments, *on(broker)])
+
+
+def test_it_lists_what_there_is_and_what_is_not_over(broker: Broker) -> None:
+    """With what each is about and when it was issued, the newest at the end."""
+    assert "There are no certificates." in run(broker).output
+    admin = Admin(broker.bootstrap_servers)
+    first = admin.erase(KEY, "users", reason="GDPR Art. 17", reference="ticket 7")
+    second = admin.erase("nobody", "users", reason="r", reference="ticket [8]")
+    result = run(broker)
+    lines = result.output.splitlines()
+    assert result.exit_code == 0, result.output
+    for line, one in zip(lines[0:4:2], (first, second), strict=True):
+        *cells, issued = line.split()
+        assert (cells, issued[-1]) == ([one["id"], "erasure", one["state"]], "Z")
+    assert lines[1:4:2] == ["    topics: users; reference: ticket 7", "    topics: users; reference: ticket [8]"]
+    assert any(line.startswith(f"not over: erasure {first['id']}, goes on from 2") for line in lines[4:])
+    listed = json.loads(run(broker, "--json").output)["certificates"]
+    assert [(one["topics"], one["reference"], one["kind"]) for one in listed] == [
+        (["users"], "ticket 7", "erasure"), (["users"], "ticket [8]", "erasure"),
+    ]  # fmt: skip
+    assert [one["issued_ms"] for one in listed] == [one["certificate"]["clock"]["issued_ms"] for one in (first, second)]
+
+
+def test_what_cannot_be_read_and_what_is_old_is_listed_by_its_name(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only so many certificates are read for a list; of the others, and of damaged ones, its id, state and file are known."""
+    admin = Admin(broker.bootstrap_servers)
+    found = admin.erase("nobody", "users", reason="r", reference="ticket 7")
+    monkeypatch.setattr(certificate_files, "MAX_DESCRIBED", 0)
+    (one,) = json.loads(run(broker, "--json").output)["certificates"]
+    assert (one["id"], one["topics"], one["issued_ms"]) == (found["id"], None, None)
+    monkeypatch.undo()
+    endless = json.dumps({**found["certificate"], "clock": {"issued_ms": float("inf")}})
+    for text in ("{", endless, endless.replace("Infinity", "1e999"), '{"type": 1}', "[" * 100_000):
+        Path(found["certificate_path"]).write_text(text)
+        result = run(broker)
+        assert (result.exit_code, "NOT AS IT WAS SIGNED: it cannot be read" in result.output) == (3, True), (
+            result.output
+        )
+        assert result.output.splitlines()[0].split()[:2] == [found["id"], "erasure"]
+        assert "ticket" not in result.output
+
+
+def test_texts_of_versions_before_are_only_shown(broker: Broker) -> None:
+    """They were not refused yet if they had control characters or ends of lines."""
+    certificate = Admin(broker.bootstrap_servers).erase("nobody", "users", reason="r")["certificate"]
+    certificate["request"] |= {"reason": "a\x1b[2J", "reference": "[b]\nc"}
+    path = Path(json.loads(run(broker, "--json").output)["certificates"][0]["path"])
+    path.write_text(json.dumps(certificate))
+    assert run(broker).output.splitlines()[1] == "    topics: users; reference: [b]\\nc"
+    assert "reason: a\\x1b[2J; reference: [b]\\nc" in run(broker, certificate["id"], "--as-it-is").output
+
+
+def test_one_is_fetched_and_written(broker: Broker, tmp_path: Path) -> None:
+    """As after an erasure that nobody waited for: the last one of this id, as JSON and as a page."""
+    found = Admin(broker.bootstrap_servers).erase(KEY, "users", reason="GDPR Art. 17", reference="ticket 7")
+    file, page = tmp_path / "c.json", tmp_path / "c.html"
+    result = run(broker, found["id"], "--certificate", str(file), "--page", str(page))
+    assert (result.exit_code, json.loads(file.read_text())) == (0, found["certificate"]), result.output
+    assert result.output.startswith("values-gone, issued ")
+    assert "reference: ticket 7" in result.output
+    assert "Certificate of erasure" in page.read_text()
+    assert json.loads(run(broker, found["id"], "--json").output) == found["certificate"]
+    for arguments, code, words in (
+        (("nothing",), 2, "no such certificate"),
+        (("--page", str(page)), 2, "want an ID"),
+        ((found["id"], "--certificate", "/dev/full"), 1, "No space left"),
+    ):
+        result = run(broker, *arguments)
+        assert (result.exit_code, words in result.output) == (code, True), result.output

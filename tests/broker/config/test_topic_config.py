@@ -1,0 +1,193 @@
+"""Topic configurations, held against what a real Kafka 4.3.1 answered."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.config_key import ConfigSource, format_value
+from diamant.broker.config.topic_table import (
+    TOPIC_CONFIGS,
+    append_to_list,
+    describe_topic_configs,
+    log_config,
+    subtract_from_list,
+    validate_topic_config,
+    validate_topic_configs,
+)
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.segments.log_config import LogConfig
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def golden(name: str) -> dict[str, Any]:
+    """One of the files that were made by asking a real Kafka."""
+    content: dict[str, Any] = json.loads((GOLDEN / name).read_text())
+    return content
+
+
+REAL = golden("topic_configs_4.3.1.json")["configs"]
+REAL_ANSWERS = golden("topic_config_values_4.3.1.json")["cases"]
+
+
+def test_the_table_has_what_kafka_has() -> None:
+    """Every topic configuration of Kafka is there with its type and default, and none that Kafka would not know."""
+    table = {key.name: key for key in TOPIC_CONFIGS.values() if not key.is_internal}
+    assert table.keys() == REAL.keys()
+    for name, real in REAL.items():
+        assert (table[name].type.name, format_value(table[name].default)) == (real["type"], real["default"]), name
+
+
+def test_a_new_topic_is_described_as_kafka_describes_it() -> None:
+    """DescribeConfigs of a topic without own configurations: the values, and the broker synonyms that have one."""
+    described = {config.name: config for config in describe_topic_configs({}, BrokerConfig())}
+    assert described.keys() == REAL.keys()
+    for name, real in REAL.items():
+        assert described[name].value == real["default"], name
+        assert [synonym.name for synonym in described[name].synonyms] == real["synonyms"], name
+        assert described[name].source is ConfigSource.DEFAULT_CONFIG
+
+
+@pytest.mark.parametrize(("name", "value", "message"), REAL_ANSWERS)
+def test_values_are_taken_and_refused_as_by_kafka(name: str, value: str, message: str | None) -> None:
+    """Each value that a real Kafka was given has the same outcome here, to the letter of the message."""
+    if message is None:
+        validate_topic_configs({name: value}, BrokerConfig())
+        return
+    with pytest.raises(KafkaError) as caught:
+        validate_topic_configs({name: value}, BrokerConfig())
+    assert (caught.value.code, caught.value.detail) == (ErrorCode.INVALID_CONFIG, message)
+
+
+def test_one_value_can_be_checked_alone() -> None:
+    """validate_topic_config looks at one name and value."""
+    validate_topic_config("retention.ms", "-1")
+    with pytest.raises(KafkaError, match="Unknown topic config name: no"):
+        validate_topic_config("no", "1")
+    with pytest.raises(KafkaError, match="Null value not supported"):
+        validate_topic_config("retention.ms", None)
+
+
+def test_compaction_lags_must_not_cross() -> None:
+    """The shortest lag may not exceed the longest, wherever the two come from."""
+    with pytest.raises(KafkaError) as caught:
+        validate_topic_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, BrokerConfig())
+    assert caught.value.detail == (
+        "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)"
+    )
+    broker = BrokerConfig(properties={"log.cleaner.min.compaction.lag.ms": "100"})
+    with pytest.raises(KafkaError, match="conflict"):
+        validate_topic_configs({"max.compaction.lag.ms": "50"}, broker)
+
+
+def test_a_topic_follows_its_own_then_the_brokers_then_the_default() -> None:
+    """The three sources in their order, for the log and for DescribeConfigs."""
+    broker = BrokerConfig(properties={"log.segment.bytes": "2097152", "log.cleanup.policy": "compact,delete"})
+    own = {"segment.bytes": "1048577"}
+    config = log_config(own, broker)
+    assert config.segment_bytes == 1_048_577
+    assert config.cleanup_policy == {"compact", "delete"}
+    assert config.retention_bytes == -1
+    described = {entry.name: entry for entry in describe_topic_configs(own, broker)}
+    assert [(synonym.name, synonym.value, int(synonym.source)) for synonym in described["segment.bytes"].synonyms] == [
+        ("segment.bytes", "1048577", 1),
+        ("log.segment.bytes", "2097152", 4),
+        ("log.segment.bytes", "1073741824", 5),
+    ]
+    assert described["cleanup.policy"].source is ConfigSource.STATIC_BROKER_CONFIG
+
+
+@pytest.mark.parametrize("name", ["min.compaction.lag.ms", "max.compaction.lag.ms"])
+def test_a_topics_own_lag_counts_before_the_brokers(name: str) -> None:
+    """The broker's default is for topics without one, in the log and in DescribeConfigs."""
+    broker = BrokerConfig(properties={f"log.cleaner.{name}": "5000"})
+    field = name.replace(".", "_")
+    assert getattr(log_config({}, broker), field) == 5000
+    assert getattr(log_config({name: "7000"}, broker), field) == 7000
+    described = {entry.name: entry for entry in describe_topic_configs({name: "7000"}, broker)}[name]
+    assert [(synonym.name, synonym.value, int(synonym.source)) for synonym in described.synonyms][:2] == [
+        (name, "7000", 1),
+        (f"log.cleaner.{name}", "5000", 4),
+    ]
+
+
+def test_times_from_hours_are_described_without_their_source() -> None:
+    """As in Kafka: retention.ms that comes from log.retention.hours has the value, but DEFAULT_CONFIG as its source."""
+    broker = BrokerConfig(properties={"log.retention.hours": "1"})
+    described = {entry.name: entry for entry in describe_topic_configs({}, broker)}["retention.ms"]
+    assert (described.value, described.source, described.synonyms) == ("3600000", ConfigSource.DEFAULT_CONFIG, ())
+
+
+def test_the_logs_defaults_are_kafkas() -> None:
+    """A LogConfig made of nothing is the one that a broker without any configuration gives its topics."""
+    assert log_config({}, BrokerConfig()) == LogConfig()
+
+
+def test_every_field_of_a_log_config_has_a_topic_config() -> None:
+    """Each setting of a log can be reached by a topic configuration."""
+    changed = {
+        "segment.bytes": "1048577",
+        "segment.ms": "1",
+        "segment.jitter.ms": "1",
+        "segment.index.bytes": "5",
+        "index.interval.bytes": "1",
+        "max.message.bytes": "1",
+        "retention.ms": "1",
+        "retention.bytes": "1",
+        "cleanup.policy": "compact",
+        "compression.type": "zstd",
+        "compression.gzip.level": "1",
+        "compression.lz4.level": "1",
+        "compression.zstd.level": "1",
+        "message.timestamp.type": "LogAppendTime",
+        "message.timestamp.before.max.ms": "1",
+        "message.timestamp.after.max.ms": "1",
+        "flush.messages": "1",
+        "flush.ms": "1",
+        "file.delete.delay.ms": "1",
+        "delete.retention.ms": "1",
+        "min.compaction.lag.ms": "1",
+        "max.compaction.lag.ms": "2",
+        "min.cleanable.dirty.ratio": "0.1",
+        "preallocate": "true",
+        "min.insync.replicas": "2",
+    }
+    config, default = log_config(changed, BrokerConfig()), LogConfig()
+    assert [
+        field.name for field in fields(LogConfig) if getattr(config, field.name) == getattr(default, field.name)
+    ] == []
+
+
+def test_internal_segment_bytes_wins_and_is_shown_once_set() -> None:
+    """The configuration that Kafka keeps for tests makes segments smaller than segment.bytes may."""
+    own = {"internal.segment.bytes": "1000"}
+    assert log_config(own, BrokerConfig()).segment_bytes == 1000
+    assert "internal.segment.bytes" in {entry.name for entry in describe_topic_configs(own, BrokerConfig())}
+
+
+def test_a_value_that_no_longer_parses_does_not_stop_the_log() -> None:
+    """A directory from elsewhere may hold what we refuse; its logs run with the broker's default."""
+    assert log_config({"retention.ms": "soon", "made.up": "1"}, BrokerConfig()) == LogConfig()
+
+
+def test_values_are_described_as_they_were_understood() -> None:
+    """Stored text is shown parsed, as Kafka does: blanks gone, doubles in Java's notation, duplicates merged."""
+    own = {"cleanup.policy": "compact,compact", "min.cleanable.dirty.ratio": "1e-2", "preallocate": " TRUE "}
+    described = {entry.name: entry.value for entry in describe_topic_configs(own, BrokerConfig())}
+    assert [described[name] for name in own] == ["compact", "0.01", "true"]
+
+
+def test_lists_can_be_appended_to_and_subtracted_from() -> None:
+    """IncrementalAlterConfigs APPEND and SUBTRACT start from the topic's value, or else the default."""
+    assert append_to_list("cleanup.policy", None, "compact") == "delete,compact"
+    assert append_to_list("cleanup.policy", "compact", "compact") == "compact"
+    assert subtract_from_list("cleanup.policy", "compact,delete", "compact") == "delete"
+    assert subtract_from_list("cleanup.policy", "compact", "delete") == "compact"
+    with pytest.raises(KafkaError, match=r"Can't APPEND to key retention\.ms because its type is not LIST\."):
+        append_to_list("retention.ms", None, "9")

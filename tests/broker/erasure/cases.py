@@ -1,0 +1,211 @@
+"""A broker with a key to be erased, and what its certificates are held against: a scanner that shares no code with the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.erasure.erasure import Erasure
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from tests.cleaner.evidence.scan.naive_scanner import records_of_key
+from tests.waiting import wait_until
+
+START_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+RETRY_MS = 60_000
+KEY = b"customer-42"
+PERSON = b'{"name": "Anna Schmidt", "city": "Bern"}'
+HTTP = {"diamant.http.listen": "127.0.0.1:0"}
+
+
+def config(tmp_path: Path, **properties: str) -> BrokerConfig:
+    """Data and keys below a directory."""
+    names = {"diamant.certificate.key.file": str(tmp_path / "keys" / "certificate.key"), **properties}
+    return BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=names)
+
+
+def env_at(now_ms: int = START_MS) -> RealEnv:
+    """Real files, and a clock that stands still."""
+    return RealEnv(SettableClock(now_ms))
+
+
+def broker_at(tmp_path: Path, now_ms: int = START_MS, **properties: str) -> Broker:
+    """A broker with data and keys below a directory, whose clock stands still."""
+    return Broker(config(tmp_path, **properties), env=env_at(now_ms))
+
+
+def clock_of(broker: Broker) -> SettableClock:
+    """Its clock."""
+    assert isinstance(broker.env.clock, SettableClock)
+    return broker.env.clock
+
+
+def move_to(broker: Broker, now_ms: int) -> None:
+    """Move its clock, so that what is due begins."""
+    clock_of(broker).set_ms(now_ms)
+    broker.scheduler.poke()
+
+
+async def create(
+    broker: Broker, name: str = "users", partitions: int = 1, policy: str = "compact", segment_bytes: int = 1000
+) -> None:
+    """Make a compacted topic of small segments that the cleaner leaves alone: what is there is what the test has written."""
+    values = {
+        "cleanup.policy": policy,
+        "internal.segment.bytes": str(segment_bytes),
+        "min.cleanable.dirty.ratio": "1.0",
+    }
+    await broker.topics.create([broker.topics.check_new(name, partitions, 1, None, values)])
+
+
+def write(
+    broker: Broker,
+    *pairs: tuple[bytes, bytes | None],
+    topic: str = "users",
+    partition: int = 0,
+    codec: int = 0,
+    headers: Sequence[Header] = (),
+) -> int:
+    """Append one batch; its base offset."""
+    now_ms = broker.env.clock.now_ms()
+    records = [Record(offset, now_ms, key, value, tuple(headers)) for offset, (key, value) in enumerate(pairs)]
+    log = broker.topics.log(topic, partition)
+    return log.append_as_leader(memoryview(build_batch(records, codec=codec))).base_offset
+
+
+class Producer:
+    """A transactional producer in one partition."""
+
+    def __init__(self, broker: Broker, topic: str, partition: int, producer_id: int) -> None:
+        self._broker = broker
+        self._log = broker.topics.log(topic, partition)
+        self._id = producer_id
+        self._sequence = 0
+
+    def write(self, *pairs: tuple[bytes, bytes | None], codec: int = 0, headers: Sequence[Header] = ()) -> None:
+        """Append a batch to its transaction."""
+        now_ms = self._broker.env.clock.now_ms()
+        records = [Record(offset, now_ms, key, value, tuple(headers)) for offset, (key, value) in enumerate(pairs)]
+        batch = build_batch(
+            records,
+            codec=codec,
+            producer_id=self._id,
+            producer_epoch=0,
+            base_sequence=self._sequence,
+            is_transactional=True,
+        )
+        self._log.append_as_leader(memoryview(batch))
+        self._sequence += len(pairs)
+
+    def end(self, *, is_commit: bool) -> None:
+        """Append the marker."""
+        marker = build_marker(
+            is_commit=is_commit,
+            producer_id=self._id,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            base_offset=0,
+            leader_epoch=self._log.leader_epoch,
+            timestamp=self._broker.env.clock.now_ms(),
+        )
+        self._log.append_internal(marker)
+        self._broker.log_changed(self._log)
+
+
+def fill(broker: Broker, count: int = 30, topic: str = "users", partition: int = 0) -> None:
+    """Write other customers."""
+    for number in range(count):
+        write(
+            broker,
+            (b"customer-%d" % (100 + number % 10), b"someone else, %d" % number),
+            topic=topic,
+            partition=partition,
+        )
+
+
+async def create_with_key(broker: Broker, partitions: int = 1, *, others: int = 0, codec: int = 0) -> None:
+    """Make `users` with one value of the key in each partition, and behind it so many of other customers."""
+    await create(broker, partitions=partitions)
+    for partition in range(partitions):
+        write(broker, (KEY, PERSON), partition=partition, codec=codec)
+        fill(broker, others, partition=partition)
+
+
+async def erase(broker: Broker, key: bytes = KEY, topics: Sequence[str] = ("users",), **options: Any) -> Erasure:
+    """Erase."""
+    return await broker.erase(key, list(topics), reason="GDPR Art. 17", **options)
+
+
+def data_of(broker: Broker) -> Path:
+    """Its data directory."""
+    return Path(broker.config.data_dir)
+
+
+def certificates_in(directory: Path, state: str) -> list[Path]:
+    """The certificates of a state."""
+    return sorted(directory.glob(f"diamant-erasure-*.{state}.json"))
+
+
+def certificates_of(broker: Broker, state: str) -> list[Path]:
+    """The certificates of a state that a broker has issued."""
+    return certificates_in(data_of(broker), state)
+
+
+def only_certificate(broker: Broker, state: str) -> dict[str, Any]:
+    """What the one certificate of a state says."""
+    (path,) = certificates_of(broker, state)
+    return certificates.parse(path.read_bytes())
+
+
+def intents_of(broker: Broker) -> list[Path]:
+    """The files of what is not over."""
+    return list(data_of(broker).glob("*.intent"))
+
+
+def traces_of(broker: Broker) -> list[Path]:
+    """All files that erasures have in the data directory."""
+    return list(data_of(broker).glob("diamant-erasure-*"))
+
+
+def values_left(broker: Broker, key: bytes = KEY) -> list[bytes | None]:
+    """The values of a key that the files of `users` hold, None for a tombstone, as the scanner of the tests finds them."""
+    return [one.value for one in records_of_key(data_of(broker), "users", key)]
+
+
+async def wait_certified(broker: Broker, state: str) -> None:
+    """Wait until there is a certificate of a state."""
+    await wait_until(lambda: certificates_of(broker, state) != [])
+
+
+async def wait_idle(broker: Broker) -> None:
+    """Wait until what was due is over."""
+    await wait_until(lambda: not broker.scheduler.is_due and not broker.erasures.is_at_work)
+
+
+async def certified_at(broker: Broker, now_ms: int, state: str) -> dict[str, Any]:
+    """Move the clock to where an erasure goes on, and wait; what its certificate of that state says."""
+    move_to(broker, now_ms)
+    await wait_certified(broker, state)
+    return only_certificate(broker, state)
+
+
+def pinned(certificate: dict[str, Any]) -> bytes:
+    """The public key, as if it had been given before."""
+    return bytes.fromhex(certificate["signature"]["public_key"])
+
+
+def check_claims(directory: Path, certificate: dict[str, Any], key: bytes) -> None:
+    """What a certificate calls gone is not found by the scanner of the tests."""
+    for claim in certificate["claims"]:
+        partition = f"{claim['topic']}-{claim['partition']}"
+        for one in records_of_key(directory, claim["topic"], key):
+            if one.path.parent.name == partition and one.offset < claim["below_offset"]:
+                assert one.value is None, f"a value at offset {one.offset} in {one.path.name}"
+                assert claim["state"] == "values-gone"

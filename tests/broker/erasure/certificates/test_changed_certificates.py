@@ -1,0 +1,136 @@
+"""A certificate that somebody has edited in the data directory is not handed out without a word."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.client.errors import NotGenuine
+from diamant.broker.commands.admin.certificates import certificates
+from diamant.cleaner.evidence.certificates.certificate import sign
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from tests.broker.certifying_broker import on
+from tests.broker.commands.test_erase_commands import broker as running_broker
+from tests.broker.erasure.cases import KEY, certificates_of, create_with_key, erase
+
+__all__ = ["running_broker"]
+
+
+def key_of(broker: Broker) -> SigningKey:
+    """That of the broker."""
+    return SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
+
+
+def reference_changed(_broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
+    return {**fields, "request": {**fields["request"], "reference": "another"}}
+
+
+def signed_by_another(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
+    path = Path(str(broker.config["diamant.certificate.key.file"])).parent / "another.key"
+    return sign({name: one for name, one in fields.items() if name != "signature"}, SigningKey.load(str(path)))
+
+
+def of_another_id(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
+    return sign({**{name: one for name, one in fields.items() if name != "signature"}, "id": "f" * 32}, key_of(broker))
+
+
+def account_with_a_hole(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
+    coverage = {**fields["coverage"], "files": fields["coverage"]["files"] + 1}
+    return sign(
+        {**{name: one for name, one in fields.items() if name != "signature"}, "coverage": coverage}, key_of(broker)
+    )
+
+
+def other_roots(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
+    segments = {**fields["segments"], "after_root": "0" * 64}
+    return sign(
+        {**{name: one for name, one in fields.items() if name != "signature"}, "segments": segments}, key_of(broker)
+    )
+
+
+def no_segments(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
+    return sign({**{name: one for name, one in fields.items() if name != "signature"}, "segments": {}}, key_of(broker))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (reference_changed, "changed since it was signed"),
+        (signed_by_another, "another key"),
+        (of_another_id, "its file has the name of another one"),
+        (account_with_a_hole, "does not add up"),
+        (other_roots, "does not add up"),
+        (no_segments, "not of the form"),
+    ],
+)
+async def test_it_is_refused_and_the_list_says_why(
+    broker: Broker, change: Callable[[Broker, dict[str, Any]], dict[str, Any]], words: str
+) -> None:
+    """Each time: the file may be as long and as old as before. What is wrong is told, and as it is one can have it still."""
+    await create_with_key(broker)
+    erasure = await erase(broker)
+    (listed,) = await broker.erasures.certificates()
+    assert (listed["check"], await broker.erasures.certificate(erasure.id)) == ("signed", erasure.certificate)
+    (path,) = certificates_of(broker, "values-gone")
+    changed = change(broker, erasure.certificate)
+    path.write_text(json.dumps(changed))
+    with pytest.raises(NotGenuine, match=words) as raised:
+        await broker.erasures.certificate(erasure.id)
+    assert str(path) in str(raised.value)
+    (listed,) = await broker.erasures.certificates()
+    assert words in listed["check"]
+    kept = await broker.erasures.kept_certificate(erasure.id)
+    assert kept.certificate == changed
+    assert words in kept.problem
+    path.write_text(json.dumps(erasure.certificate))
+    assert (await broker.erasures.certificates())[0]["check"] == "signed"
+
+
+async def test_a_change_that_keeps_size_and_time_shows_in_the_list(broker: Broker) -> None:
+    """What is known of a file is known by its bytes."""
+    await create_with_key(broker)
+    await erase(broker)
+    assert [one["check"] for one in await broker.erasures.certificates()] == ["signed"]
+    (path,) = certificates_of(broker, "values-gone")
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"GDPR Art. 17", b"GDPR Art. 71"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert "changed" in (await broker.erasures.certificates())[0]["check"]
+
+
+def test_the_command_the_page_and_http_say_so(running_broker: Broker, tmp_path: Path) -> None:
+    """Exit code 3 and one line; with --as-it-is, or as_it_is, it is there all the same, and the page says so on top."""
+    admin, runner = Admin(running_broker.bootstrap_servers), CliRunner()
+    found = admin.erase(KEY.decode(), "users", reason="r")
+    path = Path(found["certificate_path"])
+    changed = reference_changed(running_broker, found["certificate"])
+    path.write_text(json.dumps(changed))
+    for ending in ("", "/page"):
+        with pytest.raises(AdminError, match="proves nothing") as raised:
+            admin.call("GET", f"/v1/certificates/{found['id']}{ending}")
+        assert (raised.value.status, raised.value.code) == (409, "not-genuine")
+    assert admin.call("GET", f"/v1/certificates/{found['id']}?as_it_is=true") == changed
+    page, file = tmp_path / "page.html", tmp_path / "c.json"
+    arguments = [found["id"], "--page", str(page), "--certificate", str(file), *on(running_broker)]
+    result = runner.invoke(certificates, arguments)
+    assert (result.exit_code, page.exists(), file.exists()) == (3, False, False), result.output
+    assert "changed since it was signed" in result.stderr
+    shown = (
+        f"this shows it as it is: diamant certificates {found['id']} --as-it-is -b {running_broker.bootstrap_servers}"
+    )
+    assert shown in result.stderr
+    result = runner.invoke(certificates, ["--as-it-is", *arguments])
+    assert (result.exit_code, "changed since it was signed" in result.stderr) == (3, True), result.output
+    assert json.loads(file.read_text()) == changed
+    assert "This is not what was signed: it proves nothing" in page.read_text()
+    result = runner.invoke(certificates, [*on(running_broker)])
+    assert (result.exit_code, "NOT AS IT WAS SIGNED: it was changed" in result.stdout) == (3, True), result.output

@@ -1,0 +1,97 @@
+"""Certificates that are there besides the last word: damaged ones, and those of attempts that did not come to their end."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import NotPossible
+from diamant.cleaner.evidence.certificates import files as certificate_files
+from tests.broker.erasure.cases import (
+    broker_at,
+    certificates_of,
+    create_with_key,
+    data_of,
+    erase,
+    move_to,
+    traces_of,
+    wait_idle,
+)
+
+
+async def test_a_damaged_certificate_hides_no_other(broker: Broker) -> None:
+    """The others of its id can be fetched, unless it may be the last word: then the answer names the file. The list has all."""
+    await create_with_key(broker)
+    erasure = await erase(broker)
+    damaged = data_of(broker) / f"diamant-erasure-{erasure.id}.not-certified.json"
+    damaged.write_bytes(b"{")
+    os.utime(damaged, (1, 1))
+    assert (await broker.erasures.certificate(erasure.id))["state"] == "values-gone"
+    listed = await broker.erasures.certificates()
+    assert sorted((one["state"], one["topics"]) for one in listed if one["topics"]) == [("values-gone", ["users"])]
+    assert len(listed) == 2
+    damaged.write_bytes(b"{")
+    with pytest.raises(NotPossible, match=damaged.name):
+        await broker.erasures.certificate(erasure.id)
+
+
+@pytest.mark.parametrize("clock", ["yesterday", {"issued_ms": "yesterday"}, None])
+async def test_a_certificate_that_does_not_say_when_it_was_issued(broker: Broker, clock: object) -> None:
+    """Somebody has changed it; those that do say it are later words."""
+    await create_with_key(broker)
+    erasure = await erase(broker)
+    (path,) = certificates_of(broker, "values-gone")
+    odd = json.loads(path.read_bytes()) | {"clock": clock}
+    (data_of(broker) / f"diamant-erasure-{erasure.id}.not-certified.json").write_text(json.dumps(odd))
+    assert (await broker.erasures.certificate(erasure.id))["clock"] != clock
+
+
+async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the scan showed then may not be so any more: the last certificate is that of the cancellation, also after a start."""
+
+    def fail(*_arguments: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker)
+        erasure = await erase(broker)
+        assert erasure.next_due_ms is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(certificate_files, "remove_intent", fail)
+            move_to(broker, erasure.next_due_ms)
+            await wait_idle(broker)
+            assert [path.suffix for path in traces_of(broker) if "key-gone" in path.name] == [".pending"]
+        await broker.cancel(erasure.id, reason="no more")
+        assert [path.name for path in traces_of(broker) if "key-gone" in path.name] == []
+    certificate_files.tidy(broker.env, str(data_of(broker)))
+    assert certificates_of(broker, "key-gone") == []
+
+
+async def test_a_certificate_is_looked_into_once_for_lists(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is listed, unless it is another file; those with anything odd in them are listed by their names."""
+    await create_with_key(broker)
+    erasure = await erase(broker)
+    read: list[str] = []
+    real = certificate_files._described
+
+    def described(text: bytes, undertaking_id: str, *rest: Any) -> object:
+        read.append(undertaking_id)
+        return real(text, undertaking_id, *rest)
+
+    monkeypatch.setattr(certificate_files, "_described", described)
+    first = await broker.erasures.certificates()
+    assert await broker.erasures.certificates() == first
+    assert [one["topics"] for one in first] == [["users"]]
+    assert read == [erasure.id]
+    (path,) = certificates_of(broker, "values-gone")
+    path.write_bytes(path.read_bytes().replace(b'"topics": [', b'"topics": 5, "more": ['))
+    (odd,) = await broker.erasures.certificates()
+    assert (odd["id"], odd["topics"], odd["issued_ms"]) == (erasure.id, None, None)
+    assert len(read) == 2

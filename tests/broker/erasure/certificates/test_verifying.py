@@ -1,0 +1,190 @@
+"""Certificates held against the broker that issued them, and forged ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import BadArgument
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage import names
+from diamant.storage.env.env import RealEnv
+from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, data_of, erase, pinned, write
+
+
+async def test_a_certificate_is_verified_against_the_broker(broker: Broker) -> None:
+    """With the pinned key it is trusted; without one the signer is not; a manual clock is stated."""
+    await create_with_key(broker)
+    erasure = await erase(broker)
+    found = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    assert (found.is_valid, found.signature, found.was_scanned) == (True, "trusted", True)
+    assert not found.is_evidence
+    assert "no evidence" in found.notes[0]
+    assert [one["verdict"] for one in found.claims] == ["holds"]
+    unknown = await broker.erasures.verify(erasure.certificate)
+    assert (unknown.is_valid, unknown.signature) == (False, "untrusted signer")
+    other = await broker.erasures.verify(erasure.certificate, public_key=bytes(32))
+    assert (other.is_valid, "another key" in other.signature) == (False, True)
+
+
+async def test_later_writes_and_values_that_come_back_are_told_apart(broker: Broker) -> None:
+    """What was written behind the claim is named; a restored old segment breaks the claim."""
+    await create_with_key(broker)
+    old = (data_of(broker) / "users-0" / "00000000000000000000.log").read_bytes()
+    erasure = await erase(broker)
+    write(broker, (KEY, b"a customer again"))
+    found = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate), key=KEY)
+    assert (found.is_valid, found.claims[0]["written_since"]) == (True, 1)
+    (data_of(broker) / "users-0" / "00000000000000000000.log.swap").write_bytes(old)
+    found = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    assert (found.is_valid, found.claims[0]["verdict"]) == (False, "broken")
+
+
+async def test_a_changed_certificate_is_refused(broker: Broker) -> None:
+    """Whatever was changed in it, and if it is cut off."""
+    await create_with_key(broker)
+    erasure = await erase(broker)
+    changes: tuple[dict[str, Any], ...] = ({"state": "key-gone"}, {"claims": []}, {"is_evidence": True}, {"extra": 1})
+    for change in changes:
+        found = await broker.erasures.verify({**erasure.certificate, **change}, public_key=pinned(erasure.certificate))
+        assert (found.is_valid, "not valid" in found.signature) == (False, True)
+    text = json.dumps(erasure.certificate).encode()
+    for cut in (0, 10, len(text) // 2, len(text) - 1):
+        with pytest.raises(certificates.CertificateError):
+            certificates.parse(text[:cut])
+    with pytest.raises(BadArgument):
+        await broker.erasures.verify({"type": "something"})
+
+
+async def test_what_is_not_there_is_not_confirmed(broker: Broker, tmp_path: Path) -> None:
+    """Of an empty directory, and of one without the partition, nothing can be told, with the secret or without a scan."""
+    await create(broker)
+    await create(broker, "others")
+    write(broker, (KEY, PERSON))
+    write(broker, (KEY, PERSON), topic="others")
+    certificate = (await erase(broker, topics=("users", "others"))).certificate
+    secret = SigningKey.load(str(tmp_path / "keys" / "certificate.key")).secret
+    (tmp_path / "empty").mkdir()
+    for options in ({"key": KEY, "secret": secret}, {"secret": secret}, {}):
+        found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(tmp_path / "empty"), **options)  # type: ignore[arg-type]
+        assert (found.is_valid, {one["verdict"] for one in found.claims}) == (False, {"cannot be told"})
+        assert any(one.startswith("others-0, users-0: not there.") for one in found.notes)
+    await broker.topics.delete(["others"])
+    broker.erasures._remove_doomed(["others"], [])
+    found = await broker.erasures.verify(certificate, public_key=pinned(certificate))
+    verdicts = {one["topic"]: (one["verdict"], one["state_now"]) for one in found.claims}
+    assert verdicts == {"users": ("holds", "values-gone"), "others": ("cannot be told", "not-there")}
+    assert not found.is_valid
+
+
+async def test_the_directory_stays_locked(broker: Broker) -> None:
+    """A scan reads all files, the lock's among them; no other broker gets the directory for that."""
+    await create_with_key(broker)
+    certificate = (await erase(broker)).certificate
+    assert (await broker.erasures.verify(certificate, public_key=pinned(certificate))).was_scanned
+    code = "import fcntl, sys\nfcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    command = [sys.executable, "-S", "-c", code, str(data_of(broker) / names.LOCK)]
+    process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
+    assert b"BlockingIOError" in (await process.communicate())[1]
+
+
+async def test_a_topic_that_waits_to_be_deleted_is_not_confirmed(broker: Broker) -> None:
+    """Its files are there still, for a minute, and are none of the topic's any more; a value in them is one all the same."""
+    await create_with_key(broker)
+    old = (data_of(broker) / "users-0" / "00000000000000000000.log").read_bytes()
+    certificate = (await erase(broker)).certificate
+    await broker.topics.delete(["users"])
+    (directory,) = data_of(broker).glob("users-0.*-delete")
+    found = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    assert (found.outcome, [one["state_now"] for one in found.claims]) == ("not-confirmed", ["not-there"])
+    assert any(one.startswith("users-0: not there. The topic was deleted since") for one in found.notes)
+    (directory / "00000000000000000000.log.swap").write_bytes(old)
+    found = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    assert (found.outcome, [one["verdict"] for one in found.claims]) == ("broken", ["broken"])
+
+
+async def test_topics_are_compared_without_a_secret(broker: Broker) -> None:
+    """Ids are in none: with nothing but the files it is told that the topic is gone, another one, or of nobody knows which."""
+    await create_with_key(broker)
+    certificate = (await erase(broker)).certificate
+
+    def look() -> tuple[str, list[Any], bool]:
+        found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(data_of(broker)))
+        return found.outcome, [one.get("state_now") for one in found.claims], found.was_scanned
+
+    assert look() == ("not-confirmed", [None], False)
+    (data_of(broker) / "users-0" / names.PARTITION_METADATA).write_text("nonsense")
+    assert look() == ("not-confirmed", ["unknown"], False)
+    await broker.topics.delete(["users"])
+    assert look() == ("not-confirmed", ["not-there"], False)
+    await create(broker)
+    assert look() == ("not-confirmed", ["topic-recreated"], False)
+
+
+async def test_the_outcome_is_a_word(broker: Broker) -> None:
+    """The gravest first: what is no evidence, no pinned key, a value that is back, nothing certified, what cannot be told."""
+    await create_with_key(broker)
+    certificate = (await erase(broker)).certificate
+    found = verify_certificate(certificate, pinned(certificate))
+    assert (found.outcome, "no file was looked at" in found.notes[-1]) == ("valid", True)
+    claims = [{"verdict": verdict} for verdict in ("holds", "cannot be told", "broken")]
+    for changes, outcome in (
+        ({"claims": claims[:2]}, "not-confirmed"),
+        ({"state": "not-certified"}, "not-certified"),
+        ({"claims": claims}, "broken"),
+        ({"signature": "untrusted signer"}, "untrusted"),
+        ({"coverage_adds_up": False}, "not-valid"),
+    ):
+        found = replace(found, **changes)
+        assert (found.outcome, found.is_valid, found.to_fields()["outcome"]) == (outcome, False, outcome)
+
+
+async def test_what_is_looked_for_goes_with_the_kind(broker: Broker) -> None:
+    """A description of records says nothing about the certificate of an erasure."""
+    await create(broker)
+    certificate = (await erase(broker)).certificate
+    with pytest.raises(BadArgument, match="certificate of an erasure: it is about a key"):
+        await broker.erasures.verify(certificate, public_key=pinned(certificate), where='key == "k"')
+
+
+async def test_without_the_secret_no_claim_is_confirmed(broker: Broker) -> None:
+    """Any other key would be found nowhere just as well; and one that is there says nothing about the certificate."""
+    await create(broker)
+    write(broker, (KEY, PERSON), (b"customer-7", PERSON))
+    certificate = (await erase(broker)).certificate
+    for key, below in ((KEY, 0), (b"customer-8", 0), (b"customer-7", 1)):
+        found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(data_of(broker)), key=key)
+        assert (found.is_valid, {one["verdict"] for one in found.claims}) == (False, {"cannot be told"})
+        assert any(f"it is in {below} of 1 partitions" in one for one in found.notes)
+
+
+async def test_the_key_in_a_file_of_nobody_leaves_the_claim_open(broker: Broker) -> None:
+    """That the key is gone is not confirmed while its bytes lie about, or while something there cannot be read."""
+    key = b"customer-number-42"
+    await create(broker)
+    write(broker, (key, PERSON))
+    certificate = (await erase(broker, key, is_now=True)).certificate
+    assert certificate["state"] == "key-gone"
+    arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": key}
+    assert (await broker.erasures.verify(certificate, **arguments)).is_valid
+    (data_of(broker) / "notes.txt").write_bytes(b"remember " + key)
+    found = await broker.erasures.verify(certificate, **arguments)
+    assert (found.is_valid, found.claims[0]["verdict"]) == (False, "cannot be told")
+    assert "Files that belong to no partition in which the key is: 1." in found.notes
+    (data_of(broker) / "notes.txt").unlink()
+    (data_of(broker) / "copies" / "users").mkdir(parents=True)
+    copy = build_batch([Record(0, 1000, key, PERSON)], codec=4)
+    (data_of(broker) / "copies" / "users" / "00000000000000000000.log").write_bytes(copy)
+    assert (await broker.erasures.verify(certificate, **arguments)).claims[0]["verdict"] == "cannot be told"
+    assert (await erase(broker, key)).state == "not-certified"

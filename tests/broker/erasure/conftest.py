@@ -1,0 +1,39 @@
+"""What the tests of erasing share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.erasure import erase_steps as erasure_steps
+from diamant.broker.operations import explaining
+from tests.broker.erasure.cases import broker_at
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An erasure that looks again whether values are gone does so at once."""
+    monkeypatch.setattr(erasure_steps, "LOOK_AGAIN_S", 0.001)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker whose clock stands still."""
+    async with broker_at(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def committed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+    """What groups have committed in each partition: one has not passed a tombstone at offset 1. A test may change the list."""
+    groups = [(1, "billing")]
+
+    async def groups_of(*_arguments: Any) -> list[tuple[int, str]]:
+        return list(groups)
+
+    monkeypatch.setattr(explaining, "groups_of", groups_of)
+    return groups

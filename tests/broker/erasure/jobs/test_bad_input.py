@@ -1,0 +1,119 @@
+"""What is asked of erasures that is odd, large or impossible: a clear error or an honest report, never a wrong certificate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import BadArgument, NotPossible, TooMany
+from diamant.protocol.batches.records import Header
+from tests.broker.erasure.cases import (
+    HTTP,
+    KEY,
+    PERSON,
+    broker_at,
+    check_claims,
+    create,
+    create_with_key,
+    data_of,
+    erase,
+    pinned,
+    traces_of,
+    values_left,
+    write,
+)
+from tests.broker.http_asking import ask
+from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in, records_of_key
+
+
+async def test_the_key_42_and_the_value_of_two_braces_are_told_from_those_everywhere(broker: Broker) -> None:
+    """As values, in headers, as parts of keys, and under other keys they stay, and make nothing inconclusive."""
+    await create(broker)
+    await create(broker, "orders", policy="delete")
+    everywhere = [Header("42", b"{}"), Header("{}", b"42")]
+    for number in range(40):
+        write(broker, (b"%d" % number, b"{}"), (b"142", b"42"), codec=number % 5, headers=everywhere)
+    write(broker, (b"42", b"{}"), (b"42", b"42"), (b"4", b"2"), (b"{}", b"{}"), codec=2, headers=everywhere)
+    write(broker, (b"42", b"{}"), topic="orders")
+    erasure = await erase(broker, b"42")
+    assert (erasure.state, erasure.certificate["found"][0]["values"]) == ("values-gone", 2)
+    assert values_left(broker, b"42") == [None]
+    check_claims(data_of(broker), erasure.certificate, b"42")
+    kept = {(one.key, one.value) for path in log_files(data_of(broker), "users") for one in records_in(path)}
+    assert {(b"7", b"{}"), (b"142", b"42"), (b"{}", b"{}"), (b"4", b"2")} <= kept
+    # The same key in a topic that was not named is named, and stays; values under other keys mean nothing.
+    assert [one["what"] for one in erasure.certificate["elsewhere"]] == ["same-key"]
+    assert len(records_of_key(data_of(broker), "orders", b"42")) == 1
+
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(100, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.long)]
+)
+async def test_a_key_in_a_thousand_partitions_is_erased_and_verified_over_http(tmp_path: Path, count: int) -> None:
+    """One certificate about all of them, which fits into a request."""
+    async with broker_at(tmp_path, **HTTP) as broker:
+        await create(broker, partitions=count)
+        for partition in range(count):
+            write(broker, (KEY, PERSON), (b"other", b"stays"), partition=partition)
+        erasure = await erase(broker)
+        assert erasure.state == "values-gone"
+        certificate = erasure.certificate
+        assert (len(certificate["claims"]), len(certificate["found"]), len(certificate["done"])) == (
+            count,
+            count,
+            count,
+        )
+        size = len(json.dumps(certificate))
+        assert size > 64 * 1024
+        fields = {"certificate": certificate, "public_key": pinned(certificate).hex(), "key": KEY.decode()}
+        answer = await ask(broker, "POST", "/v1/verify?wait_ms=60000", fields)
+        assert answer.status == 200, answer.body[:300]
+        assert answer.json["is_valid"], answer.json["notes"]
+        check_claims(data_of(broker), certificate, KEY)
+
+
+async def test_a_body_beyond_the_limit_is_refused_with_the_limit(tmp_path: Path) -> None:
+    """A certificate of more than 8 MiB is none that the broker has issued; it says how large it may be."""
+    async with broker_at(tmp_path, **HTTP) as broker:
+        headers: dict[str, str | None] = {"Content-Length": str(9 * 1024 * 1024)}
+        answer = await ask(broker, "POST", "/v1/verify", "{", headers=headers)
+        assert (answer.status, "8388608 are possible" in answer.body.decode()) == (413, True)
+
+
+async def test_keys_that_are_too_long_and_texts_that_are_too_long_are_refused(broker: Broker) -> None:
+    """Before anything is written, and without the key in the text."""
+    await create(broker)
+    for key, reason in ((b"k" * ((1 << 20) + 13), "r"), (KEY, "r" * 1001), (KEY, ""), (KEY, "two\nlines")):
+        with pytest.raises(BadArgument) as raised:
+            await broker.erase(key, ["users"], reason=reason)
+        assert "kkk" not in str(raised.value)
+    assert traces_of(broker) == []
+
+
+async def test_too_many_unfinished_erasures_are_refused(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for a horizon is bounded."""
+    monkeypatch.setattr("diamant.broker.erasure.job_queue.MAX_UNFINISHED", 1)
+    await create_with_key(broker)
+    await erase(broker)
+    with pytest.raises(TooMany):
+        await erase(broker, b"another")
+
+
+async def test_a_topic_that_stops_being_compacted_meanwhile_is_told(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is certified, and the certificate has the reason."""
+    await create_with_key(broker)
+
+    async def compact(*_arguments: Any, **_options: Any) -> None:
+        raise NotPossible("users is not compacted")
+
+    monkeypatch.setattr(type(broker), "compact", compact)
+    erasure = await erase(broker)
+    assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
+    assert [one["not_compacted"] for one in erasure.certificate["done"]] == ["users is not compacted"]
+    assert len(broker.erasures.unfinished()) == 1

@@ -1,0 +1,270 @@
+"""Calls that are given up: what is said of them is true, and a user can end what would never end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
+from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure import erase_certificates as erasure_certificates
+from diamant.broker.operations.compact import BrokerStopping
+from diamant.cleaner.erasure.intent import write_intent
+from diamant.cleaner.evidence.certificates.files import conclude
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.storage.env.env import RealEnv
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    RETRY_MS,
+    START_MS,
+    broker_at,
+    certificates_of,
+    certified_at,
+    create_with_key,
+    data_of,
+    erase,
+    intents_of,
+    move_to,
+    only_certificate,
+    pinned,
+    values_left,
+)
+from tests.broker.erasure.obstacles import Held, TimeLimit, damage, erase_in_vain, hold_up, no_space
+from tests.cleaner.evidence.scan.naive_scanner import files_with
+from tests.waiting import wait_until
+
+# -- timeouts ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For so it does: whoever reads the answer, and the next start, find the same."""
+    await create_with_key(broker)
+    held, limit = Held(write_intent), TimeLimit(monkeypatch)
+    monkeypatch.setattr(erasing, "write_intent", held)
+    call = asyncio.ensure_future(erase(broker, timeout_ms=limit.ms))
+    await wait_until(held.begun.is_set)
+    limit.end()
+    await wait_until(lambda: any(task.cancelling() for task in broker.erasures._running))
+    held.go_on.set()
+    with pytest.raises(TimedOut, match="it goes on in the broker"):
+        await call
+    assert len(intents_of(broker)) == 1
+    await certified_at(broker, START_MS + RETRY_MS, "values-gone")
+    assert files_with(data_of(broker), PERSON) == []
+
+
+async def test_a_timeout_while_the_intent_goes_says_that_it_has_ended(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate is there, and nothing is tried again."""
+    await create_with_key(broker)
+    held = Held(conclude)
+    monkeypatch.setattr(erasure_certificates, "conclude", held)
+    call = asyncio.ensure_future(erase(broker, is_now=True))
+    await wait_until(held.begun.is_set)
+    for task in list(broker.erasures._running):
+        task.cancel()
+    await asyncio.sleep(0)
+    held.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert broker.erasures.unfinished() == []
+    erasure_id = only_certificate(broker, "key-gone")["id"]
+    assert broker.erasures._what_follows(erasure_id) == "it has ended just now, see its certificate"
+
+
+# -- cancelled by its user ---------------------------------------------------------------------------------------------------
+
+
+async def waiting_erasure(broker: Broker) -> str:
+    """The id of one that waits for its horizon."""
+    await create_with_key(broker)
+    return (await erase(broker)).id
+
+
+async def held_call(broker: Broker) -> tuple[str, asyncio.Future[Any]]:
+    """Somebody who waits for an erasure that a transaction keeps from being over, and its id."""
+    await create_with_key(broker)
+    hold_up(broker)
+    call = asyncio.ensure_future(erase(broker))
+    await wait_until(lambda: broker.erasures.unfinished() != [])
+    return broker.erasures.unfinished()[0]["id"], call
+
+
+async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broker) -> None:
+    """Its last certificate says so and claims nothing; the intent is gone, and so is what it would have done."""
+    await create_with_key(broker, 2)
+    damage(broker, partition=1)
+    erasure = await erase(broker)
+    assert (erasure.state, len(broker.erasures.unfinished())) == ("not-certified", 1)
+    with pytest.raises(BadArgument, match="reason is missing"):
+        await broker.cancel(erasure.id, reason=" ")
+    ended = await broker.cancel(erasure.id, reason="the disk is replaced")
+    certificate = ended.certificate
+    assert (ended.id, ended.state, ended.next_due_ms) == (erasure.id, "not-certified", None)
+    assert certificate["ended"] == {"what": "cancelled", "reason": "the disk is replaced", "at_ms": START_MS}
+    assert certificate["claims"] == []
+    assert {one["state"] for one in certificate["not_certified"]} == {"cancelled"}
+    assert broker.erasures.unfinished() == []
+    assert intents_of(broker) == []
+    assert await broker.erasures.certificate(erasure.id) == certificate
+    verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    assert (verified.signature, verified.is_valid) == ("trusted", False)
+    page = certificate_page(certificate)
+    assert "It was cancelled, on " in page
+    assert "Nothing was read for this certificate" in page
+    move_to(broker, START_MS + DAY_MS)
+    assert not broker.erasures.is_at_work
+    with pytest.raises(NotFound):
+        await broker.cancel(erasure.id, reason="again")
+
+
+async def test_one_that_waits_for_its_horizon_is_cancelled(broker: Broker) -> None:
+    """The tombstone stays as any other one; what was certified before stands beside the last word."""
+    erasure_id = await waiting_erasure(broker)
+    await broker.cancel(erasure_id, reason="asked in vain")
+    assert len(certificates_of(broker, "values-gone")) == 1
+    assert (await broker.erasures.certificate(erasure_id))["ended"]["what"] == "cancelled"
+    assert values_left(broker) == [None]
+    assert KEY not in b"".join(path.read_bytes() for path in data_of(broker).glob("diamant-*"))
+
+
+async def test_one_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
+    """The call ends with an error that says so, and others have their turn."""
+    _, call = await held_call(broker)
+    (one,) = broker.erasures.unfinished()
+    assert one["kind"] == "erasure"
+    ended = await broker.cancel(one["id"], reason="that producer never ends")
+    assert ended.certificate["ended"]["what"] == "cancelled"
+    with pytest.raises(NotPossible, match="was cancelled meanwhile, it is not certified"):
+        await call
+    assert not broker.erasures.lock.locked()
+    assert broker.erasures.failed == 1
+
+
+async def test_nobody_else_is_waited_for(broker: Broker) -> None:
+    """Others may be at work, or wait for their turn, however long that takes."""
+    erasure_id = await waiting_erasure(broker)
+    async with broker.erasures.lock:
+        ended = await asyncio.wait_for(broker.cancel(erasure_id, reason="enough"), 60)
+    assert ended.certificate["ended"]["what"] == "cancelled"
+    assert broker.erasures.unfinished() == []
+
+
+async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while the last certificate is being written still."""
+    erasure_id, call = await held_call(broker)
+    held = Held(conclude)
+    monkeypatch.setattr(erasure_certificates, "conclude", held)
+    cancelling = asyncio.ensure_future(broker.cancel(erasure_id, reason="enough"))
+    await wait_until(held.begun.is_set)
+    await turns()
+    assert not call.done()
+    held.go_on.set()
+    with pytest.raises(NotPossible, match="was cancelled meanwhile, it is not certified"):
+        await call
+    assert (await cancelling).id == erasure_id
+
+
+async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk the erasure goes on, and both who ask and who wait for it learn that."""
+    erasure_id, call = await held_call(broker)
+    with monkeypatch.context() as patched:
+        patched.setattr(erasure_certificates, "conclude", no_space)
+        with pytest.raises(erasing.EraseFailed, match="could not be cancelled, it goes on"):
+            await broker.cancel(erasure_id, reason="enough")
+    with pytest.raises(erasing.EraseFailed, match=r"was to be cancelled meanwhile.*it goes on in the broker"):
+        await call
+    assert [one["id"] for one in broker.erasures.unfinished()] == [erasure_id]
+    assert (await broker.cancel(erasure_id, reason="enough")).certificate["ended"]["what"] == "cancelled"
+
+
+@pytest.mark.parametrize("where", ["_remove_doomed", "write_atomically"])
+async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
+    broker: Broker, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread that it has left behind puts its certificate into the place of the last one."""
+    owner: Any = erasing.Erasures if where == "_remove_doomed" else RealEnv
+    held = Held(getattr(owner, where))
+    monkeypatch.setattr(
+        owner,
+        where,
+        lambda self, *arguments, **options: (
+            held(self, *arguments)
+            if where == "_remove_doomed" or str(arguments[0]).endswith("not-certified.json")
+            else held.real(self, *arguments, **options)
+        ),
+    )
+    monkeypatch.setattr(erasing.Erasures, "_state", lambda *_: "not-certified")
+    await create_with_key(broker)
+    call = asyncio.ensure_future(erase(broker))
+    await wait_until(held.begun.is_set)
+    (one,) = broker.erasures.unfinished()
+    cancelling = asyncio.ensure_future(broker.cancel(one["id"], reason="enough"))
+    await wait_until(lambda: any(task.cancelling() for task in broker.erasures._running))
+    await turns()
+    assert broker.erasures._running
+    held.go_on.set()
+    ended = await cancelling
+    with pytest.raises(NotPossible, match="was cancelled meanwhile"):
+        await call
+    assert await broker.erasures.certificate(one["id"]) == ended.certificate
+
+
+async def test_a_broker_stops_behind_a_cancellation(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has asked for it, in whatever way: the data directory is not let go of before."""
+    erasure_id = await waiting_erasure(broker)
+    held = Held(conclude)
+    monkeypatch.setattr(erasure_certificates, "conclude", held)
+    cancelling = asyncio.ensure_future(broker.cancel(erasure_id, reason="enough"))
+    await wait_until(held.begun.is_set)
+    stopping = asyncio.ensure_future(broker.erasures.stop())
+    await turns()
+    assert not stopping.done()
+    held.go_on.set()
+    await stopping
+    assert (await cancelling).certificate["ended"]["what"] == "cancelled"
+    with pytest.raises(BrokerStopping):
+        await broker.cancel(erasure_id, reason="again")
+
+
+async def turns() -> None:
+    """Let others do what they can do without waiting for threads."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart, while its attempt is under way; a later start finds nothing to go on with."""
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker)
+        hold_up(broker)
+        with pytest.raises(TimedOut):
+            await erase_in_vain(broker, monkeypatch)
+    async with broker_at(tmp_path) as broker:
+        (one,) = broker.erasures.unfinished()
+        await broker.cancel(one["id"], reason="enough")
+        assert broker.erasures.unfinished() == []
+    async with broker_at(tmp_path) as broker:
+        assert not broker.has_erasures
+
+
+async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(tmp_path: Path) -> None:
+    """It is listed, and goes on at no time; the error says what to do. One that is not there is not found."""
+    async with broker_at(tmp_path) as broker:
+        await broker.erasures._key()
+        (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
+    async with broker_at(tmp_path) as broker:
+        assert await broker.erasures.unfinished_on_disk() == [{"id": "abc", "kind": "erasure", "due_ms": None}]
+        with pytest.raises(NotPossible, match="erasure abc cannot be read"):
+            await broker.cancel("abc", reason="r")
+        with pytest.raises(NotFound):
+            await broker.cancel("../abc", reason="r")

@@ -1,0 +1,125 @@
+"""The end of an erasure, whatever gets between its parts: renames that fail, clocks that step back, errors nobody expects."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure.redaction import RedactFailed
+from diamant.cleaner.evidence.certificates.files import PENDING
+from diamant.storage.env.env import RealEnv
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    KEY,
+    RETRY_MS,
+    START_MS,
+    broker_at,
+    certificates_of,
+    create_with_key,
+    data_of,
+    erase,
+    intents_of,
+    move_to,
+    only_certificate,
+    wait_idle,
+)
+from tests.broker.redaction import test_redacting as redacting
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def broken_renames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What cannot be renamed as long as a test has its ending in the list."""
+    endings = [PENDING]
+    real = RealEnv.rename
+
+    def rename(self: RealEnv, old: str, new: str) -> None:
+        if old.endswith(tuple(endings)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), old)
+        real(self, old, new)
+
+    monkeypatch.setattr(RealEnv, "rename", rename)
+    return endings
+
+
+async def test_a_last_certificate_that_could_not_get_its_name_gets_it_by_the_next_attempt(
+    broker: Broker, broken_renames: list[str]
+) -> None:
+    """Its intent is gone by then: nothing is left to be carried out. It counts as done once it is."""
+    await create_with_key(broker)
+    with pytest.raises(erasing.EraseFailed, match="Input/output error"):
+        await erase(broker, is_now=True)
+    assert (intents_of(broker), certificates_of(broker, "key-gone")) == ([], [])
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_idle(broker)
+    assert (certificates_of(broker, "key-gone"), len(broker.erasures.unfinished()), broker.erasures.done) == ([], 1, 0)
+    broken_renames.clear()
+    move_to(broker, START_MS + DAY_MS)
+    await wait_until(lambda: broker.erasures.unfinished() == [])
+    assert only_certificate(broker, "key-gone")["state"] == "key-gone"
+    assert list(data_of(broker).glob(f"*{PENDING}")) == []
+    assert (broker.erasures.done, broker.erasures.failed) == (1, 0)
+
+
+async def test_so_does_that_of_a_redaction(broker: Broker, broken_renames: list[str]) -> None:
+    """It has the same two steps."""
+    await redacting.create(broker)
+    redacting.write(broker, redacting.ORDER, redacting.OTHER)
+    with pytest.raises(RedactFailed, match="Input/output error"):
+        await broker.redact("orders", where=redacting.WHERE, reason="r")
+    broken_renames.clear()
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(lambda: broker.redactions.unfinished() == [])
+    assert len(list(data_of(broker).glob("*.records-gone.json"))) == 1
+    assert (broker.redactions.done, broker.redactions.failed) == (1, 0)
+
+
+async def test_a_clock_that_stepped_back_does_not_undo_the_last_word(tmp_path: Path) -> None:
+    """Nothing follows on `key-gone`, whatever times stand in the certificates."""
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker)
+        erasure = await erase(broker)
+    async with broker_at(tmp_path, START_MS - DAY_MS) as broker:
+        assert (await broker.erase_now(erasure.id, is_confirmed=True)).state == "key-gone"
+        assert (await broker.erasures.certificate(erasure.id))["state"] == "key-gone"
+        assert (await broker.erase_now(erasure.id)).state == "key-gone"
+
+
+async def wait_held(broker: Broker, count: int) -> None:
+    """Wait until so many attempts have failed."""
+    await wait_until(lambda: broker.erasures.held == count)
+
+
+async def test_an_error_that_nobody_expects_is_tried_again_like_others(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It counts, less and less often; the log says where it came from, and not what: that may be a key."""
+    await create_with_key(broker)
+    await erase(broker)
+
+    async def fail(*_arguments: Any) -> None:
+        raise KeyError(KEY)
+
+    with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
+        patched.setattr(erasing.Erasures, "_remove_key", fail)
+        pauses = []
+        for count in (1, 2, 3):
+            (one,) = broker.erasures.unfinished()
+            now_ms = max(START_MS + DAY_MS, one["due_ms"])
+            move_to(broker, now_ms)
+            await wait_held(broker, count)
+            pauses.append(broker.erasures.unfinished()[0]["due_ms"] - now_ms)
+    assert pauses == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS]
+    assert "KeyError" in caplog.text
+    assert "test_ends.py" in caplog.text
+    assert KEY.decode() not in caplog.text
+    move_to(broker, broker.erasures.unfinished()[0]["due_ms"])
+    await wait_until(lambda: broker.erasures.done == 1)
+    assert broker.erasures.unfinished() == []

@@ -1,0 +1,37 @@
+"""`erase(..., engine="spark")`: the certificate is that of any other erasure, and names who has compacted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diamant import Broker
+from diamant.broker.client.errors import BadArgument
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from tests.broker.erasure.cases import KEY, PERSON, config, create, env_at, write
+from tests.broker.operations.test_compact_on_spark import fake
+
+__all__ = ["fake"]  # a fixture: drivers without Spark
+
+
+@pytest.mark.slow
+async def test_an_erasure_is_certified_whoever_compacts(tmp_path: Path) -> None:
+    """On Spark when asked to: the certificate names it, and has the state, the claims and the segments of a local erasure."""
+    certificates = []
+    for name, engine in (("spark", "spark"), ("local", None)):
+        async with Broker(config(tmp_path / name), env=env_at()) as broker:
+            await create(broker)
+            for number in range(30):
+                write(broker, (KEY, PERSON), (b"other", b"%d" % number))
+            with pytest.raises(BadArgument, match="engine is 'abacus'"):
+                await broker.erase(KEY, "users", reason="x", engine="abacus")
+            erasure = await broker.erase(KEY, ["users"], reason="x", engine=engine)
+            certificates.append(erasure.certificate)
+            page = certificate_page(erasure.certificate)
+            assert ("Apache Spark wrote new files" in page) is (name == "spark")
+    spark, local = certificates
+    assert [one["done"][0]["runners"] for one in certificates] == [["spark"], ["inline"]]
+    assert spark["state"] == local["state"] == "values-gone"
+    for part in ("claims", "segments", "not_certified"):
+        assert spark[part] == local[part]

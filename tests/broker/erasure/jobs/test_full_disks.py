@@ -1,0 +1,106 @@
+"""Disks that are full at any point of an erasure: an error that says so, no certificate, and it goes on once there is space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import VerbError
+from diamant.broker.erasure import erase as erasing
+from diamant.cleaner.erasure import intent as intents
+from diamant.storage.env.env import RealFile
+from tests.broker.erasure.cases import (
+    KEY,
+    PERSON,
+    RETRY_MS,
+    START_MS,
+    certificates_of,
+    create_with_key,
+    erase,
+    move_to,
+    traces_of,
+    values_left,
+)
+from tests.broker.erasure.obstacles import no_space
+from tests.waiting import wait_until
+
+
+async def test_a_disk_that_is_full_before_the_intent_leaves_everything_as_it_is(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the intent cannot be written nothing else is."""
+    await create_with_key(broker)
+    monkeypatch.setattr(erasing, "write_intent", no_space)
+    with pytest.raises(VerbError, match="No space left"):
+        await erase(broker)
+    assert traces_of(broker) == []
+    assert values_left(broker) == [PERSON]
+    assert broker.erasures.unfinished() == []
+
+
+def fill_up(stage: str, broker: Broker, patched: pytest.MonkeyPatch) -> None:
+    """Leave no space from a stage on."""
+    if stage == "tombstone":
+        real_append = RealFile.append
+
+        def append(file: RealFile, *buffers: Any) -> None:
+            if "/users-0/" in file.path and file.path.endswith(".log"):
+                no_space()
+            real_append(file, *buffers)
+
+        patched.setattr(RealFile, "append", append)
+    elif stage == "cleaning":
+        real_create = type(broker.env).create_new
+
+        def create_new(env: Any, path: str) -> Any:
+            return no_space() if path.endswith(".cleaned") else real_create(env, path)
+
+        patched.setattr(type(broker.env), "create_new", create_new)
+    elif stage == "certificate":
+        real_atomically = type(broker.env).write_atomically
+
+        def write_atomically(env: Any, path: str, *arguments: Any, **options: Any) -> None:
+            if "diamant-erasure" in path:
+                no_space()
+            real_atomically(env, path, *arguments, **options)
+
+        patched.setattr(type(broker.env), "write_atomically", write_atomically)
+    else:
+        real_write = intents.write_intent
+        calls: list[Any] = []
+
+        def write_intent(*arguments: Any) -> None:
+            calls.append(arguments)
+            if len(calls) > int(stage):
+                no_space()
+            real_write(*arguments)
+
+        patched.setattr(erasing, "write_intent", write_intent)
+
+
+@pytest.mark.parametrize("stage", ["1", "2", "3", "tombstone", "cleaning", "certificate"])
+async def test_a_disk_that_is_full_in_the_middle_gives_no_certificate_and_the_erasure_goes_on(
+    broker: Broker, stage: str
+) -> None:
+    """Whichever file it is that cannot be written: an error that says so, and once there is space again it is finished."""
+    await create_with_key(broker, others=30)
+    with pytest.MonkeyPatch.context() as patched:
+        fill_up(stage, broker, patched)
+        if stage == "cleaning":
+            assert (await erase(broker)).state == "not-certified"
+        else:
+            with pytest.raises(VerbError, match="No space left") as raised:
+                await erase(broker)
+            assert KEY.decode() not in str(raised.value)
+            del raised  # its traceback has the file that was written to, and so keeps that on the disk
+        # What could not be written down after a certificate does not make it untrue.
+        found = certificates_of(broker, "*")
+        assert [path.name.split(".")[1] for path in found] == {"3": ["values-gone"], "cleaning": ["not-certified"]}.get(
+            stage, []
+        )
+    assert len(broker.erasures.unfinished()) == 1
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(lambda: certificates_of(broker, "values-gone") != [] and not broker.erasures.is_at_work)
+    assert values_left(broker) == [None]

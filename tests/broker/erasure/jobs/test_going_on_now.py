@@ -1,0 +1,227 @@
+"""An erasure that waits for its horizon is gone on with at once: it stays one erasure, with what it has found."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import NotFound, NotPossible, TimedOut, VerbError
+from diamant.broker.erasure import erase as erasing
+from diamant.broker.metrics import prometheus as metrics
+from diamant.cleaner.erasure.intent import read_intent
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    RETRY_MS,
+    START_MS,
+    Producer,
+    broker_at,
+    certificates_of,
+    certified_at,
+    create,
+    create_with_key,
+    data_of,
+    erase,
+    fill,
+    intents_of,
+    move_to,
+    pinned,
+    values_left,
+    wait_certified,
+    write,
+)
+from tests.broker.erasure.obstacles import damage, erase_in_vain, no_space
+from tests.waiting import wait_until
+
+
+async def waiting(broker: Broker) -> str:
+    """The id of an erasure whose tombstone waits."""
+    await create(broker)
+    write(broker, (KEY, PERSON), (KEY, b"another value of the same person"))
+    fill(broker)
+    erasure = await erase(broker, is_now=True)
+    assert (erasure.state, erasure.next_due_ms) == ("values-gone", START_MS + DAY_MS)
+    return erasure.id
+
+
+async def erasures_counted(broker: Broker) -> dict[str, float]:
+    """What the metric says, by outcome."""
+    samples = metrics.samples(await metrics.take(broker))
+    return {labels[0]: value for name, labels, value in samples if name == "diamant_erasures_total"}
+
+
+# -- one erasure -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("committed")
+async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broker: Broker) -> None:
+    """Values, their digests and the segments from before; what was found was searched for; no intent is left."""
+    erasure_id = await waiting(broker)
+    first = await broker.erasures.certificate(erasure_id)
+    done = await broker.erase_now(erasure_id, is_confirmed=True)
+    certificate = done.certificate
+    assert (done.id, done.state, done.next_due_ms) == (erasure_id, "key-gone", None)
+    assert [(one["values"], len(one["value_hmacs"])) for one in certificate["found"]] == [(2, 2)]
+    assert certificate["coverage"]["values_searched_for"] == 2
+    for name in ("found", "request"):
+        assert certificate[name] == first[name]
+    assert certificate["segments"]["before"] == first["segments"]["before"]
+    assert certificate["overrides"][0]["groups_that_had_not_passed_it"] == ["billing"]
+    assert intents_of(broker) == []
+    assert broker.erasures.unfinished() == []
+    assert {one["id"] for one in await broker.erasures.certificates()} == {erasure_id}
+    assert values_left(broker) == []
+    assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
+    again = await broker.erase_now(erasure_id)
+    assert (again.certificate, again.certificate_path) == (certificate, done.certificate_path)
+
+
+async def test_unconfirmed_it_waits_while_groups_are_behind_and_no_longer(
+    broker: Broker, committed: list[tuple[int, str]]
+) -> None:
+    """Refused, nothing is changed and the groups are named; it goes once none is behind."""
+    erasure_id = await waiting(broker)
+    intent = intents_of(broker)[0].read_bytes()
+    refused = await broker.erase_now(erasure_id)
+    assert (refused.state, refused.is_now_refused) == ("values-gone", True)
+    assert (refused.groups_behind, refused.next_due_ms) == ({"users-0": ["billing"]}, START_MS + DAY_MS)
+    assert refused.certificate == await broker.erasures.certificate(erasure_id)
+    assert intents_of(broker)[0].read_bytes() == intent
+    committed.clear()
+    assert (await broker.erase_now(erasure_id)).state == "key-gone"
+
+
+@pytest.mark.usefixtures("committed")
+async def test_refused_it_ends_at_its_horizon(broker: Broker) -> None:
+    """As one that was never asked to hurry: the broker goes on by itself, and overrides nothing."""
+    erasure_id = await waiting(broker)
+    await broker.erase_now(erasure_id)
+    move_to(broker, START_MS + DAY_MS - 1)
+    assert not broker.erasures.is_at_work
+    certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
+    assert (certificate["id"], certificate["overrides"]) == (erasure_id, [])
+
+
+@pytest.mark.usefixtures("committed")
+async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is on the disk before a tombstone goes: a broker that is stopped then goes on at its next start, and asks nobody."""
+    async with broker_at(tmp_path) as broker:
+        erasure_id = await waiting(broker)
+        reached = asyncio.Event()
+
+        async def remove_tombstones(*_arguments: Any) -> None:
+            reached.set()
+            await asyncio.Event().wait()
+
+        with monkeypatch.context() as patched:
+            patched.setattr("diamant.broker.erasure.erase_steps.remove_tombstones", remove_tombstones)
+            call = asyncio.ensure_future(broker.erase_now(erasure_id, is_confirmed=True))
+            await asyncio.wait_for(reached.wait(), 60)
+            key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
+            intent = read_intent(broker.env, str(data_of(broker)), erasure_id, key)
+            assert (intent.is_now, intent.is_confirmed, intent.due_ms) == (True, True, START_MS)
+            await broker.stop()
+        await asyncio.gather(call, return_exceptions=True)
+    async with broker_at(tmp_path) as broker:
+        await wait_certified(broker, "key-gone")
+        certificate = await broker.erasures.certificate(erasure_id)
+        assert [one["values"] for one in certificate["found"]] == [2]
+        assert intents_of(broker) == []
+
+
+async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is held up is tried again at once, with all that follows."""
+    await create_with_key(broker)
+    producer = Producer(broker, "users", 0, 5)
+    producer.write((b"somebody", b"else"))
+    with pytest.raises(TimedOut, match="it goes on in the broker"):
+        await erase_in_vain(broker, monkeypatch)
+    (one,) = broker.erasures.unfinished()
+    producer.end(is_commit=True)
+    done = await broker.erase_now(one["id"])
+    assert (done.id, done.state) == (one["id"], "key-gone")
+    assert [found["values"] for found in done.certificate["found"]] == [1]
+
+
+@pytest.mark.usefixtures("committed")
+async def test_what_is_not_under_way_is_told(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unknown ids, ids that are none, cancelled ones, unreadable ones."""
+    erasure_id = await waiting(broker)
+    for unknown in ("0" * 32, "../x", ""):
+        with pytest.raises(NotFound, match="there is no erasure"):
+            await broker.erase_now(unknown)
+    (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
+    with pytest.raises(NotPossible, match="its intent cannot be read"):
+        await broker.erase_now("abc")
+    await broker.cancel(erasure_id, reason="asked in vain")
+    with pytest.raises(NotFound, match="it is over"):
+        await broker.erase_now(erasure_id, is_confirmed=True)
+    monkeypatch.setattr("diamant.broker.erasure.job_queue.MAX_WAITING", 0)
+    with pytest.raises(VerbError, match="too many"):
+        await broker.erase_now(erasure_id)
+
+
+# -- another one of the same key ---------------------------------------------------------------------------------------------
+
+
+async def test_one_with_now_ends_the_others_of_its_key(broker: Broker) -> None:
+    """What waited for a tombstone that is gone does not keep the key on the disk until its horizon; other keys wait on."""
+    await create(broker)
+    write(broker, (KEY, PERSON), (b"customer-7", b"somebody else"))
+    earlier, other = await erase(broker), await erase(broker, b"customer-7")
+    done = await erase(broker, is_now=True)
+    assert (done.state, done.id != earlier.id) == ("key-gone", True)
+    await wait_until(lambda: len(certificates_of(broker, "key-gone")) == 2 and not broker.erasures.is_at_work)
+    certificate = await broker.erasures.certificate(earlier.id)
+    assert (certificate["state"], [one["values"] for one in certificate["found"]]) == ("key-gone", [1])
+    # It was another one that did not wait: this one says that consumers may have missed it.
+    assert (certificate["overrides"], len(certificate["lost_tombstones"])) == ([], 1)
+    assert [one["id"] for one in broker.erasures.unfinished()] == [other.id]
+    assert [one.name for one in intents_of(broker)] == [f"diamant-erasure-{other.id}.intent"]
+
+
+# -- the metric --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("committed")
+async def test_an_erasure_is_counted_once_at_its_end(broker: Broker) -> None:
+    """Not with the certificate for values, nor when it is refused to hurry; then as done, and cancelled as failed."""
+    erasure_id = await waiting(broker)
+    await broker.erase_now(erasure_id)
+    assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 0}
+    await broker.erase_now(erasure_id, is_confirmed=True)
+    await broker.erase_now(erasure_id)
+    assert await erasures_counted(broker) == {"done": 1, "failed": 0, "held": 0}
+    write(broker, (KEY, PERSON))
+    await broker.cancel((await erase(broker)).id, reason="asked in vain")
+    assert await erasures_counted(broker) == {"done": 1, "failed": 1, "held": 0}
+
+
+async def test_attempts_at_what_goes_on_are_held_and_not_failed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not certified, out of time, a full disk: as often as it is tried; what never began has failed."""
+    await create_with_key(broker)
+    damage(broker)
+    erasure = await erase(broker)
+    assert (erasure.state, await erasures_counted(broker)) == ("not-certified", {"done": 0, "failed": 0, "held": 1})
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(lambda: broker.erasures.held == 2 and not broker.erasures.is_at_work)
+    with pytest.raises(TimedOut, match="it goes on in the broker"):
+        await broker.erase_now(erasure.id, timeout_ms=0)
+    assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 3}
+    monkeypatch.setattr(erasing, "write_intent", no_space)
+    with pytest.raises(VerbError, match="No space left"):
+        await erase(broker, b"another")
+    assert await erasures_counted(broker) == {"done": 0, "failed": 1, "held": 3}
+    with pytest.raises(VerbError, match="No space left"):
+        await broker.erase_now(erasure.id)
+    assert await erasures_counted(broker) == {"done": 0, "failed": 1, "held": 4}

@@ -1,0 +1,282 @@
+"""An erasure that is stopped at any point goes on at the next start; and it never holds a key longer than it must.
+
+A process that is killed leaves its files as they are at that moment. So a copy of the data directory is taken before each file
+of an erasure is renamed or removed, and before each swap of a segment, and a new broker is started on every copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.erasure import erase as erasing
+from diamant.cleaner.erasure import intent as intents
+from diamant.cleaner.erasure.intent import CLOSING, PREFIX, Intent, read_intent
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates import files as certificate_files
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from tests import effort
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    RETRY_MS,
+    START_MS,
+    broker_at,
+    certificates_in,
+    certificates_of,
+    certified_at,
+    check_claims,
+    config,
+    create_with_key,
+    data_of,
+    erase,
+    intents_of,
+    move_to,
+    only_certificate,
+    pinned,
+    values_left,
+    wait_certified,
+    wait_idle,
+)
+from tests.broker.erasure.obstacles import before, stopped
+from tests.cleaner.evidence.scan.naive_scanner import files_with
+from tests.waiting import wait_until
+
+
+class CopyingEnv(RealEnv):
+    """Real files; while `copies` is set, a copy of the data directory is taken before files get other names or go."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(SettableClock(START_MS))
+        self._directory = directory
+        self._lock = threading.Lock()
+        self.copies: Path | None = None
+        self.points: list[str] = []
+        """What comes next, by copy."""
+
+    def copy(self, what: str) -> None:
+        """Take one."""
+        if self.copies is not None:
+            shutil.copytree(self._directory, self.copies / str(len(self.points)) / "data")
+            self.points.append(what)
+
+    def rename(self, old: str, new: str) -> None:
+        with self._lock:
+            self.copy(f"rename to {Path(new).name}")
+            super().rename(old, new)
+
+    def remove(self, path: str, *, missing_ok: bool = False) -> None:
+        with self._lock:
+            if Path(path).exists():
+                self.copy(f"remove {Path(path).name}")
+            super().remove(path, missing_ok=missing_ok)
+
+
+async def copies_of_an_erasure(tmp_path: Path, *, is_now: bool) -> list[str]:
+    """Erase a key up to `key-gone`, with a copy at each point; return what the points are."""
+    env = CopyingEnv(tmp_path / "data")
+    async with Broker(config(tmp_path), env=env) as broker:
+        await create_with_key(broker, others=8, codec=4)
+        env.copies = tmp_path / "copies"
+        erasure = await erase(broker, is_now=is_now)
+        if not is_now:
+            assert erasure.state == "values-gone"
+            await certified_at(broker, START_MS + DAY_MS, "key-gone")
+        env.copy("over")
+        env.copies = None
+    return env.points
+
+
+def traces(directory: Path) -> list[str]:
+    """What an erasure has in a data directory besides certificates."""
+    return [path.name for path in directory.glob("diamant-erasure-*") if path.suffix != ".json"]
+
+
+async def check_goes_on(tmp_path: Path, index: int) -> bool:
+    """Start a broker on a copy; whether an erasure went on, or had ended. If it had not begun nothing is left of it."""
+    directory = tmp_path / "copies" / str(index)
+    shutil.copytree(tmp_path / "keys", directory / "keys")
+    began = any(name.endswith((".intent", ".pending")) for name in traces(directory / "data"))
+    ended = certificates_in(directory / "data", "key-gone") != []
+    async with broker_at(directory, START_MS + 1) as broker:
+        if began:
+            for now_ms in (START_MS + 1, START_MS + DAY_MS + RETRY_MS, START_MS + 2 * DAY_MS):
+                move_to(broker, now_ms)
+                await wait_idle(broker)
+        found = certificates_of(broker, "key-gone")
+        assert traces(data_of(broker)) == []
+        if not (began or ended):
+            assert (found, len(values_left(broker))) == ([], 1)
+            return False
+        (path,) = found
+        certificate = certificates.parse(path.read_bytes())
+        check_claims(data_of(broker), certificate, KEY)
+        assert values_left(broker) == []
+        assert files_with(data_of(broker), PERSON) == []
+        assert files_with(data_of(broker), KEY) == []
+        assert certificate["found"][0]["values"] == 1
+        verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+        assert verified.is_valid, verified.notes
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_now", [False, True])
+async def test_an_erasure_that_is_killed_at_any_point_ends_all_the_same(tmp_path: Path, *, is_now: bool) -> None:
+    """From the moment its intent is there: with values and key gone, a certificate that verifies, and no trace of it."""
+    points = await copies_of_an_erasure(tmp_path, is_now=is_now)
+    names = " ".join(points)
+    for expected in (
+        ".intent",
+        ".log.deleted",
+        ".values-gone.json",
+        ".key-gone.json.pending",
+        ".key-gone.json",
+        "over",
+    ):
+        assert expected in names
+    went_on = []
+    # Swaps of segments, which are stopped at every point in the tests of the cleaner, are sampled.
+    chosen = [index for index, what in enumerate(points) if "erasure" in what or what == "over" or index % 4 == 0]
+    chosen = list(effort.some(chosen, every=4))
+    for index in chosen:
+        print(f"killed before: {points[index]}")
+        went_on.append(await check_goes_on(tmp_path, index))
+    began = next(index for index, what in enumerate(points) if what.endswith(".intent"))
+    assert went_on == [index > began for index in chosen]
+
+
+async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The intent that stays has digests only; the certificate cannot be seen before the intent has gone."""
+    await create_with_key(broker)
+    signing_key = await broker.erasures._key()
+    seen: list[Intent] = []
+    real_remove = intents.remove_intent
+
+    def read() -> None:
+        (path,) = intents_of(broker)
+        name = path.name.removeprefix(PREFIX).removesuffix(".intent")
+        seen.append(read_intent(broker.env, str(data_of(broker)), name, signing_key))
+
+    def remove_intent(*arguments: Any) -> None:
+        assert certificates_of(broker, "key-gone") == []
+        real_remove(*arguments)
+
+    before(monkeypatch, "_scan", read)
+    monkeypatch.setattr(certificate_files, "remove_intent", remove_intent)
+    erasure = await erase(broker, is_now=True)
+    assert erasure.state == "key-gone"
+    first, last = seen
+    assert (first.key, last.key, last.needles, last.phase) == (KEY, b"", [], CLOSING)
+    assert bytes.fromhex(last.key_digest) == bytes.fromhex(erasure.certificate["request"]["key_hmac"])
+    assert KEY not in last.to_bytes()
+    assert KEY.hex().encode() not in last.to_bytes()
+    assert erasure.certificate["coverage"]["values_searched_for"] == 1
+
+
+async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_path: Path) -> None:
+    """Stopped after the key was given up: records are recognised by the digest, values are not searched for again."""
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(erasing.Erasures, "_certify_key", stopped)
+            with pytest.raises(erasing.EraseFailed):
+                await erase(broker, is_now=True)
+        (path,) = intents_of(broker)
+        assert KEY not in path.read_bytes()
+    async with broker_at(tmp_path, START_MS + RETRY_MS) as broker:
+        await wait_certified(broker, "key-gone")
+        certificate = only_certificate(broker, "key-gone")
+        assert certificate["coverage"]["values_searched_for"] == 0
+        assert "Bytes of the key and of values" in certificate["not_covered"][-1]
+        assert "by its digest only" in certificate["not_covered"][-1]
+        assert (certificate["request"]["key_bytes"], traces(data_of(broker))) == (len(KEY), [])
+
+
+async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again, and for that the intent has the key again."""
+    await create_with_key(broker)
+    log = data_of(broker) / "users-0" / "00000000000000000000.log"
+    old = log.read_bytes()
+    before(monkeypatch, "_certify_key", lambda: log.with_suffix(".log.swap").write_bytes(old))
+    erasure = await erase(broker, is_now=True)
+    assert (erasure.state, erasure.next_due_ms) == ("not-certified", START_MS + RETRY_MS)
+    assert [one["id"] for one in broker.erasures.unfinished()] == [erasure.id]
+    assert (await broker.erasures.certificate(erasure.id))["state"] == "not-certified"
+    monkeypatch.undo()
+    log.with_suffix(".log.swap").unlink()
+    await certified_at(broker, START_MS + RETRY_MS, "key-gone")
+    assert traces(data_of(broker)) == []
+
+
+async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While somebody is at it, it is not due, however late it is."""
+    await create_with_key(broker)
+    tries: list[None] = []
+
+    def begin_late() -> None:
+        tries.append(None)
+        move_to(broker, START_MS + 10 * RETRY_MS)
+
+    before(monkeypatch, "_carry_out", begin_late)
+    assert (await erase(broker)).state == "values-gone"
+    await wait_until(lambda: not broker.scheduler.is_due)
+    assert (len(tries), broker.erasures.is_at_work) == (1, False)
+    assert values_left(broker) == [None]
+
+
+async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path) -> None:
+    """Nothing was changed by then, and whoever asked got no answer."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "diamant-erasure-abc.intent.tmp").write_bytes(b"x")
+    async with broker_at(tmp_path) as broker:
+        assert traces(data_of(broker)) == []
+        assert not broker.erasures.unfinished()
+
+
+@pytest.mark.parametrize("where", ["_write_tombstones", "_remove_values", "_certify_values"])
+async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever phase it was. The intent is for its owner only, and tells nothing without the secret."""
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker, others=30)
+        with monkeypatch.context() as patched:
+            patched.setattr(erasing.Erasures, where, stopped)
+            with pytest.raises(erasing.EraseFailed):
+                await erase(broker)
+        (intent,) = intents_of(broker)
+        assert stat.S_IMODE(intent.stat().st_mode) == 0o600
+        assert KEY not in intent.read_bytes()
+    async with broker_at(tmp_path, START_MS + 1) as broker:
+        await wait_certified(broker, "values-gone")
+        certificate = only_certificate(broker, "values-gone")
+        assert certificate["found"][0]["values"] == 1
+        assert files_with(data_of(broker), PERSON) == []
+        check_claims(data_of(broker), certificate, KEY)
+
+
+async def test_an_intent_that_cannot_be_read_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The broker starts, and says that an erasure is unfinished."""
+    async with broker_at(tmp_path) as broker:
+        await broker.erasures._key()
+        (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
+    with caplog.at_level(logging.ERROR):
+        async with broker_at(tmp_path):
+            pass
+    assert "erasure abc is unfinished" in caplog.text

@@ -1,0 +1,137 @@
+"""Erasures that cannot be finished: they are tried again less and less often, and go by what the scan finds."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.erasure import erase as erasing
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    RETRY_MS,
+    START_MS,
+    certificates_of,
+    clock_of,
+    create_with_key,
+    data_of,
+    erase,
+    move_to,
+    wait_idle,
+    write,
+)
+from tests.broker.erasure.obstacles import before, stopped
+from tests.waiting import wait_until
+
+
+def due_ms(broker: Broker) -> int:
+    """When the only one goes on."""
+    (one,) = broker.erasures.unfinished()
+    due: int = one["due_ms"]
+    return due
+
+
+async def next_pauses(broker: Broker, count: int) -> list[int]:
+    """Let it go on so often; how long it pauses after each attempt."""
+    pauses = []
+    for _ in range(count):
+        move_to(broker, due_ms(broker))
+        await wait_idle(broker)
+        pauses.append(due_ms(broker) - clock_of(broker).now_ms())
+    return pauses
+
+
+async def test_a_tombstone_that_cannot_go_is_tried_less_and_less_often(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try compacts all affected partitions."""
+    await create_with_key(broker)
+    await erase(broker)
+
+    service = await broker.cleaning.service()
+    await service.abort_and_pause(("users", 0))
+
+    async def nothing(*_arguments: Any) -> None:
+        """Compact nothing."""
+
+    monkeypatch.setattr(erasing.Erasures, "_compact_all", nothing)
+    assert await next_pauses(broker, 4) == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS, 8 * RETRY_MS]
+
+
+async def test_an_attempt_is_under_way_until_its_failure_is_counted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for it, or goes on with it when the clock has moved, does not come in between."""
+    await create_with_key(broker)
+    erasure = await erase(broker)
+    monkeypatch.setattr(erasing.Erasures, "_carry_out", stopped)
+    for failures in (1, 2):
+        move_to(broker, due_ms(broker))
+        async with asyncio.timeout(60):
+            for is_at_work in (False, True):
+                while broker.erasures.is_at_work is is_at_work:
+                    await asyncio.sleep(0)
+        assert broker.erasures._failures == {erasure.id: failures}
+
+
+async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to an hour apart, whatever is in their way; as soon as one does not fail that is forgotten."""
+    await create_with_key(broker)
+    await erase(broker)
+    with monkeypatch.context() as patched:
+        patched.setattr(erasing.Erasures, "_carry_out", stopped)
+        pauses = await next_pauses(broker, 9)
+    assert [pause // RETRY_MS for pause in pauses] == [1, 2, 4, 8, 16, 32, 64, 64, 64]
+    move_to(broker, due_ms(broker))
+    await wait_until(lambda: broker.erasures.unfinished() == [])
+    assert broker.erasures._failures == {}
+
+
+async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retention_has_removed_all(
+    broker: Broker,
+) -> None:
+    """Nobody has to compact what is not there; as long as a value is, that is what the certificate says."""
+    await create_with_key(broker)
+    write(broker, (b"another", b"x" * 700))
+    erasure = await erase(broker)
+    assert erasure.state == "values-gone"
+    log = broker.topics.log("users", 0)
+    log.update_config(replace(log.config, cleanup_policy=frozenset({"delete"})))
+    move_to(broker, START_MS + DAY_MS)
+    await wait_idle(broker)
+    assert certificates_of(broker, "key-gone") == []
+    log.roll()
+    log.delete_oldest(len(log.segments) - 1)
+    await next_pauses_until_over(broker)
+    assert len(certificates_of(broker, "key-gone")) == 1
+
+
+async def next_pauses_until_over(broker: Broker) -> None:
+    """Move the clock to the next attempt, and wait until it was the last one."""
+    move_to(broker, due_ms(broker))
+    await wait_until(lambda: broker.erasures.unfinished() == [])
+
+
+async def test_the_last_word_is_the_certificate_that_was_issued_last(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value that is there again overtakes the certificate that it is gone, until the next one."""
+    await create_with_key(broker)
+    log = data_of(broker) / "users-0" / "00000000000000000000.log"
+    old = log.read_bytes()
+    erasure = await erase(broker)
+    assert (await broker.erasures.certificate(erasure.id))["state"] == "values-gone"
+    copy = log.with_suffix(".log.swap")
+    with monkeypatch.context() as patched:
+        before(patched, "_certify_key", lambda: copy.write_bytes(old))
+        move_to(broker, START_MS + DAY_MS)
+        await wait_idle(broker)
+    assert len(certificates_of(broker, "values-gone")) == 1
+    last = await broker.erasures.certificate(erasure.id)
+    assert (last["state"], last["ended"]) == ("not-certified", None)
+    copy.unlink()
+    await next_pauses_until_over(broker)
+    assert (await broker.erasures.certificate(erasure.id))["state"] == "key-gone"

@@ -1,0 +1,194 @@
+"""What an erasure is about: topics, partitions and offsets that were there when it was asked for, whatever comes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.erasure import erase as erasing
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    START_MS,
+    certificates_of,
+    certified_at,
+    check_claims,
+    clock_of,
+    create,
+    create_with_key,
+    data_of,
+    erase,
+    fill,
+    intents_of,
+    move_to,
+    only_certificate,
+    pinned,
+    values_left,
+    write,
+)
+from tests.broker.erasure.obstacles import Held, before
+from tests.cleaner.evidence.scan.naive_scanner import files_with
+from tests.waiting import wait_until
+
+
+async def recreate(broker: Broker, name: str = "users") -> None:
+    """Delete a topic and create another one of its name, with the key in it."""
+    await broker.topics.delete([name])
+    await create(broker, name)
+    write(broker, (KEY, PERSON), topic=name)
+
+
+# -- offsets -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_key_that_was_nowhere_and_is_written_while_it_is_looked_for_is_named(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim ends where the log ended when it was looked for; the erasure ends, and what came later is told."""
+    await create(broker)
+    fill(broker, 5)
+    before(monkeypatch, "_write_tombstones", lambda: write(broker, (KEY, PERSON)))
+    erasure = await erase(broker)
+    assert (erasure.state, [one["offset"] for one in erasure.written_since]) == ("nothing-matched", [5])
+    assert [one["below_offset"] for one in erasure.certificate["claims"]] == [5]
+    assert broker.erasures.unfinished() == []
+    verified = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate), key=KEY)
+    assert (verified.outcome, verified.claims[0]["written_since"]) == ("nothing-matched", 1)
+
+
+async def test_what_is_written_between_the_search_and_the_tombstone_goes_too(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies below the tombstone, which supersedes it; the claim ends behind the tombstone."""
+    await create_with_key(broker)
+    before(monkeypatch, "_write_tombstones", lambda: write(broker, (KEY, PERSON)))
+    erasure = await erase(broker)
+    assert erasure.state == "values-gone"
+    assert [one["below_offset"] for one in erasure.certificate["claims"]] == [3]
+    assert files_with(data_of(broker), PERSON) == []
+    check_claims(data_of(broker), erasure.certificate, KEY)
+
+
+# -- partitions --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_partition_that_is_added_before_the_horizon_is_no_obstacle(broker: Broker) -> None:
+    """It is no part of what was asked for; what it holds of the key is named, and stays."""
+    await create_with_key(broker)
+    assert (await erase(broker)).state == "values-gone"
+    await broker.topics.add_partitions("users", 2)
+    write(broker, (KEY, b"in the new partition"), partition=1)
+    certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
+    assert [one["partition"] for one in certificate["claims"]] == [0]
+    assert certificate["partitions_added"] == [{"topic": "users", "partition": 1}]
+    assert [(one["partition"], one["offset"]) for one in certificate["written_since"]] == [(1, 0)]
+    assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
+    assert "no part of it: users-1" in certificate_page(certificate)
+
+
+async def test_a_partition_that_is_opened_later_is_searched_then(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At first it gets no claim; once its log is there the erasure goes on to it, and leaves the other claims as they are."""
+    await create_with_key(broker, 2)
+    with monkeypatch.context() as patched:
+        real = erasing.Erasures._log
+        patched.setattr(erasing.Erasures, "_log", lambda self, one: None if one[1] else real(self, one))
+        erasure = await erase(broker)
+    assert erasure.state == "not-certified"
+    assert [(one["partition"], one["state"]) for one in erasure.certificate["not_certified"]] == [(1, "not opened")]
+    assert erasure.next_due_ms is not None
+    certificate = await certified_at(broker, erasure.next_due_ms, "values-gone")
+    assert [(one["partition"], one["below_offset"]) for one in certificate["claims"]] == [(0, 2), (1, 2)]
+    assert [one["partition"] for one in certificate["done"]] == [0, 1]
+    assert files_with(data_of(broker), PERSON) == []
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> None:
+    """Nothing is done to it: the erasure ends there, with a word that says so, and not with a certificate about the new one."""
+    await create_with_key(broker)
+    first = await erase(broker)
+    assert first.state == "values-gone"
+    await recreate(broker)
+    move_to(broker, START_MS + DAY_MS)
+    await wait_until(lambda: not broker.erasures.unfinished())
+    assert certificates_of(broker, "key-gone") == []
+    certificate = only_certificate(broker, "not-certified")
+    assert (certificate["ended"]["what"], certificate["claims"]) == ("topics-deleted", [])
+    (ended,) = certificate["topics_ended"]
+    assert (ended["topic"], ended["what"]) == ("users", "topic-recreated")
+    assert await broker.erasures.certificate(first.id) == certificate
+    assert values_left(broker) == [PERSON]
+    assert intents_of(broker) == []
+    assert [(one["topic"], one["what"]) for one in certificate["elsewhere"]] == [("users", "same-key")]
+    verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    assert (verified.signature, verified.coverage_adds_up, verified.is_valid) == ("trusted", True, False)
+
+
+async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_to_claim(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the scan has shown is judged behind that: there is no certificate that something is gone from nowhere."""
+    await create_with_key(broker)
+    held = Held(erasing.Erasures._digests)
+    held.go_on.set()
+    monkeypatch.setattr(erasing.Erasures, "_digests", lambda *arguments: held(*arguments))
+    real = erasing.Erasures._scan
+
+    async def scan(self: Any, *arguments: Any) -> Any:
+        report = await real(self, *arguments)
+        if certificates_of(broker, "values-gone"):
+            held.begun.clear()
+            held.go_on.clear()
+        return report
+
+    monkeypatch.setattr(erasing.Erasures, "_scan", scan)
+    call = asyncio.ensure_future(erase(broker, is_now=True))
+    await wait_until(lambda: not held.go_on.is_set() and held.begun.is_set())
+    await broker.topics.delete(["users"])
+    held.go_on.set()
+    erasure = await call
+    assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
+    assert certificates_of(broker, "key-gone") == []
+    monkeypatch.undo()
+    assert erasure.next_due_ms is not None
+    move_to(broker, erasure.next_due_ms)
+    await wait_until(lambda: not broker.erasures.unfinished())
+    assert only_certificate(broker, "not-certified")["ended"]["what"] == "topics-deleted"
+
+
+async def test_other_topics_are_certified_all_the_same(broker: Broker) -> None:
+    """Of the one that was deleted nothing is claimed, and the certificate names it."""
+    for name in ("users", "visitors"):
+        await create(broker, name)
+        write(broker, (KEY, PERSON), topic=name)
+    await erase(broker, topics=("users", "visitors"))
+    await recreate(broker)
+    certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
+    assert [one["topic"] for one in certificate["claims"]] == ["visitors"]
+    assert [one["topic"] for one in certificate["topics_ended"]] == ["users"]
+    assert "users was deleted" in certificate_page(certificate)
+    assert certificate["ended"] is None
+    assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
+    assert values_left(broker) == [PERSON]
+
+
+async def test_what_waits_for_its_turn_is_about_the_topic_of_then(broker: Broker) -> None:
+    """The id is taken when the erasure is asked for, not when it begins: no tombstone is written into another topic."""
+    await create_with_key(broker)
+    async with broker.erasures.lock:
+        erasing_ = asyncio.ensure_future(erase(broker))
+        await wait_until(lambda: broker.erasures._calls == 1)
+        await recreate(broker)
+    erasure = await erasing_
+    assert (erasure.state, erasure.certificate["ended"]["what"]) == ("not-certified", "topics-deleted")
+    assert values_left(broker) == [PERSON]
+    assert clock_of(broker).now_ms() == START_MS

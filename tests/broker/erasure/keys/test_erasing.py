@@ -1,0 +1,213 @@
+"""Erase and certify in a whole broker: the two states, what is found on the way, what is refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
+from diamant.cleaner.evidence.certificates.certificate import sign
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.protocol.batches.records import Header, Record, build_batch
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    START_MS,
+    certified_at,
+    check_claims,
+    clock_of,
+    create,
+    create_with_key,
+    data_of,
+    erase,
+    fill,
+    intents_of,
+    move_to,
+    traces_of,
+    values_left,
+    write,
+)
+from tests.broker.erasure.obstacles import before, damage, erase_in_vain, hold_up
+from tests.cleaner.evidence.scan.naive_scanner import files_with
+
+# -- the two states ------------------------------------------------------------------------------------------------------
+
+
+async def test_values_are_gone_at_once_and_the_key_after_the_horizon(broker: Broker) -> None:
+    """In every partition that has the key; the second certificate comes by itself, to the millisecond."""
+    await create(broker, partitions=3)
+    for partition, codec in ((0, 4), (2, 0)):
+        for version in range(3):
+            write(broker, (KEY, b"%d " % version + PERSON), partition=partition, codec=codec)
+            fill(broker, partition=partition)
+    erasure = await erase(broker, reference="ticket 7")
+    assert erasure.state == "values-gone"
+    assert {(one["partition"], one["values"]) for one in erasure.certificate["found"]} == {(0, 3), (2, 3)}
+    assert files_with(data_of(broker), PERSON) == []
+    check_claims(data_of(broker), erasure.certificate, KEY)
+    assert erasure.next_due_ms == erasure.certificate["next"]["due_ms"] == START_MS + DAY_MS
+    assert values_left(broker) == [None, None]
+
+    move_to(broker, START_MS + DAY_MS - 1)
+    assert (await broker.erasures.certificate(erasure.id))["state"] == "values-gone"
+    assert values_left(broker) == [None, None]
+
+    await certified_at(broker, START_MS + DAY_MS, "key-gone")
+    final = await broker.erasures.certificate(erasure.id)
+    assert (final["state"], final["request"]["reference"]) == ("key-gone", "ticket 7")
+    assert values_left(broker) == []
+    assert files_with(data_of(broker), KEY) == []
+    assert intents_of(broker) == []
+    check_claims(data_of(broker), final, KEY)
+
+
+async def test_a_key_that_is_nowhere_is_certified_so(broker: Broker) -> None:
+    """Nothing is written; the certificate says that nothing was found."""
+    await create(broker, partitions=2)
+    fill(broker)
+    ends = [broker.topics.log("users", index).log_end_offset for index in (0, 1)]
+    erasure = await erase(broker)
+    assert (erasure.state, erasure.certificate["found"], erasure.next_due_ms) == ("nothing-matched", [], None)
+    assert [broker.topics.log("users", index).log_end_offset for index in (0, 1)] == ends
+    assert ([one["state"] for one in await broker.erasures.certificates()], intents_of(broker)) == (
+        ["nothing-matched"],
+        [],
+    )
+    assert (broker.erasures.done, (await broker.erase_now(erasure.id)).state) == (1, "nothing-matched")
+    page = certificate_page(erasure.certificate)
+    assert "Nothing was found, and nothing was removed" in page
+    assert "This proves no removal" in page
+
+
+async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_found_nothing(broker: Broker) -> None:
+    """With an outcome of its own; a value that is there later, below the claim, breaks it all the same. One of a version before,
+    which called that `key-gone`, is as valid as it was.
+    """
+    await create(broker)
+    fill(broker)
+    erasure = await erase(broker)
+    pinned = bytes.fromhex(erasure.certificate["signature"]["public_key"])
+    verified = await broker.erasures.verify(erasure.certificate, public_key=pinned, key=KEY)
+    assert (verified.outcome, verified.is_valid, verified.claims[0]["verdict"]) == ("nothing-matched", False, "holds")
+    assert verified.notes[1:] == ["Nothing was found when it was issued, so nothing was removed: it proves no removal."]
+    assert verify_certificate(erasure.certificate, pinned).outcome == "nothing-matched"
+    key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
+    fields = {name: one for name, one in erasure.certificate.items() if name != "signature"}
+    older = sign({**fields, "state": "key-gone"}, key)
+    assert (await broker.erasures.verify(older, public_key=pinned, key=KEY)).outcome == "valid"
+    claims = [{**one, "below_offset": 1000} for one in erasure.certificate["claims"]]
+    wider = sign({**fields, "claims": claims}, key)
+    write(broker, (KEY, PERSON))
+    assert (await broker.erasures.verify(wider, public_key=pinned, key=KEY)).outcome == "broken"
+
+
+async def test_a_key_of_which_there_was_only_a_tombstone_was_found(broker: Broker) -> None:
+    """The tombstone names it, and goes: that is something that was there."""
+    await create(broker)
+    write(broker, (KEY, None))
+    fill(broker)
+    assert (await erase(broker)).state == "values-gone"
+    await certified_at(broker, START_MS + DAY_MS, "key-gone")
+
+
+async def test_a_second_erase_writes_no_second_tombstone(broker: Broker) -> None:
+    """The first one's horizon stays as it is."""
+    await create_with_key(broker)
+    first = await erase(broker)
+    clock_of(broker).advance_ms(1000)
+    second = await erase(broker)
+    assert (second.state, second.next_due_ms) == ("values-gone", first.next_due_ms)
+    assert values_left(broker) == [None]
+
+
+async def test_a_write_during_the_erase_is_named_and_not_erased(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim ends behind the tombstone."""
+    await create_with_key(broker, others=30)
+    offsets: list[int] = []
+    before(monkeypatch, "_scan", lambda: offsets.append(write(broker, (KEY, b"written during the erase"))))
+    erasure = await erase(broker)
+    assert erasure.state == "values-gone"
+    assert [one["offset"] for one in erasure.written_since] == offsets
+    assert erasure.certificate["claims"][0]["below_offset"] <= offsets[0]
+    assert files_with(data_of(broker), PERSON) == []
+
+
+async def test_the_same_bytes_elsewhere_are_listed(broker: Broker) -> None:
+    """Under another key, in a header of another topic, as the same key of another topic."""
+    await create(broker)
+    await create(broker, "orders", policy="delete")
+    write(broker, (KEY, PERSON), (b"twin", PERSON))
+    log = broker.topics.log("orders", 0)
+    log.append_as_leader(memoryview(build_batch([Record(0, START_MS, KEY, b"-", (Header("by", PERSON),))], codec=3)))
+    erasure = await erase(broker)
+    found = sorted((one["topic"], one["what"]) for one in erasure.certificate["elsewhere"])
+    assert erasure.state == "values-gone"
+    assert found == [("orders", "same-bytes"), ("orders", "same-key"), ("users", "same-bytes")]
+
+
+@pytest.mark.parametrize("key", [b"", b"42", b"\x00\xff\xfe", "Zürich".encode()])
+async def test_keys_are_bytes(broker: Broker, key: bytes) -> None:
+    """Empty, short, binary and UTF-8."""
+    await create(broker)
+    write(broker, (key, b"{}"), (b"4", b"{}"), (b"", b"{}") if key else (b"x", b"{}"))
+    erasure = await erase(broker, key)
+    assert erasure.state == "values-gone"
+    assert values_left(broker, key) == [None]
+    check_claims(data_of(broker), erasure.certificate, key)
+
+
+# -- what is refused or not certified ------------------------------------------------------------------------------------
+
+
+async def test_mistakes_are_refused_before_anything_is_written(broker: Broker) -> None:
+    """Unknown, internal and delete-only topics, no topic, no reason."""
+    await create(broker)
+    await create(broker, "events", policy="delete")
+    for topics, error in ((["nothing"], NotFound), (["events"], NotPossible), ([], BadArgument)):
+        with pytest.raises(error):
+            await erase(broker, topics=topics)
+    with pytest.raises(BadArgument):
+        await broker.erase(KEY, ["users"], reason=" ")
+    assert traces_of(broker) == []
+
+
+async def test_a_partition_that_cannot_be_read_gets_no_claim(broker: Broker) -> None:
+    """The others do; the certificate as a whole certifies nothing."""
+    await create_with_key(broker, 2, others=30)
+    damage(broker, partition=1)
+    erasure = await erase(broker)
+    assert erasure.state == "not-certified"
+    assert [one["partition"] for one in erasure.certificate["claims"]] == [0]
+    assert [(one["partition"], one["state"]) for one in erasure.certificate["not_certified"]] == [(1, "inconclusive")]
+    check_claims(data_of(broker), erasure.certificate, KEY)
+
+
+async def test_an_open_transaction_ends_in_a_timeout_that_says_so(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No certificate; the intent stays, and the erasure goes on."""
+    await create_with_key(broker)
+    hold_up(broker)
+    with pytest.raises(TimedOut, match="goes on"):
+        await erase_in_vain(broker, monkeypatch)
+    assert list(data_of(broker).glob("*.json")) == []
+    assert len(intents_of(broker)) == 1
+    assert len(broker.erasures.unfinished()) == 1
+
+
+async def test_no_key_and_no_value_is_in_logs_or_certificates(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """They are told by digests only."""
+    with caplog.at_level(logging.DEBUG):
+        await create_with_key(broker)
+        erasure = await erase(broker)
+    for secret in (KEY.decode(), "Anna"):
+        assert secret not in caplog.text
+        assert secret not in json.dumps(erasure.to_fields())

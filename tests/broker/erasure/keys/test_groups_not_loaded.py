@@ -1,0 +1,182 @@
+"""Groups that are not loaded yet, or cannot be: they are waited for, and where nobody knows them that is said."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import NotPossible
+from diamant.broker.commands.admin.erase import _is_agreed
+from diamant.broker.groups.coordinator import committed_offsets as committed
+from diamant.broker.groups.coordinator import loader
+from diamant.broker.groups.coordinator.loading import PartitionScan
+from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
+from diamant.broker.operations import erasure_deadline
+from diamant.storage.segments.segment import FileSlice
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    RETRY_MS,
+    START_MS,
+    broker_at,
+    certified_at,
+    create,
+    erase,
+    fill,
+    traces_of,
+    write,
+)
+from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, wait_until_loaded
+from tests.broker.wire import WireClient
+from tests.waiting import wait_until
+
+GROUP = "analytics"
+ONE_PARTITION = {"offsets.topic.num.partitions": "1"}
+NOT_LOADED = f"{GROUP_OFFSETS_TOPIC}-0: "
+
+
+async def have_a_group_behind(tmp_path: Path) -> None:
+    """Leave a directory with a value, and a group that has committed offset 0."""
+    async with broker_at(tmp_path, **ONE_PARTITION) as broker:
+        await create(broker)
+        async with WireClient(broker.bootstrap_servers) as client:
+            await find_coordinator(client, GROUP)
+            await wait_until_loaded(broker)
+            assert not any(await commit(client, GROUP, {("users", 0): 0}))
+        write(broker, (KEY, PERSON))
+        fill(broker)
+
+
+def restarted(tmp_path: Path) -> Broker:
+    return broker_at(tmp_path, START_MS + 1, **ONE_PARTITION)
+
+
+class Slow:
+    """Loading that lasts until it is let go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._go_on = threading.Event()
+        real = loader._feed
+
+        def feed(scan: PartitionScan, slices: tuple[FileSlice, ...]) -> None:
+            assert self._go_on.wait(20)
+            real(scan, slices)
+
+        monkeypatch.setattr(loader, "_feed", feed)
+
+    def go_on(self) -> None:
+        self._go_on.set()
+
+
+def damage(tmp_path: Path) -> None:
+    """Change the committed offset's bytes so that its batch is read, and makes no sense."""
+    (path,) = (tmp_path / "data" / f"{GROUP_OFFSETS_TOPIC}-0").glob("*.log")
+    data = bytearray(path.read_bytes())
+    # The version of the key, of a record that is not null: no key of that length is of it.
+    at = data.index(b"\x00\x01\x00" + bytes([len(GROUP)]) + GROUP.encode())
+    data[at + 3] += 100
+    path.write_bytes(data)
+
+
+async def test_now_waits_until_the_groups_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that is being loaded is behind as it is when it is loaded, and the horizon stands until that is confirmed."""
+    await have_a_group_behind(tmp_path)
+    slow = Slow(monkeypatch)
+    async with restarted(tmp_path) as broker:
+        assert broker.groups.is_loading
+        waiting = asyncio.create_task(erase(broker, is_now=True))
+        await wait_until(lambda: broker.erasures._calls == 1)
+        slow.go_on()
+        found = await waiting
+        assert (found.state, found.is_now_refused) == ("values-gone", True)
+        assert (found.groups_behind, found.groups_not_known) == ({"users-0": [GROUP]}, [])
+        assert found.certificate["overrides"] == []
+
+
+async def test_groups_that_cannot_be_loaded_refuse_now(tmp_path: Path) -> None:
+    """Even when groups are confirmed: nobody could list them. The text says which partition and what to do."""
+    await have_a_group_behind(tmp_path)
+    damage(tmp_path)
+    async with restarted(tmp_path) as broker:
+        for is_confirmed in (False, True):
+            with pytest.raises(NotPossible) as raised:
+                await erase(broker, is_now=True, is_confirmed=is_confirmed)
+            assert NOT_LOADED + "its records cannot be read" in str(raised.value)
+            assert "Without --now" in str(raised.value)
+            assert GROUP not in str(raised.value)
+        assert traces_of(broker) == []
+        found = await erase(broker)
+        assert (found.state, found.groups_behind) == ("values-gone", {})
+        assert found.groups_not_known[0].startswith(NOT_LOADED)
+        assert found.to_fields()["groups_not_known"] == found.groups_not_known
+        with pytest.raises(NotPossible, match="nobody knows which groups"):
+            await broker.erase_now(found.id, is_confirmed=True)
+        await certified_at(broker, broker.env.clock.now_ms() + DAY_MS + RETRY_MS, "key-gone")
+
+
+@pytest.mark.slow
+async def test_explain_and_the_metric_say_that_groups_are_not_known(tmp_path: Path) -> None:
+    """In place of nothing, which would mean that there is nobody."""
+    await have_a_group_behind(tmp_path)
+    async with restarted(tmp_path) as broker:
+        await wait_until_loaded(broker)
+        await erase(broker)
+        (one,) = (await broker.explain("users", is_tombstones=True)).partitions
+        assert ([record.groups_behind for record in one.records], one.problems) == ([(GROUP,)], ())
+        assert await wait_behind(broker) == 1
+    damage(tmp_path)
+    async with restarted(tmp_path) as broker:
+        await wait_until_loaded(broker)
+        (one,) = (await broker.explain("users", is_tombstones=True)).partitions
+        assert [record.groups_behind for record in one.records] == [()]
+        assert one.problems[0].startswith(f"groups that may be behind are not known: {NOT_LOADED}")
+        assert math.isnan(await wait_behind(broker))
+
+
+async def wait_behind(broker: Broker) -> float:
+    """What the metric has of the partition, once the cleaner knows its tombstones."""
+    name = ("diamant_tombstone_consumers_behind", ("users", "0"))
+    async with asyncio.timeout(60):
+        while True:
+            found = await erasure_deadline.take_deadlines(broker, with_groups=True)
+            shown = {(one, labels): value for one, labels, value in erasure_deadline.samples(found)}
+            if name in shown:
+                return shown[name]
+            await asyncio.sleep(0)
+
+
+async def test_waiting_for_groups_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is still being loaded after that is not known."""
+    await have_a_group_behind(tmp_path)
+    slow = Slow(monkeypatch)
+    monkeypatch.setattr(committed.groups_not_known, "__defaults__", (0.01,))
+    async with restarted(tmp_path) as broker:
+        with pytest.raises(NotPossible, match=NOT_LOADED + "it is being loaded"):
+            await erase(broker, is_now=True)
+        slow.go_on()
+        await wait_until_loaded(broker)
+        assert (await erase(broker, is_now=True)).groups_behind == {"users-0": [GROUP]}
+
+
+async def test_many_partitions_are_told_in_few_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten of them one by one."""
+    async with restarted(tmp_path) as broker:
+        async with WireClient(broker.bootstrap_servers) as client:
+            await find_coordinator(client, GROUP)
+        monkeypatch.setattr(broker.groups, "not_loaded", lambda: {number: "why" for number in range(13)})
+        found = await committed.groups_not_known(broker)
+        assert (len(found), found[0], found[-1]) == (11, f"{GROUP_OFFSETS_TOPIC}-0: why", "3 more partitions")
+
+
+def test_the_command_does_not_say_that_nobody_is_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    """If nobody knows, that is what it says."""
+    assert _is_agreed({"groups_behind": {}, "groups_not_known": [NOT_LOADED + "why"]}, is_asked=False)
+    assert capsys.readouterr().err == f"groups that may be behind are not known: {NOT_LOADED}why\n"
+    assert _is_agreed({"groups_behind": {}, "groups_not_known": []}, is_asked=False)
+    assert "no group with committed offsets is behind" in capsys.readouterr().err

@@ -1,0 +1,95 @@
+"""Tombstones that are not where they should be: one of another log counts for nothing, one that is missing is written later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure import erase_tombstones as erasure_tombstones
+from diamant.cleaner.erasure.locate import locate_key
+from diamant.protocol.batches.records import Record, build_batch
+from tests.broker.erasure.cases import (
+    KEY,
+    RETRY_MS,
+    START_MS,
+    certified_at,
+    create,
+    create_with_key,
+    data_of,
+    erase,
+    fill,
+    values_left,
+    write,
+)
+
+STRAY = "users-0.0123456789abcdef0123456789abcdef-stray"
+
+
+async def test_a_tombstone_of_the_topic_before_is_none_of_this_one(broker: Broker) -> None:
+    """The directory of the deleted topic still waits to be deleted: what it holds supersedes nothing in the new topic."""
+    await create(broker)
+    fill(broker, 20)
+    write(broker, (KEY, None))
+    await broker.topics.delete(["users"])
+    await create_with_key(broker)
+    erasure = await erase(broker)
+    assert erasure.state == "values-gone"
+    (step,) = erasure.certificate["done"]
+    assert step["tombstone_offset"] == 1
+    assert values_left(broker) == [None]
+
+
+async def test_a_tombstone_in_a_directory_that_is_set_aside_supersedes_nothing(broker: Broker) -> None:
+    """Whatever its offset is, it is one of another log."""
+    await create_with_key(broker)
+    batch = bytearray(build_batch([Record(0, START_MS, KEY, None)]))
+    batch[:8] = (500).to_bytes(8, "big")
+    (data_of(broker) / STRAY).mkdir()
+    (data_of(broker) / STRAY / "00000000000000000500.log").write_bytes(batch)
+    (step,) = (await erase(broker)).certificate["done"]
+    assert step["tombstone_offset"] == 1
+
+
+def hide(patched: pytest.MonkeyPatch, partition: int) -> None:
+    """Let a partition be passed over as if its filters did not know the key, as long as filters are asked."""
+
+    def locate(*arguments: Any, hash_key: bytes | None, **options: Any) -> Any:
+        *others, partitions = arguments
+        seen = [one for one in partitions if hash_key is None or one[1] != partition]
+        return locate_key(*others, seen, **options)
+
+    patched.setattr(erasure_tombstones, "locate_key", locate)
+    patched.setattr(erasing.Erasures, "_hash_key", lambda _: b"k" * 16)
+
+
+async def test_a_value_that_a_filter_has_hidden_is_erased_by_the_next_attempt(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scan has found it: what it is in is located once more, and no filter is asked then."""
+    await create_with_key(broker, 2)
+    hide(monkeypatch, 1)
+    erasure = await erase(broker)
+    assert erasure.state == "not-certified"
+    assert [one["partition"] for one in erasure.certificate["not_certified"]] == [1]
+    certificate = await certified_at(broker, START_MS + RETRY_MS, "values-gone")
+    assert {one["partition"]: one["below_offset"] for one in certificate["claims"]} == {0: 2, 1: 2}
+    assert [one["tombstone_offset"] for one in certificate["done"]] == [1, 1]
+    assert [one["values"] for one in certificate["found"]] == [1, 1]
+    assert values_left(broker) == [None, None]
+
+
+async def test_what_was_written_meanwhile_is_not_erased_by_the_next_attempt(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later write of the key supersedes the value as well as a tombstone does: the claim stays where it ended."""
+    await create_with_key(broker)
+    hide(monkeypatch, 0)
+    assert (await erase(broker)).state == "not-certified"
+    write(broker, (KEY, b"a new customer of that number"))
+    certificate = await certified_at(broker, START_MS + RETRY_MS, "key-gone")
+    assert [one["below_offset"] for one in certificate["claims"]] == [1]
+    assert [one["offset"] for one in certificate["written_since"]] == [1]
+    assert values_left(broker) == [b"a new customer of that number"]

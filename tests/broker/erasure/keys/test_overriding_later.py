@@ -1,0 +1,97 @@
+"""A horizon that is to be overridden by an attempt that fails: who is behind is asked again, and remembered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.erasure import erase_steps as erasure_steps
+from diamant.broker.erasure.erase import EraseFailed
+from diamant.cleaner.erasure.intent import read_intent
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    RETRY_MS,
+    START_MS,
+    certificates_of,
+    certified_at,
+    create,
+    create_with_key,
+    data_of,
+    erase,
+    fill,
+    intents_of,
+    move_to,
+    values_left,
+    wait_idle,
+    write,
+)
+from tests.broker.erasure.obstacles import no_space
+
+
+async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_unasked(
+    broker: Broker, committed: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody was behind when somebody asked, and nobody has confirmed anything: the tombstone waits for its horizon."""
+    committed.clear()
+    await create_with_key(broker)
+    with monkeypatch.context() as patched:
+        patched.setattr(erasure_steps, "remove_tombstones", no_space)
+        with pytest.raises(EraseFailed, match="No space left"):
+            await erase(broker, is_now=True)
+    committed.append((1, "late"))
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_idle(broker)
+    assert certificates_of(broker, "key-gone") == []
+    assert values_left(broker) == [None]
+    assert [one["due_ms"] for one in broker.erasures.unfinished()] == [START_MS + DAY_MS]
+    certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
+    assert certificate["overrides"] == []
+
+
+@pytest.mark.usefixtures("committed")
+async def test_who_missed_a_tombstone_is_on_the_disk_before_it_goes(
+    broker: Broker, committed: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in between, the next attempt finds the group further on; it stands in the certificate all the same."""
+    await create_with_key(broker)
+    real, noted = erasure_steps.remove_tombstones, []
+
+    async def stop_behind(*arguments: Any) -> None:
+        key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
+        (intent,) = intents_of(broker)
+        intent_id = intent.name.removeprefix("diamant-erasure-").removesuffix(".intent")
+        noted.extend(read_intent(broker.env, str(data_of(broker)), intent_id, key).overrides)
+        await real(*arguments)
+        no_space()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(erasure_steps, "remove_tombstones", stop_behind)
+        with pytest.raises(EraseFailed, match="No space left"):
+            await erase(broker, is_now=True, is_confirmed=True)
+    assert [one["groups_that_had_not_passed_it"] for one in noted] == [["billing"]]
+    committed[:] = [(1, "another"), (2, "billing")]
+    certificate = await certified_at(broker, START_MS + RETRY_MS, "key-gone")
+    assert [one["groups_that_had_not_passed_it"] for one in certificate["overrides"]] == [["another", "billing"]]
+    assert certificate["lost_tombstones"] == []
+
+
+@pytest.mark.parametrize(("offset", "is_refused"), [(1, True), (2, False)])
+async def test_behind_a_tombstone_that_was_there_already_is_who_has_not_passed_it(
+    broker: Broker, committed: list[tuple[int, str]], offset: int, is_refused: bool
+) -> None:
+    """Not who is behind the end of the log, where the claim ends."""
+    committed[:] = [(offset, "reader")]
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    write(broker, (KEY, None))
+    fill(broker)
+    erasure = await erase(broker, is_now=True)
+    assert erasure.is_now_refused == is_refused
+    assert erasure.groups_behind == ({"users-0": ["reader"]} if is_refused else {})
+    assert [one["below_offset"] for one in erasure.certificate["claims"]] == [32]
+    assert [one["tombstone_found_at"] for one in erasure.certificate["done"]] == [1]

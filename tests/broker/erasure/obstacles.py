@@ -1,0 +1,107 @@
+"""What gets into the way of an erasure: damage, open transactions, full disks, steps that are held, stopped or preceded."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure.erasure import Erasure
+from diamant.broker.operations.progress import Progress
+from tests.broker.erasure.cases import KEY, PERSON, Producer, data_of, erase
+from tests.waiting import wait_until
+
+
+class Held:
+    """A function that a thread is in until the test lets it go on."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.begun.set()
+        assert self.go_on.wait(20)
+        return self.real(*arguments)
+
+
+class TimeLimit:
+    """The time that a call has, if it is told so many milliseconds: over when the test says so, and not before."""
+
+    ms = 123_456
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self._timeout: asyncio.Timeout | None = None
+        real = asyncio.timeout
+
+        def timeout(delay: float | None) -> asyncio.Timeout:
+            made = real(delay)
+            if delay == self.ms / 1000:
+                self._timeout = made
+            return made
+
+        patched.setattr(asyncio, "timeout", timeout)
+
+    def end(self) -> None:
+        """It is over now."""
+        assert self._timeout is not None
+        self._timeout.reschedule(0)
+
+
+async def erase_in_vain(broker: Broker, patched: pytest.MonkeyPatch, *arguments: Any, **options: Any) -> Erasure:
+    """Erase, and have no more time once all was compacted twice. TimedOut, unless it was over before."""
+    limit, rounds = TimeLimit(patched), 0
+
+    def count(progress: Progress) -> None:
+        nonlocal rounds
+        rounds += progress.stage == "compacting" and progress.done == progress.total
+
+    progress = Progress(count)
+    call = asyncio.ensure_future(erase(broker, *arguments, timeout_ms=limit.ms, progress=progress, **options))
+    await wait_until(lambda: call.done() or rounds >= 2)
+    if not call.done():
+        limit.end()
+    return await call
+
+
+def before(patched: pytest.MonkeyPatch, step: str, act: Callable[[], object]) -> None:
+    """Have something happen before each time that an erasure takes a step."""
+    real = getattr(erasing.Erasures, step)
+
+    async def act_first(self: Any, *arguments: Any, **options: Any) -> Any:
+        act()
+        return await real(self, *arguments, **options)
+
+    patched.setattr(erasing.Erasures, step, act_first)
+
+
+async def stopped(*_arguments: Any, **_options: Any) -> None:
+    """In place of a step: end the erasure where it is."""
+    raise erasing.EraseFailed("stopped here")
+
+
+def no_space(*_arguments: Any, **_options: Any) -> Any:
+    """What the operating system says."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
+
+
+def damage(broker: Broker, topic: str = "users", partition: int = 0) -> None:
+    """Change a byte of a record in the first segment of a partition."""
+    path = min(data_of(broker).glob(f"{topic}-{partition}/*.log"))
+    data = bytearray(path.read_bytes())
+    data[80] ^= 1
+    path.write_bytes(data)
+
+
+def hold_up(broker: Broker, partition: int = 0) -> Producer:
+    """Open a transaction with a value of the key, behind which nothing can be cleaned until it ends."""
+    producer = Producer(broker, "users", partition, 5)
+    producer.write((KEY, PERSON))
+    return producer

@@ -1,0 +1,166 @@
+"""Keys and values whose bytes are in files of the broker's own in any case: zeros, small numbers, names of topics, ids.
+
+Nobody can remove those files, so they must not be in the way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage import names
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    START_MS,
+    broker_at,
+    certified_at,
+    check_claims,
+    create,
+    data_of,
+    erase,
+    fill,
+    pinned,
+    write,
+)
+from tests.broker.redaction import test_redacting as redacting
+
+TOPIC = "customer-events"
+"""Also a key, or a value."""
+NAMED = "customer-000042"
+
+
+def one_and_zero() -> bytes:
+    """Two numbers of 8 bytes."""
+    return (0).to_bytes(8, "big") + (1).to_bytes(8, "big")
+
+
+async def started_again(tmp_path: Path, key: bytes, value: Callable[[Broker], bytes]) -> Broker:
+    """A broker whose files are as an orderly stop leaves them: a value of a key in `users`, and a topic with a name."""
+    async with broker_at(tmp_path) as broker:
+        await create(broker)
+        await create(broker, TOPIC)
+        # In a snapshot this producer is a row of zeros.
+        first = build_batch([Record(0, START_MS, b"k", b"v")], producer_id=0, producer_epoch=0, base_sequence=0)
+        broker.topics.log("users", 0).append_as_leader(memoryview(first))
+        write(broker, (key, value(broker)))
+        write(broker, (b"k", b"v"), topic=TOPIC)
+        fill(broker)
+    return broker_at(tmp_path)
+
+
+@pytest.mark.parametrize("value", [b"\xff" * 14, bytes(16), one_and_zero(), TOPIC.encode()])
+async def test_a_value_that_is_there_in_any_case_can_be_erased(tmp_path: Path, value: bytes) -> None:
+    """Headers of batches, snapshots and checkpoints hold such bytes. The records themselves are found and gone."""
+    async with await started_again(tmp_path, KEY, lambda _: value) as broker:
+        assert (await erase(broker)).state == "values-gone"
+        certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
+        check_claims(data_of(broker), certificate, KEY)
+        assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)).outcome == "valid"
+
+
+@pytest.mark.parametrize("key", [b"\xff" * 12, bytes(16), TOPIC.encode()])
+async def test_a_key_that_is_there_in_any_case_can_be_erased(tmp_path: Path, key: bytes) -> None:
+    """That its name is listed is told, and said to stay; the certificate is confirmed later on."""
+    async with await started_again(tmp_path, key, lambda _: PERSON) as broker:
+        certificate = (await erase(broker, key, is_now=True)).certificate
+        assert certificate["state"] == "key-gone"
+        check_claims(data_of(broker), certificate, key)
+        listed = {one["file"] for one in certificate["elsewhere"] if "topic" not in one}
+        is_name = key == TOPIC.encode()
+        assert (names.RECOVERY_POINT_CHECKPOINT in listed) == is_name
+        assert any(text.startswith("Names of topics") for text in certificate["not_covered"]) == is_name
+        found = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=key)
+        assert (found.outcome, any(note.startswith("Names of topics") for note in found.notes)) == ("valid", is_name)
+
+
+async def test_the_id_of_the_cluster_can_be_erased(tmp_path: Path) -> None:
+    """As a value: it stays in meta.properties."""
+    async with await started_again(tmp_path, KEY, lambda broker: broker.cluster_id.encode()) as broker:
+        certificate = (await erase(broker)).certificate
+        assert certificate["state"] == "values-gone"
+        assert names.META_PROPERTIES in {one["file"] for one in certificate["elsewhere"]}
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (names.LOG_START_OFFSET_CHECKPOINT, f"0\n1\n{TOPIC}/{TOPIC} 0 5\n"),
+        (names.LOG_START_OFFSET_CHECKPOINT, f"0\n1\n{TOPIC} 0 5 {TOPIC}\n"),
+        (names.META_PROPERTIES, f"version=1\n#{TOPIC}\n"),
+        (names.META_PROPERTIES, f"cluster.id=e\n#{TOPIC}\n"),
+        (names.META_PROPERTIES, f"cluster.id={TOPIC}\ncluster.id=e\n"),
+        ("other-checkpoint", f"0\n1\n{TOPIC} 0 5\n"),
+    ],
+)
+async def test_what_is_no_name_in_such_a_file_is_in_the_way(broker: Broker, file: str, text: str) -> None:
+    """One of another form, or with something besides, is any file. The tombstone is no reason: it is to stay for now."""
+    await create(broker)
+    write(broker, (KEY, TOPIC.encode()))
+    path = data_of(broker) / file
+    path.write_text((path.read_text() if file == names.META_PROPERTIES else "") + text)
+    certificate = (await erase(broker)).certificate
+    assert certificate["state"] == "not-certified"
+    assert {one["file"] for one in certificate["not_certified"][0]["problems"]} == {file}
+
+
+async def test_a_redacted_value_may_be_a_topics_name(tmp_path: Path) -> None:
+    """As with erasures."""
+    async with broker_at(tmp_path) as broker:
+        await redacting.create(broker)
+        await create(broker, TOPIC)
+        redacting.write(broker, TOPIC.encode(), redacting.OTHER)
+        write(broker, (b"k", b"v"), topic=TOPIC)
+    async with broker_at(tmp_path) as broker:
+        where = f'value == "{TOPIC}"'
+        redaction = await broker.redact("orders", where=where, reason="ticket 4711")
+        assert (redaction.state, redaction.removed) == ("records-gone", 1)
+        assert any(text.startswith("Names of topics") for text in redaction.certificate["not_covered"])
+        certificate = redaction.certificate
+        found = await broker.erasures.verify(certificate, public_key=pinned(certificate), where=where)
+        assert (found.outcome, any(note.startswith("Names of topics") for note in found.notes)) == ("valid", True)
+
+
+@pytest.mark.parametrize("key", ["000000000000", "leader-epoch-checkpoint", "partition.metadata", "diamant-erasure"])
+async def test_what_the_broker_calls_its_files_is_in_nobodys_way(tmp_path: Path, key: str) -> None:
+    """A key may be part of such a name."""
+    async with broker_at(tmp_path) as broker:
+        await create(broker)
+        write(broker, (key.encode(), PERSON))
+        fill(broker)
+        assert (await erase(broker, key.encode(), is_now=True)).state == "key-gone"
+
+
+async def test_a_certificate_does_not_repeat_a_name_with_the_key(broker: Broker) -> None:
+    """The key is not gone as long as a file is called so, a copied segment or a link to a directory among them; then it is."""
+    await create(broker)
+    write(broker, (NAMED.encode(), PERSON))
+    fill(broker)
+    path = data_of(broker) / f"exports/{NAMED}.csv"
+    path.parent.mkdir()
+    path.touch()
+    copy = data_of(broker) / f"users-0/{NAMED}.bak"
+    copy.write_bytes((data_of(broker) / "users-0/00000000000000000000.log").read_bytes())
+    link = path.parent / NAMED
+    link.symlink_to(data_of(broker))
+    erasure = await erase(broker, NAMED.encode(), is_now=True, is_confirmed=True)
+    assert (erasure.state, NAMED in json.dumps(erasure.certificate)) == ("not-certified", False)
+    label = f"[key {erasure.certificate['request']['key_hmac'][:8]}]"
+    assert erasure.certificate["coverage"]["links_not_followed"] == [f"exports/{label}"]
+    names = {one["file"] for one in erasure.certificate["segments"]["before"]}
+    assert f"users-0/{label}.bak" in names.intersection(erasure.certificate["found"][0]["files"])
+    for one in (path, copy, link):
+        one.unlink()
+    erasure = await broker.erase_now(erasure.id, is_confirmed=True)
+    assert (erasure.state, NAMED in json.dumps(erasure.certificate)) == ("key-gone", False)
+    found = await broker.erasures.verify(
+        erasure.certificate, public_key=pinned(erasure.certificate), key=NAMED.encode()
+    )
+    assert found.outcome == "valid"
+    assert not any(NAMED.encode() in one.read_bytes() for one in data_of(broker).rglob("*") if one.is_file())

@@ -1,0 +1,160 @@
+"""Directories that were set aside, of partitions that a topic does not have: what they hold is nobody's, and hides nowhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage import names
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    KEY,
+    PERSON,
+    RETRY_MS,
+    broker_at,
+    certificates_of,
+    certified_at,
+    clock_of,
+    create,
+    create_with_key,
+    data_of,
+    erase,
+    pinned,
+    write,
+)
+from tests.broker.redaction import test_redacting as orders
+from tests.cleaner.evidence.scan.naive_scanner import files_with
+
+LOG = "00000000000000000000.log"
+BATCH = bytes(build_batch([Record(0, 1000, KEY, PERSON)]))
+
+
+def set_aside(broker: Broker, topic: str, partition: int, content: bytes | bytearray, suffix: str = "-stray") -> Path:
+    """Put a log into a directory that was set aside."""
+    directory = data_of(broker) / f"{topic}-{partition}.{'0123456789abcdef' * 2}{suffix}"
+    directory.mkdir()
+    (directory / LOG).write_bytes(content)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(BATCH, "set aside"), (BATCH[:-9], "only"), (b"-" * 100 + PERSON, "no batch")],
+    ids=["value", "cut off", "bytes"],
+)
+@pytest.mark.parametrize("partition", [0, 5])
+async def test_a_value_set_aside_lets_nothing_be_certified(
+    broker: Broker, partition: int, content: bytes, reason: str
+) -> None:
+    """Whether the topic has such a partition or not; the refusal names the file, and without it all is certified."""
+    await create_with_key(broker, others=5)
+    directory = set_aside(broker, "users", partition, content)
+    refused = (await erase(broker)).certificate
+    assert (refused["state"], refused["claims"]) == ("not-certified", [])
+    problems = [one for one in refused["not_certified"][0]["problems"] if one["file"] == f"{directory.name}/{LOG}"]
+    assert problems
+    assert partition == 0 or reason in problems[0]["reason"]
+    (directory / LOG).unlink()
+    directory.rmdir()
+    due_ms = broker.erasures.unfinished()[0]["due_ms"]
+    await certified_at(broker, due_ms, "values-gone")
+    assert files_with(data_of(broker), PERSON) == []
+
+
+async def test_what_the_broker_itself_sets_aside_is_told(tmp_path: Path) -> None:
+    """A directory of a topic that was created anew with fewer partitions, as a crash may leave it."""
+    async with broker_at(tmp_path) as broker:
+        await create(broker)
+        write(broker, (b"x", b"y"))
+        (data_of(broker) / "users-2").mkdir()
+        (data_of(broker) / "users-2" / LOG).write_bytes(BATCH)
+    async with broker_at(tmp_path) as broker:
+        (stray,) = data_of(broker).glob("users-2.*-stray")
+        refused = (await erase(broker)).certificate
+        assert refused["state"] == "not-certified"
+        assert refused["not_certified"][0]["problems"][0]["file"] == f"{stray.name}/{LOG}"
+
+
+async def test_a_tombstone_set_aside_names_the_key(broker: Broker) -> None:
+    """Values are gone; that the key is gone is not said while it is there."""
+    await create_with_key(broker, others=30)
+    directory = set_aside(broker, "users", 5, build_batch([Record(0, 1000, KEY, None)]))
+    erasure = await erase(broker, is_now=True)
+    assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
+    assert len(certificates_of(broker, "values-gone")) == 1
+    (directory / LOG).unlink()
+    await certified_at(broker, clock_of(broker).now_ms() + DAY_MS + RETRY_MS, "key-gone")
+
+
+async def test_a_partition_that_was_added_owns_only_the_directory_in_use(broker: Broker) -> None:
+    """What was set aside under its number is of another topic that had the name; what it holds itself was written since."""
+    await create_with_key(broker, others=30)
+    first = await erase(broker)
+    assert first.next_due_ms is not None
+    await broker.topics.add_partitions("users", 2)
+    write(broker, (KEY, b"in the new partition"), partition=1)
+    arguments: dict[str, Any] = {"public_key": pinned(first.certificate), "key": KEY}
+    assert (await broker.erasures.verify(first.certificate, **arguments)).is_valid
+    directory = set_aside(broker, "users", 1, BATCH)
+    found = await broker.erasures.verify(first.certificate, **arguments)
+    assert [one["verdict"] for one in found.claims] == ["cannot be told"]
+    refused = await certified_at(broker, first.next_due_ms, "not-certified")
+    assert refused["not_certified"][0]["problems"][0]["file"] == f"{directory.name}/{LOG}"
+    (directory / LOG).unlink()
+    directory.rmdir()
+    done = await certified_at(broker, clock_of(broker).now_ms() + RETRY_MS, "key-gone")
+    assert [one["partition"] for one in done["written_since"]] == [1]
+
+
+@pytest.mark.parametrize("suffix", ["-stray", "-future", "-delete"])
+async def test_directories_of_other_topics_are_no_obstacle(broker: Broker, suffix: str) -> None:
+    """Kafka leaves such directories behind; the same key in them is listed as that of any topic that was not named."""
+    await create_with_key(broker, others=30)
+    for topic in ("clicks", "views"):
+        await create(broker, topic)
+    directory = set_aside(broker, "clicks", 3, BATCH, suffix)
+    set_aside(broker, "views", 0, b"damaged", suffix)
+    erasure = await erase(broker, is_now=True)
+    assert erasure.state == "key-gone"
+    (seen,) = [one for one in erasure.certificate["elsewhere"] if one["what"] == "same-key"]
+    assert seen["file"] == f"{directory.name}/{LOG}"
+    found = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate), key=KEY)
+    assert found.outcome == "valid"
+
+
+async def test_directories_of_deleted_topics_are_no_obstacle(broker: Broker) -> None:
+    """Those that wait to be deleted, of other topics and of one that had the name before: these go at once."""
+    await create(broker, "clicks")
+    write(broker, (KEY, b"something else"), topic="clicks")
+    await create(broker, partitions=3)
+    write(broker, (KEY, PERSON), partition=2)
+    await broker.topics.delete(["clicks", "users"])
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    assert len(list(data_of(broker).glob(f"*{names.DELETE_DIR_SUFFIX}"))) == 4
+    erasure = await erase(broker, is_now=True)
+    assert erasure.state == "key-gone"
+    assert files_with(data_of(broker), PERSON) == []
+    found = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate), key=KEY)
+    assert found.outcome == "valid"
+
+
+@pytest.mark.parametrize("partition", [0, 5])
+async def test_a_redaction_is_not_certified_either(broker: Broker, partition: int) -> None:
+    """However short what was looked for is; each says which file it is, and a certificate from before is not confirmed."""
+    await orders.create(broker)
+    orders.write(broker, orders.OTHER, b'{"id": 7}')
+    done = await orders.redact(broker, "value.id == 7")
+    assert done.state == "records-gone"
+    arguments: dict[str, Any] = {"public_key": pinned(done.certificate), "where": "value.id == 7"}
+    assert (await broker.erasures.verify(done.certificate, **arguments)).is_valid
+    directory = set_aside(broker, "orders", partition, build_batch([Record(0, 1000, b"k", b'{"id": 7}')]))
+    redaction = await orders.redact(broker, "value.id == 7")
+    assert redaction.state == "not-certified"
+    assert f"{directory.name}/{LOG}" in json.dumps(redaction.certificate["not_certified"])
+    assert not (await broker.erasures.verify(done.certificate, **arguments)).is_valid

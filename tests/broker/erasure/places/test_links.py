@@ -1,0 +1,79 @@
+"""Symbolic links and deep directories in the data directory: an erasure is carried out, and says what it has not followed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.cleaner.evidence.scan.file_listing import MAX_DEPTH
+from tests.broker.erasure.cases import PERSON, create_with_key, data_of, erase
+
+
+async def test_links_to_directories_are_named_and_not_followed(broker: Broker, tmp_path: Path) -> None:
+    """Loops among them, and one to the whole file system: what they lead to has a name of its own, or lies outside."""
+    await create_with_key(broker, others=3)
+    data = data_of(broker)
+    (data / "users-0/loop").symlink_to(".")
+    (data / "up").symlink_to("..")
+    (data / "everything").symlink_to("/")
+    (data / "itself").symlink_to("itself")
+    (data / "nowhere").symlink_to("nothing-there")
+    erasure = await erase(broker)
+    assert erasure.state == "values-gone"
+    coverage = erasure.certificate["coverage"]
+    assert coverage["links_not_followed"] == ["everything", "itself", "up", "users-0/loop"]
+    assert coverage["not_read"] == []
+
+
+async def test_a_link_to_a_file_is_read(broker: Broker, tmp_path: Path) -> None:
+    """What it leads to has a name in the data directory."""
+    await create_with_key(broker, others=3)
+    (tmp_path / "outside").write_bytes(PERSON)
+    (data_of(broker) / "users-0/linked").symlink_to(tmp_path / "outside")
+    assert (await erase(broker)).state == "not-certified"
+
+
+async def test_a_linked_partition_directory_is_read(broker: Broker, tmp_path: Path) -> None:
+    """The broker follows it, too."""
+    await create_with_key(broker, others=3)
+    directory = data_of(broker) / "users-0"
+    shutil.move(directory, tmp_path / "elsewhere")
+    directory.symlink_to(tmp_path / "elsewhere")
+    (directory / "note").write_bytes(PERSON)
+    erasure = await erase(broker)
+    assert (erasure.state, erasure.certificate["coverage"]["links_not_followed"]) == ("not-certified", [])
+    (directory / "note").unlink()
+    assert (await erase(broker)).state == "values-gone"
+
+
+async def test_the_partition_of_a_topic_that_was_deleted_goes_where_its_link_leads(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """What else lies there is nobody's business, and the next topic of that name can be erased from."""
+    await create_with_key(broker, others=3)
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(data_of(broker) / "users-0", elsewhere)
+    (data_of(broker) / "users-0").symlink_to(elsewhere)
+    (elsewhere / "note").write_bytes(b"of somebody")
+    (elsewhere / "more").mkdir()
+    await broker.topics.delete(["users"])
+    await create_with_key(broker, others=3)
+    assert (await erase(broker)).state == "values-gone"
+    assert sorted(os.listdir(elsewhere)) == ["more", "note"]
+    assert [path for path in data_of(broker).iterdir() if path.is_symlink()] == []
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH - 1, MAX_DEPTH + 30])
+async def test_deep_directories_are_read_or_named(broker: Broker, depth: int) -> None:
+    """Nothing is certified while there is one that is too deep to be looked into, and the certificate says which."""
+    await create_with_key(broker, others=3)
+    deep = data_of(broker) / "/".join(["d"] * depth)
+    os.makedirs(deep)
+    erasure = await erase(broker)
+    assert erasure.state == ("values-gone" if depth < MAX_DEPTH else "not-certified")
+    reasons = [one["reason"] for one in erasure.certificate["coverage"]["unreadable"]]
+    assert [f"{MAX_DEPTH} directories in one another" in one for one in reasons] == [True] * (depth > MAX_DEPTH)

@@ -1,0 +1,333 @@
+"""A scan that leaves something out, a cleaner that does not do what it should: the erasure itself notices."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure import erase_steps as erasure_steps
+from diamant.cleaner.erasure import locate
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.scan import file_listing as places
+from diamant.cleaner.evidence.scan import scan
+from diamant.cleaner.evidence.search import known_positives, record_search
+from diamant.cleaner.rules import record_fate as policy
+from diamant.cleaner.runners import inline as runner
+from diamant.storage.env.env import RealEnv
+from tests.broker.erasure.cases import (
+    KEY,
+    PERSON,
+    broker_at,
+    check_claims,
+    create,
+    create_with_key,
+    data_of,
+    erase,
+    only_certificate,
+    pinned,
+    values_left,
+    write,
+)
+from tests.waiting import wait_until
+
+
+def has_values(broker: Broker) -> bool:
+    """What the independent scanner says."""
+    return any(value is not None for value in values_left(broker))
+
+
+def not_read(certificate: dict[str, Any]) -> list[str]:
+    """The files that the scan could not account for; what was written for it to find may be missed with them."""
+    files = [one["file"] for one in certificate["coverage"]["not_read"]]
+    return [file.rpartition("/")[2] for file in files if not file.startswith(known_positives.TOPIC)]
+
+
+# -- the scan ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_scan_that_skips_deleted_files_certifies_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is there by another listing, and nobody has read it."""
+    await create_with_key(broker)
+    monkeypatch.setattr(erasing.Erasures, "_remove_doomed", lambda *_: {})
+    real = places.list_places
+
+    def without_deleted(*arguments: Any) -> Iterator[places.Place]:
+        return (one for one in real(*arguments) if not one.name.endswith(".deleted"))
+
+    monkeypatch.setattr(scan, "list_places", without_deleted)
+    erasure = await erase(broker)
+    assert has_values(broker), "the sabotage must show"
+    assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
+    assert any(name.endswith(".log.deleted") for name in not_read(erasure.certificate))
+    assert erasure.certificate["not_certified"][0]["state"] == "inconclusive"
+    check_claims(data_of(broker), erasure.certificate, KEY)
+
+
+async def test_a_scan_that_skips_a_codec_certifies_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The headers declare batches and records that nobody has looked at."""
+    await create_with_key(broker, others=30, codec=4)
+    monkeypatch.setattr(erasing.Erasures, "_write_tombstone", lambda *_: 0)
+    real = record_search.FileSearch.look_at
+    monkeypatch.setattr(
+        record_search.FileSearch, "look_at", lambda self, batch: batch.header.codec != 4 and real(self, batch)
+    )
+    erasure = await erase(broker)
+    assert has_values(broker), "the sabotage must show"
+    assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
+    assert not_read(erasure.certificate) == ["00000000000000000000.log"]
+    (row,) = [one for one in erasure.certificate["coverage"]["ledger"] if "zstd" in one.get("declared", {})]
+    assert ("zstd" in row["read"], row["declared"]["zstd"][:2]) == (False, [1, 1])
+
+
+async def test_a_scan_that_trusts_a_stale_filter_certifies_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment that was passed over because of its filter was not read, whatever the filter says."""
+    await create_with_key(broker, others=30)
+    monkeypatch.setattr(
+        locate._Filters, "can_skip", lambda _self, place: (place.topic, place.base_offset) == ("users", 0)
+    )
+    real = scan._Scan._is_wanted
+    (data_of(broker) / "diamant-hash-key").write_bytes(b"k" * 16)
+
+    def wanted(self: Any, place: places.Place) -> bool:
+        return not locate._Filters(self._env, KEY, b"k" * 16).can_skip(place) and real(self, place)
+
+    monkeypatch.setattr(scan._Scan, "_is_wanted", wanted)
+    erasure = await erase(broker)
+    assert has_values(broker), "the sabotage must show"
+    assert (erasure.state, not_read(erasure.certificate)) == ("not-certified", ["00000000000000000000.log"])
+
+
+async def test_a_stale_filter_that_hides_a_segment_from_locating_is_caught_by_the_scan(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locating trusts filters; the scan does not, so there is no claim."""
+    await create_with_key(broker, others=30)
+    (data_of(broker) / "diamant-hash-key").write_bytes(b"k" * 16)
+    monkeypatch.setattr(locate._Filters, "can_skip", lambda _self, _place: True)
+    erasure = await erase(broker)
+    assert erasure.certificate["found"] == []
+    assert (erasure.state, not_read(erasure.certificate)) == ("not-certified", [])
+    assert [one["state"] for one in erasure.certificate["not_certified"]] == ["values-present"]
+
+
+async def test_a_scan_that_stops_early_in_a_file_certifies_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that are no segment count too: each file has to be read to its end."""
+    await create_with_key(broker)
+    (data_of(broker) / "notes").write_bytes(b"x" * 1000)
+    real = record_search.FileSearch.search_raw
+    monkeypatch.setattr(
+        record_search.FileSearch,
+        "search_raw",
+        lambda self, file, position, end: real(self, file, position, end if self.name != "notes" else 999),
+    )
+    erasure = await erase(broker)
+    assert (erasure.state, not_read(erasure.certificate)) == ("not-certified", ["notes"])
+
+
+@pytest.mark.parametrize("is_redaction", [False, True])
+async def test_a_scan_that_does_not_see_certifies_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, is_redaction: bool
+) -> None:
+    """It counts what it reads, as it should, and finds nothing in it, not even what was written for it: that is said."""
+    await create_with_key(broker, others=30)
+    monkeypatch.setattr(record_search.FileSearch, "_look_at_record", lambda *_, **__: set())
+    if is_redaction:
+        done = await broker.redact("users", where=f"value == '{PERSON.decode()}'", reason="GDPR Art. 17")
+    else:
+        monkeypatch.setattr(erasing.Erasures, "_write_tombstone", lambda *_: 0)
+        done = await erase(broker)
+    assert (done.state, done.certificate["claims"]) == ("not-certified", [])
+    known = done.certificate["coverage"]["known_positives"]
+    assert known["seen"] < known["planted"]
+    assert "may be blind" in done.certificate["not_certified"][0]["problems"][0]["reason"]
+    assert not [path for path in data_of(broker).iterdir() if path.name.startswith(known_positives.TOPIC)]
+
+
+async def test_the_certificate_says_that_the_scan_sees(broker: Broker) -> None:
+    """How much was written for it to find, and that it was found; verification by the broker and of a copy do the same."""
+    await create_with_key(broker)
+    erasure = await erase(broker)
+    known = erasure.certificate["coverage"]["known_positives"]
+    assert known["seen"] == known["planted"] > 0
+    assert not any(known_positives.TOPIC in row["file"] for row in erasure.certificate["coverage"]["ledger"])
+    assert (await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate))).is_valid
+
+
+async def test_what_a_killed_scan_has_left_goes_at_the_next_start(tmp_path: Path) -> None:
+    """As any directory that waits to be deleted."""
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker)
+        directory = data_of(broker)
+    made = known_positives.make_known_positives(b"s" * 32)
+    made.write(RealEnv(), str(directory))
+    left = [path for path in directory.iterdir() if path.name.startswith(known_positives.TOPIC)]
+    assert len(left) == 2
+    async with broker_at(tmp_path) as broker:
+        await wait_until(lambda: not any(path.exists() for path in left))
+        assert (await erase(broker)).state == "values-gone"
+
+
+# -- its account, in a signed certificate -----------------------------------------------------------------------------------
+
+
+def without_a_file(certificate: dict[str, Any]) -> None:
+    """Leave out what was read of one, and count it as if it had been."""
+    certificate["coverage"]["ledger"].pop()
+
+
+def without_a_codec(certificate: dict[str, Any]) -> None:
+    """Declare more records in a segment than were read."""
+    row = next(one for one in certificate["coverage"]["ledger"] if one.get("declared"))
+    next(iter(row["declared"].values()))[1] += 1
+
+
+def with_half_a_file(certificate: dict[str, Any]) -> None:
+    """Read less of a file than it has."""
+    certificate["coverage"]["ledger"][0]["bytes"] += 1
+
+
+def with_a_claim_for_nothing(certificate: dict[str, Any]) -> None:
+    """Claim something about a partition of which no file was read."""
+    certificate["claims"].append({**certificate["claims"][0], "partition": 7})
+
+
+def without_claims(certificate: dict[str, Any]) -> None:
+    """Say that something is gone, and of no partition."""
+    certificate["claims"] = []
+
+
+def with_wrong_totals(certificate: dict[str, Any]) -> None:
+    """Sum up to something else."""
+    certificate["coverage"]["records"] += 1
+
+
+def without_any(certificate: dict[str, Any]) -> None:
+    """Give no account."""
+    del certificate["coverage"]["ledger"]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        without_a_file,
+        without_a_codec,
+        with_half_a_file,
+        with_a_claim_for_nothing,
+        without_claims,
+        with_wrong_totals,
+        without_any,
+    ],
+    ids=lambda spoil: spoil.__name__,
+)
+async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
+    broker: Broker, spoil: Callable[[dict[str, Any]], None]
+) -> None:
+    """Whoever has signed it: what it says was scanned has to be what it says was there."""
+    await create_with_key(broker, codec=3)
+    erasure = await erase(broker)
+    sound = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    assert (sound.is_valid, sound.coverage_adds_up) == (True, True), sound.notes
+    fields = only_certificate(broker, "values-gone")
+    spoil(fields)
+    key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
+    forged = certificates.sign({name: value for name, value in fields.items() if name != "signature"}, key)
+    found = await broker.erasures.verify(forged, public_key=pinned(forged))
+    assert (found.signature, found.coverage_adds_up, found.is_valid) == ("trusted", False, False)
+
+
+# -- the cleaner -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds in a thread ask `policy` about each record."""
+    monkeypatch.setattr(runner, "QuickRound", None)
+
+
+@pytest.mark.usefixtures("is_plain")
+async def test_a_cleaner_that_keeps_a_record_is_caught_by_the_scan(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A superseded value that stays keeps the certificate back."""
+    await create_with_key(broker, others=30)
+    monkeypatch.setattr(policy, "record_fate", lambda **_: policy.KEEP)
+    erasure = await erase(broker)
+    assert erasure.state == "not-certified"
+    assert has_values(broker)
+
+
+@pytest.mark.usefixtures("is_plain")
+async def test_a_cleaner_that_keeps_one_record_of_thirty_is_caught_by_the_scan(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One value of the key among many that went is enough."""
+    await create(broker)
+    for version in range(30):
+        write(broker, (KEY, b"%d " % version + PERSON), codec=version % 5)
+    real = policy.record_fate
+    kept: list[Any] = []
+
+    def fate(**facts: Any) -> Any:
+        found = real(**facts)
+        if found != policy.KEEP and facts["has_value"] and not kept:
+            kept.append(facts)
+            return policy.KEEP
+        return found
+
+    monkeypatch.setattr(policy, "record_fate", fate)
+    monkeypatch.setattr(erasure_steps, "ROUNDS", 1)
+    erasure = await erase(broker)
+    assert len(kept) == 1, "the sabotage must show"
+    values = [value for value in values_left(broker) if value is not None]
+    assert (len(values), erasure.state) == (1, "not-certified")
+
+
+async def test_deleted_files_that_stay_keep_the_certificate_back(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real scan reads them: the values are said to be there."""
+    await create_with_key(broker)
+    monkeypatch.setattr(erasing.Erasures, "_remove_doomed", lambda *_: {})
+    erasure = await erase(broker)
+    assert erasure.state == "not-certified"
+    assert [one["state"] for one in erasure.certificate["not_certified"]] == ["values-present"]
+
+
+async def test_a_cleaner_that_loses_the_tombstone_is_seen(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The values are gone, and so is the tombstone before its time: the certificate says key-gone without a horizon's round."""
+    await create_with_key(broker, others=30)
+    real = policy.record_fate
+    monkeypatch.setattr(
+        policy,
+        "record_fate",
+        lambda **facts: real(**{**facts, "is_expired": True}) if not facts["has_value"] else real(**facts),
+    )
+    erasure = await erase(broker)
+    assert not has_values(broker)
+    assert values_left(broker) == []
+    assert (erasure.state, erasure.next_due_ms) == ("key-gone", None)
+    # The step that wrote it, and no step that removed it, stand side by side.
+    assert "tombstone_offset" in erasure.certificate["done"][0]
+    assert erasure.certificate["lost_tombstones"] == [{"topic": "users", "partition": 0}]
+
+
+def test_the_fields_of_a_row_of_the_account_make_it_again() -> None:
+    """What a certificate says of a file is what the scan has put down."""
+    from diamant.cleaner.evidence.scan.coverage import FileRow
+
+    row = FileRow("users-3/1.log", "users", 3, "", 90, 10, {"lz4": [1, 2, 90]}, {"lz4": [1, 2, 90]}, problems=1)
+    assert dataclasses.replace(FileRow.from_fields(row.to_fields())) == row
+    assert row.adds_up

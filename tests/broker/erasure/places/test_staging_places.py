@@ -1,0 +1,349 @@
+"""The staging place of jobs on Spark is scanned as the data directory is; where it cannot be read, nothing is certified."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.spark.clean import staging
+from diamant.cleaner.spark.clean.staging_notes import forget, write_note
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.runner import staging_sweep
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage.env.env import RealEnv
+from diamant.storage.errors import StorageError
+from tests.broker.erasure.cases import KEY, PERSON, config, create, data_of, env_at, erase, fill, pinned, write
+
+RUN = "0123456789abcdef"
+ANOTHER = "diamant-staging-aaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-" + RUN
+SEGMENT = "00000000000000000000.log"
+
+
+@pytest.fixture(autouse=True)
+def _without_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a broker removes there when it starts is at work while these tests put things there as if they had been before."""
+    monkeypatch.setattr(staging_sweep.StagingSweep, "run", lambda _: False)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker whose jobs have a staging place on the same machine."""
+    (tmp_path / "staging").mkdir()
+    properties = {"diamant.cleaner.spark.staging": (tmp_path / "staging").as_uri()}
+    async with Broker(config(tmp_path, **properties), env=env_at()) as running:
+        yield running
+
+
+def root_of(broker: Broker) -> Path:
+    """Its staging place."""
+    return data_of(broker).parent / "staging"
+
+
+def name_of(broker: Broker, partition: str) -> str:
+    """What a job of an earlier run would have called its place."""
+    owner = staging.owner_of(broker.env, broker.directory.path)
+    return f"{owner}{staging.whose(partition)}-{RUN}"
+
+
+def put(broker: Broker, place: str, data: bytes | bytearray, file: str = f"segments/{SEGMENT}") -> Path:
+    """Leave a file at the staging place."""
+    path = root_of(broker) / place / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+async def test_a_copied_segment_with_the_value_lets_nothing_be_certified(broker: Broker) -> None:
+    """As one in the partition's own directory; once it is gone that is certified, and the scan names the place."""
+    await create(broker, partitions=2)
+    write(broker, (KEY, PERSON))
+    segment = (data_of(broker) / "users-0" / SEGMENT).read_bytes()
+    copies = [
+        put(broker, name_of(broker, "users-0"), segment),
+        put(broker, name_of(broker, "users-0"), segment, f"00000000-1/{SEGMENT}.cleaned"),
+    ]
+    certificate = (await erase(broker)).certificate
+    assert (certificate["state"], [one["partition"] for one in certificate["claims"]]) == ("not-certified", [1])
+    (refused,) = certificate["not_certified"]
+    assert refused["state"] == "values-present"
+    assert {one["file"] for one in refused["problems"]} >= {str(path) for path in copies}
+    assert certificate["coverage"]["staging"] == {
+        "place": str(root_of(broker)),
+        "is_listed": True,
+        "is_read": True,
+        "places": 1,
+        "places_of_others": 0,
+    }
+    assert {str(path) for path in copies} <= {one["file"] for one in certificate["coverage"]["ledger"]}
+    for path in copies:
+        path.unlink()
+    certificate = (await erase(broker)).certificate
+    assert certificate["state"] == "values-gone"
+    copies[0].write_bytes(segment)
+    arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": KEY}
+    found = await broker.erasures.verify(certificate, **arguments)
+    assert [one["verdict"] for one in found.claims] == ["broken", "holds"]
+
+
+@pytest.mark.parametrize(
+    ("data", "file"),
+    [
+        (build_batch([Record(0, 1000, KEY, b"short")]), f"segments/{SEGMENT}"),
+        (b"leftover " + PERSON + b" leftover", "manifest"),
+    ],
+    ids=["record", "bytes"],
+)
+async def test_what_a_deleted_topic_has_left_there_is_in_the_way(broker: Broker, data: bytes, file: str) -> None:
+    """Nobody knows whose it is, so no partition is certified."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    path = put(broker, name_of(broker, "deleted-0"), data, file)
+    certificate = (await erase(broker)).certificate
+    assert (certificate["state"], certificate["claims"]) == ("not-certified", [])
+    assert certificate["not_certified"][0]["state"] == "inconclusive"
+    assert certificate["not_certified"][0]["problems"][0]["file"] == str(path)
+
+
+async def test_places_of_other_topics_and_other_owners(broker: Broker) -> None:
+    """The key in a copy of another topic is listed; what another broker has there is counted and not read."""
+    await create(broker)
+    await create(broker, "orders")
+    write(broker, (KEY, PERSON))
+    copy = build_batch([Record(0, 1000, KEY, b"an order")])
+    path = put(broker, name_of(broker, "orders-0"), copy)
+    put(broker, ANOTHER, build_batch([Record(0, 1000, KEY, PERSON)]))
+    certificate = (await erase(broker)).certificate
+    assert certificate["state"] == "values-gone"
+    assert [one["file"] for one in certificate["elsewhere"]] == [str(path)]
+    staged = certificate["coverage"]["staging"]
+    assert (staged["places"], staged["places_of_others"]) == (1, 1)
+    assert not any(ANOTHER in one["file"] for one in certificate["coverage"]["ledger"])
+
+
+async def test_a_staging_place_that_is_not_there_has_nothing_in_it(broker: Broker) -> None:
+    """The first job makes it. Offline nobody looks there, which is said."""
+    root_of(broker).rmdir()
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    fill(broker)
+    certificate = (await erase(broker)).certificate
+    assert certificate["state"] == "values-gone"
+    assert certificate["coverage"]["staging"]["places"] == 0
+    assert f"its data directory and the staging place {root_of(broker)} holds" in certificate_page(certificate)
+    found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(data_of(broker)), key=KEY)
+    assert f"What lies at the staging place {root_of(broker)} was not looked at." in found.notes
+
+
+@pytest.mark.parametrize("is_empty_there", [False, True], ids=["no directory", "an empty mount point"])
+async def test_a_disk_that_is_not_mounted_keeps_its_partition_from_being_certified(
+    broker: Broker, *, is_empty_there: bool
+) -> None:
+    """A killed job has left a copy there, which a note in the data directory tells of; once it is seen again, it is read."""
+    await create(broker, partitions=2)
+    write(broker, (KEY, PERSON))
+    segment = (data_of(broker) / "users-0" / SEGMENT).read_bytes()
+    place = Location(str(root_of(broker))).child(name_of(broker, "users-0"))
+    write_note(broker.env, str(data_of(broker)), place)
+    put(broker, place.name, segment)
+    root_of(broker).rename(data_of(broker).parent / "unmounted")
+    if is_empty_there:
+        root_of(broker).mkdir()
+    certificate = (await erase(broker)).certificate
+    assert (certificate["state"], [one["partition"] for one in certificate["claims"]]) == ("not-certified", [1])
+    (refused,) = certificate["not_certified"]
+    assert refused["state"] == "inconclusive"
+    assert refused["problems"][0]["file"] == place.path
+    assert f"remove the note, {data_of(broker)}/{place.name}.note" in refused["problems"][0]["reason"]
+    if is_empty_there:
+        root_of(broker).rmdir()
+    (data_of(broker).parent / "unmounted").rename(root_of(broker))
+    certificate = (await erase(broker)).certificate
+    assert certificate["not_certified"][0]["state"] == "values-present"
+    broker.env.remove(f"{place.path}/segments/{SEGMENT}")
+    assert (await erase(broker)).certificate["state"] == "values-gone"
+
+
+async def test_a_staging_place_that_is_configured_no_more_is_remembered(tmp_path: Path) -> None:
+    """Only as long as a copy may lie there: a data directory of which no job was killed has no note of it."""
+    old = Location(str(tmp_path / "old"))
+    old.make_directory()
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await create(broker)
+        write(broker, (KEY, PERSON))
+        place = old.child(name_of(broker, "users-0"))
+        write_note(broker.env, str(data_of(broker)), place)
+        certificate = (await erase(broker)).certificate
+        assert certificate["not_certified"][0]["problems"][0]["file"] == place.path
+        assert certificate["coverage"]["staging"]["is_read"] is False
+        forget(broker.env, str(data_of(broker)), place)
+        certificate = (await erase(broker)).certificate
+        assert (certificate["state"], certificate["coverage"]["staging"]) == ("values-gone", None)
+
+
+async def test_a_place_of_before_the_data_directory_was_moved_is_not_certified_beside(broker: Broker) -> None:
+    """It has the name of another owner, but the note of it was moved along."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    moved = f"{ANOTHER[:33]}{staging.whose('users-0')}-{RUN}"
+    write_note(broker.env, str(data_of(broker)), Location(str(root_of(broker))).child(moved))
+    path = put(broker, moved, b"anything")
+    certificate = (await erase(broker)).certificate
+    assert certificate["not_certified"][0]["problems"][0]["file"] == str(path.parent.parent)
+    shutil.rmtree(root_of(broker) / moved)
+    assert (await erase(broker)).certificate["state"] == "values-gone"
+
+
+async def test_a_staging_place_that_cannot_be_listed_lets_nothing_be_certified(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may hold anything: every partition says so."""
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    real = RealEnv.list_dir
+
+    def list_dir(self: RealEnv, path: str) -> list[str]:
+        if path == str(root_of(broker)):
+            raise PermissionError(13, "Permission denied")
+        return real(self, path)
+
+    monkeypatch.setattr(RealEnv, "list_dir", list_dir)
+    certificate = (await erase(broker)).certificate
+    assert (certificate["state"], certificate["claims"]) == ("not-certified", [])
+    problem = certificate["not_certified"][0]["problems"][0]
+    assert problem["file"] == str(root_of(broker))
+    assert "cannot be listed" in problem["reason"]
+    assert "Permission denied" in problem["reason"]
+    assert not certificate["coverage"]["staging"]["is_listed"]
+
+
+async def test_a_scan_that_passes_over_the_staging_place_is_caught(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The census counts its files by itself."""
+    from diamant.cleaner.evidence.scan.staging_files import StagingPlace
+
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    path = put(broker, name_of(broker, "users-0"), (data_of(broker) / "users-0" / SEGMENT).read_bytes())
+    monkeypatch.setattr(StagingPlace, "files", lambda *_: iter(()))
+    certificate = (await erase(broker)).certificate
+    assert certificate["state"] == "not-certified"
+    assert [one["file"] for one in certificate["coverage"]["not_read"]] == [str(path)]
+
+
+# -- elsewhere -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def remote(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker whose jobs have a staging place in an object store."""
+    uri = "s3://somebody:secret@bucket/staging?region=eu-central-1"
+    async with Broker(config(tmp_path, **{"diamant.cleaner.spark.staging": uri}), env=env_at()) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("partition", "refused"), [("users-0", [0]), ("deleted-0", [0, 1])])
+async def test_places_elsewhere_are_not_read_and_nothing_is_claimed_beside_them(
+    remote: Broker, monkeypatch: pytest.MonkeyPatch, partition: str, refused: list[int]
+) -> None:
+    """Of the partition whose it is, or of all if nobody knows; without a place there are claims."""
+    there = [ANOTHER, name_of(remote, partition)]
+
+    def list_elsewhere(_staging: str, check: Callable[[], object]) -> list[str]:
+        check()
+        return there
+
+    monkeypatch.setattr(staging_sweep, "list_elsewhere", list_elsewhere)
+    await create(remote, partitions=2)
+    write(remote, (KEY, PERSON))
+    certificate = (await erase(remote)).certificate
+    assert certificate["state"] == "not-certified"
+    assert [one["partition"] for one in certificate["not_certified"]] == refused
+    for one in certificate["not_certified"]:
+        assert one["problems"][0]["file"] == f"s3://bucket/staging/{there[1]}"
+        assert "goes when the job ends" in one["problems"][0]["reason"]
+    there.pop()
+    certificate = (await erase(remote)).certificate
+    assert certificate["state"] == "values-gone"
+    assert certificate["coverage"]["staging"] == {
+        "place": "s3://bucket/staging",
+        "is_listed": True,
+        "is_read": False,
+        "places": 0,
+        "places_of_others": 1,
+    }
+    assert "secret" not in str(certificate["coverage"])
+
+
+async def test_an_object_store_that_does_not_answer_lets_nothing_be_certified(
+    remote: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is said in words."""
+
+    def list_elsewhere(_staging: str, _check: Callable[[], object]) -> list[str]:
+        raise StorageError("it does not answer within 60 s")
+
+    monkeypatch.setattr(staging_sweep, "list_elsewhere", list_elsewhere)
+    await create(remote)
+    write(remote, (KEY, PERSON))
+    certificate = (await erase(remote)).certificate
+    assert certificate["state"] == "not-certified"
+    assert certificate["not_certified"][0]["problems"][0]["reason"].endswith("it does not answer within 60 s")
+
+
+@pytest.mark.slow
+def test_listing_is_done_by_a_child_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which lists what is there, says why it cannot, and ends when nobody waits for it any more, or after a time."""
+    (tmp_path / "one").mkdir()
+    assert staging_sweep.list_elsewhere(tmp_path.as_uri(), bool) == ["one"]
+    assert staging_sweep.list_elsewhere((tmp_path / "missing").as_uri(), bool) == []
+    with pytest.raises(StorageError, match="expected a path"):
+        staging_sweep.list_elsewhere("ftp://somewhere", bool)
+
+    children: list[subprocess.Popen[str]] = []
+
+    def start() -> subprocess.Popen[str]:
+        pipes: dict[str, Any] = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
+        children.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], text=True, **pipes))
+        return children[-1]
+
+    monkeypatch.setattr(staging_sweep, "_start", start)
+    monkeypatch.setattr(staging_sweep, "_CHECK_S", 0.01)
+    calls = []
+
+    def check() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        staging_sweep.list_elsewhere("", check)
+    monkeypatch.setattr(staging_sweep, "TIMEOUT_S", 0.02)
+    with pytest.raises(StorageError, match="does not answer within"):
+        staging_sweep.list_elsewhere("", bool)
+    assert [child.returncode for child in children] == [-9, -9]
+
+
+@pytest.mark.slow
+def test_nothing_of_spark_is_imported_for_a_directory(tmp_path: Path) -> None:
+    """Without a staging place not even what knows of one; with a local one no pyarrow."""
+    program = f"""
+import sys
+import diamant.broker.erasure.erase
+assert not [name for name in sys.modules if name.startswith(("diamant.cleaner.spark", "pyarrow", "pyspark"))]
+from diamant.cleaner.spark.runner.staging_view import staging_place
+from diamant.storage.env.env import RealEnv
+place = staging_place(RealEnv(), {str(tmp_path)!r}, {tmp_path.as_uri()!r}, [("users", 0)])
+assert place.list_names(bool) == list(place.files(RealEnv())) == []
+assert not [name for name in sys.modules if name.startswith(("pyarrow", "pyspark"))]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)

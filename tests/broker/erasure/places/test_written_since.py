@@ -1,0 +1,150 @@
+"""Writes of the key behind the claims: all are counted, wherever they are told, and however few of them are listed."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from diamant.broker.broker import Broker
+from diamant.broker.commands.admin import erase as command
+from diamant.broker.commands.terminal.asking import Asked
+from diamant.broker.erasure import erase as erasing
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.scan import report as scan_report
+from diamant.cleaner.evidence.search import found_list
+from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, erase, pinned, write
+
+
+@pytest.fixture
+def writes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many records of the key are written between its tombstone and each scan, in as many batches."""
+    count = 12
+    real = erasing.Erasures._scan
+
+    async def write_first(self: Any, *arguments: Any) -> Any:
+        for number in range(count):
+            write(broker, (KEY, b"again, %d" % number))
+        return await real(self, *arguments)
+
+    monkeypatch.setattr(erasing.Erasures, "_scan", write_first)
+    return count
+
+
+@pytest.mark.parametrize(("of_file", "of_certificate"), [(9, 9), (10, 4), (100, 4), (100, 100)])
+async def test_what_is_not_listed_is_counted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, writes: int, of_file: int, of_certificate: int
+) -> None:
+    """Whether the scan or the certificate has no room for it."""
+    monkeypatch.setattr(found_list, "MAX_LISTED", of_file)
+    monkeypatch.setattr(scan_report, "MAX_LISTED", of_certificate)
+    await create(broker, segment_bytes=100_000)
+    write(broker, (KEY, PERSON))
+    erasure = await erase(broker)
+    listed = min(writes, of_certificate)
+    assert erasure.state == "values-gone"
+    assert (len(erasure.written_since), erasure.written_since_not_listed) == (listed, writes - listed)
+    assert erasure.to_fields()["written_since_not_listed"] == writes - listed
+    assert f"{writes} new records with this key" in certificate_page(erasure.certificate)
+    found = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    assert (found.is_valid, found.claims[0]["written_since"]) == (True, writes)
+    said = [note for note in found.notes if "not listed in it" in note]
+    assert len(said) == (writes > listed)
+    assert all(f"{writes} records" in note and f"; {writes - listed} of them" in note for note in said)
+
+
+async def test_the_command_tells_some_and_counts_the_others(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """A line for each of the first ones; then one for those that it does not tell and those that are not listed."""
+    monkeypatch.setattr(scan_report, "MAX_LISTED", 9)
+    monkeypatch.setattr(command, "MAX_SHOWN", 2)
+    await create_with_key(broker)
+    said = io.StringIO()
+    asked = Asked(broker.bootstrap_servers, None, timeout_ms=1, as_json=False)
+    command._print(Console(file=said, width=200), asked, (await erase(broker)).to_fields())
+    assert said.getvalue().count("The key was written again") == 2
+    assert f"... and {writes - 2} times more." in said.getvalue()
+
+
+async def test_what_is_left_is_no_later_write(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a partition in which values are below the end nobody can tell which of those that are not listed came later."""
+    monkeypatch.setattr(found_list, "MAX_LISTED", 10)
+    await create_with_key(broker)
+
+    async def compact_nothing(self: Any, *_arguments: Any) -> None:
+        for number in range(20):
+            write(broker, (KEY, b"again, %d" % number))
+
+    monkeypatch.setattr(erasing.Erasures, "_compact_all", compact_nothing)
+    erasure = await erase(broker)
+    assert erasure.state == "not-certified"
+    assert erasure.written_since
+    assert erasure.written_since_not_listed == 0
+
+
+async def test_certificates_from_before_there_was_a_count(broker: Broker, tmp_path: Path) -> None:
+    """Without it they are as valid as ever, and the page counts what is listed."""
+    await create_with_key(broker)
+    issued = (await erase(broker)).certificate
+    later = ("written_since_not_listed", "tombstones_since", "tombstones_since_not_listed", "signature")
+    fields = {name: value for name, value in issued.items() if name not in later}
+    old = certificates.sign(fields, SigningKey.load(str(tmp_path / "keys" / "certificate.key")))
+    assert "written_since_not_listed" not in json.dumps(old)
+    assert (await broker.erasures.verify(old, public_key=pinned(old))).is_valid
+    assert "new record" not in certificate_page(old)
+    since = {"topic": "users", "partition": 0, "offset": 9}
+    assert "1 new record with this key" in certificate_page({**old, "written_since": [since]})
+
+
+# -- tombstones ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_later_tombstone_of_the_application_is_told(broker: Broker) -> None:
+    """It has no value and is no part of the claim, and it names the key: wherever the erasure is told, that is."""
+    await create_with_key(broker, others=3)
+    first = await erase(broker)
+    assert (first.certificate["tombstones_since"], first.certificate["tombstones_since_not_listed"]) == ([], 0)
+    offset = write(broker, (KEY, None))
+    erasure = await broker.erase_now(first.id, is_confirmed=True)
+    certificate = erasure.certificate
+    assert (erasure.state, certificate["written_since"], certificate["lost_tombstones"]) == ("key-gone", [], [])
+    assert [(one["what"], one["offset"]) for one in certificate["tombstones_since"]] == [("tombstone", offset)]
+    page = certificate_page(certificate)
+    assert "1 new deletion mark of the key arrived in users-0" in page
+    assert "Deletion marks since" in page
+    found = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    assert (found.outcome, found.claims[0]["written_since"]) == ("valid", 0)
+    assert "Tombstones of the key since, above the offsets that the claims cover: 1." in found.notes
+    before = await broker.erasures.verify(first.certificate, public_key=pinned(certificate), key=KEY)
+    assert before.notes.count("Tombstones of the key since, above the offsets that the claims cover: 1.") == 1
+
+
+async def test_very_many_later_tombstones_are_counted(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those for which the scan, or the certificate, has no room."""
+    monkeypatch.setattr(scan_report, "MAX_LISTED", 3)
+    await create(broker, segment_bytes=100_000)
+    write(broker, (KEY, PERSON))
+    first = await erase(broker)
+    for _ in range(8):
+        write(broker, (KEY, None))
+    certificate = (await broker.erase_now(first.id, is_confirmed=True)).certificate
+    assert certificate["state"] == "key-gone"
+    assert (len(certificate["tombstones_since"]), certificate["tombstones_since_not_listed"]) == (3, 5)
+    assert "8 new deletion marks" in certificate_page(certificate)
+
+
+async def test_a_tombstone_in_a_partition_that_was_added_is_told(broker: Broker) -> None:
+    """Of it nothing is claimed."""
+    await create_with_key(broker, others=3)
+    first = await erase(broker)
+    await broker.topics.add_partitions("users", 2)
+    write(broker, (KEY, None), partition=1)
+    certificate = (await broker.erase_now(first.id, is_confirmed=True)).certificate
+    assert [(one["partition"], one["offset"]) for one in certificate["tombstones_since"]] == [(1, 0)]

@@ -1,0 +1,363 @@
+"""Groups that change between the classic and the consumer protocol, empty or with members in them.
+
+The flows and what they answer are those of Kafka 4.3.1, asked the same questions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import iter_records
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.internal_topics.consumer_protocol import (
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+    parse_assignment,
+)
+from diamant.protocol.internal_topics.group_records import ConsumerGroupMetadataKey, parse_key
+from tests.broker.groups.consumer.consumer_wire import PROPERTIES, T1, T2, A, B, C, Members, prepare
+from tests.broker.wire import WireClient
+
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS = 11, 12, 13, 14, 15
+
+
+class ClassicMembers(Members):
+    """Talks for classic members, too."""
+
+    async def join(
+        self,
+        group: str,
+        member: str,
+        *,
+        names: Sequence[str] = ("t1",),
+        owned: Mapping[str, tuple[int, ...]] | None = None,
+        instance_id: str | None = None,
+        protocols: Sequence[str] = ("range", "cooperative-sticky"),
+        protocol_type: str = "consumer",
+        metadata: bytes | None = None,
+        version: int = 5,
+    ) -> Any:
+        if metadata is None:
+            metadata = encode_subscription(Subscription(tuple(names), None, owned or {}))
+        return await self.wire.call(
+            JOIN_GROUP,
+            version,
+            {
+                "group_id": group,
+                "session_timeout_ms": 10_000,
+                "rebalance_timeout_ms": 5_000,
+                "member_id": member,
+                "group_instance_id": instance_id,
+                "protocol_type": protocol_type,
+                "protocols": [{"name": name, "metadata": metadata} for name in protocols],
+            },
+        )
+
+    async def join_twice(self, group: str, **fields: Any) -> Any:
+        """A dynamic member joins with the id that it was given the first time."""
+        first = await self.join(group, "", **fields)
+        assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        return await self.join(group, first.member_id, **fields)
+
+    async def sync(
+        self,
+        group: str,
+        member: str,
+        generation: int,
+        *,
+        assignments: Mapping[str, bytes] | None = None,
+        instance_id: str | None = None,
+        protocol: str = "range",
+    ) -> Any:
+        return await self.wire.call(
+            SYNC_GROUP,
+            5,
+            {
+                "group_id": group,
+                "generation_id": generation,
+                "member_id": member,
+                "group_instance_id": instance_id,
+                "protocol_type": "consumer",
+                "protocol_name": protocol,
+                "assignments": [{"member_id": one, "assignment": data} for one, data in (assignments or {}).items()],
+            },
+        )
+
+    async def synced(self, group: str, member: str, generation: int, **fields: Any) -> dict[str, list[int]]:
+        """The assignment that a SyncGroup brings."""
+        answer = await self.sync(group, member, generation, **fields)
+        assert answer.error_code == ErrorCode.NONE
+        return {
+            topic: sorted(partitions) for topic, partitions in parse_assignment(answer.assignment).partitions.items()
+        }
+
+    async def classic_beat(self, group: str, member: str, generation: int, instance_id: str | None = None) -> ErrorCode:
+        fields = {
+            "group_id": group,
+            "generation_id": generation,
+            "member_id": member,
+            "group_instance_id": instance_id,
+        }
+        return ErrorCode(int((await self.wire.call(HEARTBEAT, 4, fields)).error_code))
+
+    async def leave(self, group: str, *member_ids: str) -> list[ErrorCode]:
+        leavers = [{"member_id": member_id, "group_instance_id": None} for member_id in member_ids]
+        answer = await self.wire.call(LEAVE_GROUP, 5, {"group_id": group, "members": leavers})
+        assert answer.error_code == ErrorCode.NONE
+        return [ErrorCode(int(member.error_code)) for member in answer.members]
+
+    async def classic_state(self, group: str) -> str:
+        answer = await self.wire.call(DESCRIBE_GROUPS, 5, {"groups": [group], "include_authorized_operations": False})
+        return str(answer.groups[0].group_state)
+
+    async def classic_group(self, group: str, assignment: bytes | None = None) -> str:
+        """A Stable classic group of one member, whose id is returned; it has t1 by default."""
+        joined = await self.join_twice(group)
+        assignment = encode_assignment(T1) if assignment is None else assignment
+        await self.sync(group, joined.member_id, joined.generation_id, assignments={joined.member_id: assignment})
+        return str(joined.member_id)
+
+
+@pytest.fixture
+async def members(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[ClassicMembers]:
+    """Members of a broker with the migration policy that the test asks for; bidirectional by default."""
+    policy = getattr(request, "param", "bidirectional")
+    properties = {**PROPERTIES, "group.consumer.migration.policy": policy}
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties=properties)
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await prepare(wire)
+        yield ClassicMembers(wire, broker)
+
+
+@pytest.mark.parametrize("members", ["bidirectional", "disabled"], indirect=True)
+async def test_empty_groups_convert_whatever_the_policy(members: ClassicMembers) -> None:
+    """There and back again, as soon as the last member is gone."""
+    member = await members.classic_group("g")
+    assert await members.leave("g", member) == [ErrorCode.NONE]
+    assert await members.beat("g", A, 0, names=["t1"]) == (2, T1)
+    assert await members.classic_state("g") == "Dead"
+    await members.beat("g", A, -1)
+    assert (await members.join_twice("g")).error_code == ErrorCode.NONE
+    assert (await members.describe("g")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert await members.classic_state("g") == "CompletingRebalance"
+
+
+async def test_a_resolution_does_not_outlive_its_group(
+    members: ClassicMembers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classic members have taken over the group when its regular expressions are resolved: that is theirs now."""
+    is_resolving, may_end = asyncio.Event(), asyncio.Event()
+    in_thread = asyncio.to_thread
+
+    async def when_told(function: Callable[..., Any], *arguments: Any) -> Any:
+        is_resolving.set()
+        await may_end.wait()
+        return await in_thread(function, *arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", when_told)
+    await members.beat("g", A, 0, subscribed_topic_regex="t[12]")
+    await is_resolving.wait()
+    groups = members.broker.groups
+    group = groups.group("g")
+    assert group is not None
+    assert group.consumer is not None
+    resolving = groups.consumer._live[group.consumer].resolving
+    assert resolving is not None
+    await members.beat("g", A, -1)
+    joined = await members.join_twice("g")
+    may_end.set()
+    await asyncio.gather(resolving, return_exceptions=True)
+    assert groups.group_or_new("g").consumer is None
+    assert await members.classic_beat("g", joined.member_id, joined.generation_id) is ErrorCode.NONE
+
+
+async def test_upgrade_and_downgrade_with_members(members: ClassicMembers) -> None:
+    """A consumer joins a classic group: it takes over half as soon as the classic member has let go. When it leaves, the
+    rest is a classic group again, and rebalances.
+    """
+    member = await members.classic_group("g")
+    assert await members.beat("g", A, 0, names=["t1"]) == (2, {})
+    assert await members.state("g") == ("Reconciling", 2, 2)
+    described = await members.describe("g")
+    assert {one.member_id: one.member_type for one in described.members} == {member: 0, A: 1}
+    assert await members.classic_beat("g", member, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert (await members.sync("g", member, 1)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    joined = await members.join("g", member, owned={"t1": (0, 1, 2, 3)})
+    assert (joined.error_code, joined.generation_id, joined.protocol_name) == (ErrorCode.NONE, 1, "range")
+    kept = await members.synced("g", member, 1)
+    assert len(kept["t1"]) == 2
+    assert await members.classic_beat("g", member, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = await members.join("g", member, owned={"t1": tuple(kept["t1"])})
+    assert joined.generation_id == 2
+    assert await members.synced("g", member, 2) == kept
+    assert await members.beat("g", A, 2) == (2, {"t1": [one for one in range(4) if one not in kept["t1"]]})
+    assert await members.state("g") == ("Stable", 2, 2)
+    assert await members.classic_beat("g", member, 2) is ErrorCode.NONE
+    assert await members.beat("g", A, -1) == (-1, None)
+    assert (await members.describe("g")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert await members.classic_state("g") == "PreparingRebalance"
+    assert await members.classic_beat("g", member, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = await members.join("g", member)
+    assert (joined.generation_id, joined.leader) == (3, member)
+
+
+async def test_classic_member_joins_a_consumer_group(members: ClassicMembers) -> None:
+    """It gets what is free at once, and hears with a heartbeat when to come for the rest."""
+    await members.beat("g", A, 0, names=["t1"])
+    joined = await members.join_twice("g")
+    member, generation = joined.member_id, joined.generation_id
+    assert (joined.error_code, generation, len(member)) == (ErrorCode.NONE, 3, 22)
+    assert (joined.leader, joined.members, joined.protocol_name) == ("", (), "range")
+    assert await members.synced("g", member, generation) == {}
+    assert await members.classic_beat("g", member, generation) is ErrorCode.NONE
+    _, kept = await members.beat("g", A, 2)
+    assert kept is not None
+    await members.beat("g", A, 2, owned=kept)
+    assert await members.classic_beat("g", member, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = await members.join("g", member)
+    rest = await members.synced("g", member, joined.generation_id)
+    assert sorted(rest["t1"] + kept["t1"]) == T1["t1"]
+    assert await members.leave("g", member, "nobody", A) == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NONE,
+    ]
+    assert (await members.state("g"))[0] == "Empty"
+
+
+async def test_classic_requests_to_a_consumer_group_are_checked(members: ClassicMembers) -> None:
+    """Generation, protocol, membership, and which protocol the member speaks."""
+    await members.beat("g", A, 0, names=["t1"])
+    joined = await members.join_twice("g")
+    member, generation = joined.member_id, joined.generation_id
+    for answer, code in (
+        (await members.sync("g", member, generation, protocol="roundrobin"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (await members.sync("g", member, 9), ErrorCode.ILLEGAL_GENERATION),
+        (await members.sync("g", A, 2), ErrorCode.UNKNOWN_MEMBER_ID),
+        (await members.sync("g", "nobody", 2), ErrorCode.UNKNOWN_MEMBER_ID),
+        (await members.sync("g", member, generation, instance_id="i"), ErrorCode.UNKNOWN_MEMBER_ID),
+        (await members.join("g", "", protocol_type="connect"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (await members.join("g", "", protocols=["sticky"]), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (await members.join("g", "", metadata=b"\x00", version=3), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (await members.join("g", "known", instance_id="i"), ErrorCode.UNKNOWN_MEMBER_ID),
+    ):
+        assert answer.error_code == code
+        assert getattr(answer, "member_id", "") == ""
+    assert await members.classic_beat("g", member, 9) is ErrorCode.ILLEGAL_GENERATION
+    assert await members.classic_beat("g", A, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert (await members.join("g", "", version=3)).error_code == ErrorCode.NONE
+    assert (await members.join("g", "", version=3)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+async def test_a_refused_join_removes_an_empty_consumer_group(members: ClassicMembers) -> None:
+    """An unknown member is refused, by its id, and the group is not there any more, neither in memory nor in the log."""
+    await members.beat("g", A, 0, names=["t1"])
+    assert (await members.heartbeat("g", A, -1)).error_code == ErrorCode.NONE
+    assert (await members.state("g"))[0] == "Empty"
+    answer = await members.join("g", "known")
+    assert (answer.error_code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "known")
+    assert await members.error("g", A, -1) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert (await members.describe("g")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert members.broker.groups.group("g") is None
+    data = members.broker.groups.log_of("g").read(0, 1 << 20, isolation_level=0, min_one_message=True).slices[0].read()
+    records = [record for position, _ in iter_headers(data) for record in iter_records(data, position)]
+    *_, last = [record.value for record in records if parse_key(record.key or b"") == ConsumerGroupMetadataKey("g")]
+    assert last is None
+
+
+async def test_static_members_change_the_protocol(members: ClassicMembers) -> None:
+    """A static member may come back with the other protocol at any time, and keeps what it had; if it was the last one
+    with the consumer protocol, the group is a classic one without a rebalance.
+    """
+    assert await members.beat("g", A, 0, names=["t2"], instance_id="i") == (2, T2)
+    joined = await members.join("g", "", names=["t2"], instance_id="i")
+    assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 2)
+    assert await members.classic_state("g") == "Stable"
+    assert await members.synced("g", joined.member_id, 2, instance_id="i") == T2
+    assert await members.classic_beat("g", joined.member_id, 2, "i") is ErrorCode.NONE
+    assert await members.beat("g", B, 0, names=["t2"]) == (3, {})
+    assert await members.beat("g", C, 0, names=["t2"], instance_id="i") == (3, {"t2": [0]})
+    assert await members.classic_beat("g", joined.member_id, 2, "i") is ErrorCode.FENCED_INSTANCE_ID
+
+
+@pytest.mark.parametrize("members", ["upgrade"], indirect=True)
+async def test_no_downgrade(members: ClassicMembers) -> None:
+    """Where the way back is barred the group stays a consumer group with classic members only."""
+    member = await members.classic_group("g")
+    await members.beat("g", A, 0, names=["t1"])
+    await members.beat("g", A, -1)
+    assert await members.state("g") == ("Assigning", 3, 2)
+    joined = await members.join("g", member, owned={"t1": (0, 1, 2, 3)})
+    assert await members.synced("g", member, joined.generation_id) == T1
+
+
+@pytest.mark.parametrize("members", ["downgrade"], indirect=True)
+async def test_no_upgrade(members: ClassicMembers) -> None:
+    """Where upgrades are barred a classic group with members has none with the consumer protocol."""
+    await members.classic_group("g")
+    assert await members.error("g", A, 0, names=["t1"]) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert await members.classic_state("g") == "Stable"
+
+
+@pytest.mark.parametrize("members", ["disabled"], indirect=True)
+async def test_no_classic_members(members: ClassicMembers) -> None:
+    """Where nothing may change a consumer group with members takes no classic ones."""
+    await members.beat("g", A, 0, names=["t1"])
+    assert (await members.join("g", "")).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize(
+    ("fields", "assignment"),
+    [
+        ({"protocol_type": "connect"}, b""),
+        ({"metadata": b"\x00"}, b""),
+        ({}, encode_assignment({"t1": [0]}, b"of a custom assignor")),
+        ({}, b"\x00\x01garbage"),
+    ],
+    ids=["no consumers", "malformed subscription", "user data", "malformed assignment"],
+)
+async def test_what_cannot_be_upgraded(members: ClassicMembers, fields: dict[str, Any], assignment: bytes) -> None:
+    """A group whose members are no consumers, cannot be read, or would lose what their assignor wrote, stays as it is."""
+    joined = await members.join_twice("g", **fields)
+    if "protocol_type" not in fields:
+        await members.sync("g", joined.member_id, 1, assignments={joined.member_id: assignment})
+    before = await members.classic_state("g")
+    assert await members.error("g", A, 0, names=["t1"]) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert await members.classic_state("g") == before
+
+
+async def test_upgrade_in_the_middle_of_a_rebalance(members: ClassicMembers) -> None:
+    """Members that wait for the others are sent to join again, and find a consumer group."""
+    joined = await members.join_twice("g")
+    member = joined.member_id
+    assert await members.beat("g", A, 0, names=["t1"]) == (2, {"t1": [2, 3]})
+    assert await members.classic_beat("g", member, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = await members.join("g", member)
+    assert await members.synced("g", member, joined.generation_id) == {"t1": [0, 1]}
+
+
+async def test_members_of_both_protocols_survive_a_restart(tmp_path: Path) -> None:
+    """The group is read back with its classic member, who goes on as if nothing had happened."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties=PROPERTIES)
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await prepare(wire)
+        members = ClassicMembers(wire, broker)
+        await members.beat("g", A, 0, names=["t2"])
+        joined = await members.join_twice("g")
+        assert await members.synced("g", joined.member_id, joined.generation_id) == T1
+        before = await members.describe("g")
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        members = ClassicMembers(wire, broker)
+        await members.wait_until_loaded("g")
+        assert await members.describe("g") == before
+        assert await members.classic_beat("g", joined.member_id, joined.generation_id) is ErrorCode.NONE
+        assert await members.synced("g", joined.member_id, joined.generation_id) == T1

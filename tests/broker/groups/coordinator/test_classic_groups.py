@@ -1,0 +1,371 @@
+"""Classic groups in a running broker: restarts, a log that fails, requests that wait when it stops, many members and groups."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.groups.classic.events import (
+    GroupProtocol,
+    JoinAnswer,
+    JoinRequest,
+    Leaver,
+    SyncAnswer,
+    SyncRequest,
+    TimerKind,
+)
+from diamant.broker.groups.classic.state_machine import GroupState
+from diamant.broker.groups.coordinator.classic_service import ClassicGroups
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage import names
+from tests.broker.groups.classic.classic_cases import HEARTBEAT, JOIN, SYNC, wait_for_coordinator
+from tests.broker.wire import WireClient
+from tests.waiting import wait_until
+
+SESSION_MS = 10_000
+
+
+def join_request(member_id: str = "", *, version: int = 3, metadata: bytes = b"m", **more: Any) -> JoinRequest:
+    fields: dict[str, Any] = {
+        "group_instance_id": None,
+        "client_id": "c",
+        "client_host": "/h",
+        "session_timeout_ms": SESSION_MS,
+        "rebalance_timeout_ms": 60_000,
+        "protocol_type": "consumer",
+        "protocols": (GroupProtocol("range", metadata),),
+        "fresh_id": more.pop("fresh_id", ""),
+        **more,
+    }
+    return JoinRequest(member_id=member_id, version=version, **fields)
+
+
+class Direct:
+    """Requests without sockets: `answers` in the order in which they come, by name."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.joins: dict[str, JoinAnswer] = {}
+        self.syncs: dict[str, SyncAnswer] = {}
+
+    @property
+    def groups(self) -> ClassicGroups:
+        return self.broker.groups.classic
+
+    def join(self, group_id: str, name: str, request: JoinRequest) -> bytes | asyncio.Future[bytes]:
+        def encode(answer: JoinAnswer) -> bytes:
+            self.joins[name] = answer
+            return b"answered"
+
+        return self.groups.join(group_id, request, encode)
+
+    def sync(
+        self, group_id: str, member_id: str, generation: int, assignments: Sequence[tuple[str, bytes]] = ()
+    ) -> bytes | asyncio.Future[bytes]:
+        def encode(answer: SyncAnswer) -> bytes:
+            self.syncs[member_id] = answer
+            return b"answered"
+
+        request = SyncRequest(member_id, None, generation, None, None, tuple(assignments))
+        return self.groups.sync(group_id, request, encode)
+
+
+def config(data_dir: Path, **properties: str) -> BrokerConfig:
+    """Few partitions: a thousand groups fit into two as well, and brokers start and stop sooner."""
+    more = {name.replace("_", "."): value for name, value in properties.items()}
+    return BrokerConfig(
+        listen="127.0.0.1:0", data_dir=data_dir, properties={"offsets.topic.num.partitions": "2", **more}
+    )
+
+
+@pytest.fixture
+async def direct(tmp_path: Path) -> AsyncIterator[Direct]:
+    """Requests to a fresh broker."""
+    async with Broker(config(tmp_path)) as broker:
+        await wait_for_coordinator(broker.bootstrap_servers)
+        yield Direct(broker)
+
+
+# ---- restarts --------------------------------------------------------------------------------------------------------
+
+
+async def join_and_sync(wire: WireClient, group_id: str) -> str:
+    fields = {
+        "group_id": group_id,
+        "session_timeout_ms": SESSION_MS,
+        "rebalance_timeout_ms": 1000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"m"}],
+    }
+    joined = await wire.call(JOIN, 3, fields)
+    assert int(joined.error_code) == 0
+    assignments = [{"member_id": joined.member_id, "assignment": b"kept"}]
+    synced = await wire.call(
+        SYNC, 3, {"group_id": group_id, "generation_id": 1, "member_id": joined.member_id, "assignments": assignments}
+    )
+    assert int(synced.error_code) == 0
+    return str(joined.member_id)
+
+
+async def heartbeat(wire: WireClient, group_id: str, member_id: str, generation: int) -> ErrorCode:
+    fields = {"group_id": group_id, "generation_id": generation, "member_id": member_id}
+    return ErrorCode(int((await wire.call(HEARTBEAT, 3, fields)).error_code))
+
+
+def copy_of_a_running_broker(source: Path, target: Path) -> None:
+    """The directory as a crash leaves it; temporary files may go while it is copied."""
+
+    def copy(path: str, to: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy2(path, to)
+
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(names.LOCK), copy_function=copy)
+
+
+@pytest.mark.parametrize("is_crash", [False, True], ids=["restart", "crash"])
+async def test_members_survive(tmp_path: Path, is_crash: bool) -> None:
+    """After a restart, or a crash right after the answer, members go on with their generation, assignment and a fresh
+    session.
+    """
+    first, second = tmp_path / "first", tmp_path / "second"
+    async with Broker(config(first)) as broker:
+        await wait_for_coordinator(broker.bootstrap_servers)
+        async with WireClient(broker.bootstrap_servers) as wire:
+            member_id = await join_and_sync(wire, "g")
+            if is_crash:
+                copy_of_a_running_broker(first, second)
+    async with Broker(config(second if is_crash else first)) as broker:
+        await broker.groups.loaded()
+        group = broker.groups.group("g")
+        assert group is not None
+        assert group.classic is not None
+        assert group.classic.state is GroupState.STABLE
+        remaining_ms = broker.groups.classic.timers.remaining_ms(("g", TimerKind.SESSION, member_id))
+        assert remaining_ms is not None
+        assert remaining_ms > SESSION_MS - 5000
+        async with WireClient(broker.bootstrap_servers) as wire:
+            assert await heartbeat(wire, "g", member_id, 1) is ErrorCode.NONE
+            assert await heartbeat(wire, "g", member_id, 0) is ErrorCode.ILLEGAL_GENERATION
+            fields = {"group_id": "g", "generation_id": 1, "member_id": member_id, "assignments": []}
+            assert (await wire.call(SYNC, 3, fields)).assignment == b"kept"
+
+
+@pytest.mark.slow
+async def test_silent_members_are_gone_after_a_restart(tmp_path: Path) -> None:
+    """A restored member that does not come back is out after its session; the generation has grown."""
+    short_sessions = config(tmp_path, group_min_session_timeout_ms="1")
+    async with Broker(short_sessions) as broker:
+        await wait_for_coordinator(broker.bootstrap_servers)
+        direct = Direct(broker)
+        await direct.join("g", "a", join_request(fresh_id="a", session_timeout_ms=300))  # type: ignore[misc]
+        direct.sync("g", "a", 1)
+    async with Broker(short_sessions) as broker:
+        await broker.groups.loaded()
+        group = broker.groups.group("g")
+        assert group is not None
+        assert group.classic is not None
+        classic = group.classic
+        await wait_until(lambda: classic.is_empty)
+        assert group.classic.generation_id == 2
+
+
+async def test_a_maximum_lowered_by_a_restart(tmp_path: Path) -> None:
+    """A restored group above group.max.size rebalances, so that its consumers can commit before some have to go."""
+    async with Broker(config(tmp_path)) as broker:
+        await wait_for_coordinator(broker.bootstrap_servers)
+        direct = Direct(broker)
+        parked = [direct.join("g", name, join_request(fresh_id=name)) for name in ("a", "b")]
+        await asyncio.gather(*parked)  # type: ignore[arg-type]
+        direct.sync("g", "a", 1)
+    async with Broker(config(tmp_path, group_max_size="1")) as broker:
+        await broker.groups.loaded()
+        assert broker.groups.classic.count_by_state() == {GroupState.PREPARING_REBALANCE: 1}
+        direct = Direct(broker)
+        kept = direct.join("g", "a", join_request("a"))
+        direct.join("g", "b", join_request("b"))
+        assert direct.joins["b"].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert kept == b"answered" or await kept == b"answered"  # type: ignore[misc]
+        assert direct.joins["a"].generation_id == 2
+
+
+async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
+    """Parked joins and syncs get NOT_COORDINATOR, so that their clients look for the coordinator again."""
+    async with Broker(config(tmp_path)) as broker:
+        await wait_for_coordinator(broker.bootstrap_servers)
+        async with WireClient(broker.bootstrap_servers) as one, WireClient(broker.bootstrap_servers) as two:
+            await join_and_sync(one, "g")
+            fields = {
+                "group_id": "g",
+                "session_timeout_ms": SESSION_MS,
+                "rebalance_timeout_ms": 60_000,
+                "member_id": "",
+                "protocol_type": "consumer",
+                "protocols": [{"name": "range", "metadata": b"m"}],
+            }
+            two.send(JOIN, 3, fields)
+            await wait_until(lambda: broker.groups.classic.count_by_state()[GroupState.PREPARING_REBALANCE] == 1)
+            stopping = asyncio.ensure_future(broker.stop())
+            answer = await two.receive(JOIN, 3)
+            assert ErrorCode(int(answer.error_code)) is ErrorCode.NOT_COORDINATOR
+        await stopping
+        assert len(broker.groups.classic.timers) == 0
+
+
+# ---- a log that fails ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raised", "answered"),
+    [
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+    ids=lambda code: code.name,
+)
+async def test_errors_of_the_log(
+    direct: Direct, monkeypatch: pytest.MonkeyPatch, raised: ErrorCode, answered: ErrorCode
+) -> None:
+    """A join that cannot make its group leaves none; a sync that cannot be written starts the group again."""
+    await direct.join("old", "a", join_request(fresh_id="a"))  # type: ignore[misc]
+
+    def fail(*args: object, **more: object) -> int:
+        raise KafkaError(raised, "as the test wants it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(direct.broker.groups, "append", fail)
+        direct.join("new", "b", join_request(fresh_id="b"))
+        assert direct.joins["b"] == JoinAnswer(answered)
+        assert direct.broker.groups.group("new") is None
+        direct.sync("old", "a", 1)
+        assert direct.syncs["a"].error is answered
+    again = direct.join("old", "a", join_request("a"))
+    assert again == b"answered" or await again == b"answered"  # type: ignore[misc]
+    assert direct.joins["a"].generation_id == 2
+    direct.sync("old", "a", 2)
+    assert direct.syncs["a"].error is ErrorCode.NONE
+
+
+async def test_an_answer_that_cannot_be_encoded(direct: Direct) -> None:
+    """It fails for the one whose answer it is; the others get theirs."""
+
+    def broken(answer: JoinAnswer) -> bytes:
+        raise OverflowError("too large")
+
+    bad = direct.groups.join("g", join_request(fresh_id="a"), broken)
+    good = direct.join("g", "b", join_request(fresh_id="b"))
+    assert not isinstance(bad, bytes)
+    assert await good == b"answered"  # type: ignore[misc]
+    with pytest.raises(OverflowError):
+        await bad
+
+
+async def test_who_ends_a_phase_is_answered_after_the_others(direct: Direct) -> None:
+    """The leader's request that ends a phase gets its answer in the same turn of the loop as the others' that waited, and after
+    them: answered at once, its next request could come before theirs and end the generation.
+    """
+    direct.join("g", "one", join_request(fresh_id="one"))
+    await wait_until(lambda: "one" in direct.joins)
+    direct.sync("g", "one", 1)
+    direct.joins.clear()
+    direct.syncs.clear()
+    waiting = direct.join("g", "two", join_request(fresh_id="two"))
+    ending = direct.join("g", "one", join_request("one"))
+    assert list(direct.joins) == ["two", "one"]
+    assert isinstance(waiting, asyncio.Future)
+    assert isinstance(ending, asyncio.Future)
+    waiting = direct.sync("g", "two", 2)
+    ending = direct.sync("g", "one", 2)
+    assert list(direct.syncs) == ["two", "one"]
+    assert isinstance(waiting, asyncio.Future)
+    assert isinstance(ending, asyncio.Future)
+    assert [await waiting, await ending] == [b"answered", b"answered"]
+
+
+async def test_a_client_that_goes_while_it_waits(direct: Direct) -> None:
+    """Its future is cancelled; the rebalance goes on with it as a member."""
+    gone = direct.join("g", "a", join_request(fresh_id="a"))
+    stays = direct.join("g", "b", join_request(fresh_id="b"))
+    assert not isinstance(gone, bytes)
+    gone.cancel()
+    assert await stays == b"answered"  # type: ignore[misc]
+    assert "a" not in direct.joins
+    assert (direct.joins["b"].generation_id, direct.joins["b"].leader) == (1, "a")
+
+
+async def test_while_loading(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody leaves because a group is being loaded: heartbeats are answered NONE, all else COORDINATOR_LOAD_IN_PROGRESS."""
+
+    def loading(group_id: str, **more: object) -> None:
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id)
+
+    monkeypatch.setattr(direct.broker.groups, "check_usable", loading)
+    assert direct.groups.heartbeat("g", "m", None, 1) is ErrorCode.NONE
+    direct.join("g", "a", join_request(fresh_id="a"))
+    assert direct.joins["a"].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    direct.sync("g", "m", 1)
+    assert direct.syncs["m"].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        direct.groups.leave("g", [Leaver("m")])
+
+
+# ---- large ones ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_a_group_of_a_thousand(direct: Direct) -> None:
+    """A thousand members join, get their assignments, send heartbeats and leave; each has one timer."""
+    member_ids = [f"m{number}" for number in range(1000)]
+    await asyncio.gather(*(direct.join("g", name, join_request(fresh_id=name)) for name in member_ids))  # type: ignore[arg-type]
+    assert {answer.generation_id for answer in direct.joins.values()} == {1}
+    assert len(direct.joins["m0"].members) == 1000
+    parked = [direct.sync("g", name, 1) for name in member_ids[1:]]
+    direct.sync("g", "m0", 1, [(name, name.encode()) for name in member_ids])
+    await asyncio.gather(*parked)  # type: ignore[arg-type]
+    assert {name: answer.assignment for name, answer in direct.syncs.items()} == {
+        name: name.encode() for name in member_ids
+    }
+    assert {direct.groups.heartbeat("g", name, None, 1) for name in member_ids} == {ErrorCode.NONE}
+    assert len(direct.groups.timers) == 1000
+    results = direct.groups.leave("g", [Leaver(name) for name in member_ids])
+    assert {result.error for result in results} == {ErrorCode.NONE}
+    assert direct.groups.count_by_state() == {GroupState.EMPTY: 1}
+    assert len(direct.groups.timers) == 0
+
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(1_000, marks=pytest.mark.slow), pytest.param(10_000, marks=pytest.mark.long)]
+)
+async def test_many_groups(direct: Direct, count: int) -> None:
+    """Groups by the thousand, each with its own member."""
+    group_ids = [f"g{number}" for number in range(count)]
+    await asyncio.gather(*(direct.join(name, name, join_request(fresh_id=name)) for name in group_ids))  # type: ignore[arg-type]
+    for name in group_ids:
+        direct.sync(name, name, 1)
+    assert direct.groups.count_by_state() == {GroupState.STABLE: count}
+    assert {direct.groups.heartbeat(name, name, None, 1) for name in group_ids} == {ErrorCode.NONE}
+    assert len(direct.groups.timers) == count
+
+
+async def test_megabytes_of_metadata(direct: Direct) -> None:
+    """Metadata of 1 MB a member reaches the leader; only what is written is bounded, by the size of a record."""
+    metadata = bytes(1 << 20)
+    parked = [direct.join("g", name, join_request(fresh_id=name, metadata=metadata)) for name in "abc"]
+    await asyncio.gather(*parked)  # type: ignore[arg-type]
+    assert [len(member.metadata) for member in direct.joins["a"].members] == [1 << 20] * 3
+    waits = direct.sync("g", "b", 1)
+    direct.sync("g", "a", 1)
+    assert direct.syncs["a"].error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert await waits == b"answered"  # type: ignore[misc]
+    assert direct.syncs["b"].error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert direct.groups.heartbeat("g", "b", None, 1) is ErrorCode.REBALANCE_IN_PROGRESS

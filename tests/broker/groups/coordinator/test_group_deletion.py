@@ -1,0 +1,209 @@
+"""Groups and topics that are deleted: nothing is left half, and groups learn of every topic that is gone."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.groups.coordinator import coordinator
+from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+from diamant.broker.groups.coordinator.offsets import GroupOffsets
+from diamant.protocol.batches.batch import BatchHeader, iter_headers
+from diamant.protocol.errors import ErrorCode
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.log import Log
+from tests.broker.groups.offsets.offset_requests import (
+    commit,
+    delete_groups,
+    fetch,
+    find_coordinator,
+    join,
+    leave,
+    list_groups,
+    wait_until_loaded,
+)
+from tests.broker.wire import DELETE_TOPICS, WireClient
+from tests.waiting import wait_until
+
+NONE = ErrorCode.NONE
+
+
+def headers(log: Log, start: int) -> list[BatchHeader]:
+    """The batches from an offset on."""
+    found: list[BatchHeader] = []
+    while start < log.log_end_offset:
+        for part in log.read(start, 1 << 20, isolation_level=0, min_one_message=True).slices:
+            found += [header for _, header in iter_headers(part.read())]
+        start = found[-1].next_offset
+    return found
+
+
+def log_of(broker: Broker, group_id: str) -> Log:
+    """Where the group's records are."""
+    groups: GroupCoordinator = broker.groups
+    return groups.log_of(group_id)
+
+
+@pytest.mark.parametrize("kind", ["simple", "classic"])
+async def test_a_group_goes_in_one_batch(groups_broker: Broker, client: WireClient, kind: str) -> None:
+    """The tombstones of its offsets and its own: a crash leaves the whole group, or nothing of it."""
+    if kind == "classic":
+        member = await join(client, "g", "t")
+        await commit(client, "g", {("t", partition): 1 for partition in range(3)}, member=member)
+        await leave(client, member)
+    else:
+        await commit(client, "g", {("t", partition): 1 for partition in range(3)})
+    log = log_of(groups_broker, "g")
+    end = log.log_end_offset
+    assert await delete_groups(client, "g") == {"g": NONE}
+    assert [header.record_count for header in headers(log, end)] == [4]
+    assert await list_groups(client) == {}
+
+
+async def test_a_large_group_goes_in_several_batches(
+    make_broker: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no batch can hold goes in several, the group with the last of them: what a crash leaves between can be deleted
+    again.
+    """
+    monkeypatch.setattr(coordinator, "TOMBSTONES_PER_BATCH", 10)
+    partition_count = 15
+    async with make_broker(offsets_topic_num_partitions=1) as broker, WireClient(broker.bootstrap_servers) as client:
+        await client.create("large", partition_count)
+        await find_coordinator(client)
+        await commit(client, "g", {("large", partition): 1 for partition in range(partition_count)})
+        log = log_of(broker, "g")
+        end = log.log_end_offset
+        assert await delete_groups(client, "g") == {"g": NONE}
+        assert [header.record_count for header in headers(log, end)] == [5, 10 + 1]
+    async with make_broker() as broker, WireClient(broker.bootstrap_servers) as client:
+        await wait_until_loaded(broker)
+        assert await list_groups(client) == {}
+
+
+@pytest.mark.slow
+async def test_a_group_with_a_very_long_name(groups_broker: Broker, client: WireClient) -> None:
+    """Tombstones are counted by their size, too: a name of 32,000 characters in each is no reason to keep a group."""
+    await client.create("large", 40)
+    name = "g" * 32_000
+    await commit(client, name, {("large", partition): 1 for partition in range(20)})
+    await commit(client, name, {("large", partition): 1 for partition in range(20, 40)})
+    assert await delete_groups(client, name) == {name: NONE}
+    assert all(header.size <= 1 << 20 for header in headers(log_of(groups_broker, name), 0))
+    assert await list_groups(client) == {}
+
+
+async def test_a_group_that_expires_goes_in_one_batch(groups_broker: Broker, client: WireClient) -> None:
+    """As when somebody deletes it."""
+    await commit(client, "g", {("t", 0): 1, ("u", 0): 1})
+    log = log_of(groups_broker, "g")
+    end = log.log_end_offset
+    groups_broker.env.clock.advance_ms(8 * 86_400_000)  # type: ignore[attr-defined]
+    await groups_broker.groups.expire()
+    assert [header.record_count for header in headers(log, end)] == [3]
+    assert await list_groups(client) == {}
+
+
+@asynccontextmanager
+async def running(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
+    """A broker with topics "t" and "u", and a group that has committed for both."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=Path("/data"), offsets_topic_num_partitions=1)
+    async with Broker(config, env=env) as broker, WireClient(broker.bootstrap_servers) as client:
+        await client.create("t", 2)
+        await client.create("u", 1)
+        await find_coordinator(client)
+        await commit(client, "g", {("t", 0): 1, ("t", 1): 2, ("u", 0): 3})
+        yield broker, client
+
+
+@pytest.mark.parametrize(
+    ("operation", "path"),
+    [("rename", "/data/t-1"), ("sync", "/data/__cluster_metadata-0/*.log")],
+    ids=["a directory cannot be renamed", "the metadata log cannot be synced"],
+)
+async def test_a_deletion_that_fails_half_way(operation: str, path: str) -> None:
+    """The client is told of the error; the topic is gone, and so is what groups had committed for it."""
+    env = MemoryEnv()
+    async with running(env) as (broker, client):
+        env.fail(operation, path, errno.EIO, times=1)  # type: ignore[arg-type]
+        answer = await client.call(DELETE_TOPICS, 4, {"topic_names": ["t"], "timeout_ms": 1000})
+        assert ErrorCode(answer.responses[0].error_code) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert "t" not in broker.topics.by_name
+        assert await fetch(client, "g") == {("u", 0): 3}
+
+
+async def test_a_deletion_that_does_not_happen() -> None:
+    """If the metadata log takes no record the topic stays, with what was committed for it."""
+    env = MemoryEnv()
+    async with running(env) as (broker, client):
+        env.fail("append", "/data/__cluster_metadata-0/*.log", errno.ENOSPC, times=1)
+        answer = await client.call(DELETE_TOPICS, 4, {"topic_names": ["t"], "timeout_ms": 1000})
+        assert ErrorCode(answer.responses[0].error_code) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert "t" in broker.topics.by_name
+        assert await fetch(client, "g") == {("t", 0): 1, ("t", 1): 2, ("u", 0): 3}
+
+
+async def test_a_topic_deleted_without_a_request() -> None:
+    """Whoever deletes a topic, groups are told by the topics themselves."""
+    async with running(MemoryEnv()) as (broker, client):
+        await broker.topics.delete(["t"])
+        await wait_until(lambda: "t" not in broker.groups.groups["g"].offsets.committed)
+        assert await fetch(client, "g") == {("u", 0): 3}
+
+
+async def test_a_broker_killed_before_groups_were_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start sees that the topic is gone, or is another one of the same name: what was committed for it goes."""
+    env = MemoryEnv()
+    async with running(env) as (broker, client):
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.groups, "topic_deleted", lambda topic: None)
+            await broker.topics.delete(["t", "u"])
+            killed = env.copy()
+        await client.create("t", 2)
+        await commit(client, "g", {("t", 1): 7})
+        killed_later = env.copy()
+    async with restarted(killed) as (broker, client):
+        assert await fetch(client, "g") == {}
+        assert [header.record_count for header in headers(log_of(broker, "g"), 0)] == [3, 3]
+    async with restarted(killed_later) as (_, client):
+        assert await fetch(client, "g") == {("t", 1): 7}
+    async with restarted(killed_later) as (_, client):
+        assert await fetch(client, "g") == {("t", 1): 7}
+
+
+@asynccontextmanager
+async def restarted(env: MemoryEnv) -> AsyncIterator[tuple[Broker, WireClient]]:
+    """A broker on what a kill has left, with all groups loaded."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=Path("/data"), offsets_topic_num_partitions=1)
+    async with Broker(config, env=env) as broker, WireClient(broker.bootstrap_servers) as client:
+        await wait_until_loaded(broker)
+        yield broker, client
+
+
+def test_which_offsets_are_pending() -> None:
+    """With any number of producers, commits, ends and removals, `is_pending` is what a look at all of them would say."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    offsets = GroupOffsets()
+    places = [(topic, partition) for topic in "tu" for partition in range(3)]
+    for number in range(2_000):
+        topic, partition = chance.choice(places)
+        producer_id = chance.randrange(5)
+        step = chance.random()
+        if step < 0.6:
+            offsets.put_pending(producer_id, topic, partition, (b"", number))
+        elif step < 0.8:
+            offsets.end_transaction(producer_id, is_commit=chance.random() < 0.5)
+        else:
+            offsets.remove(topic, partition)
+        for place in places:
+            assert offsets.is_pending(*place) == any(place in some for some in offsets.pending.values())
+        assert set(offsets.places()) == {place for place in places if offsets.has(*place)}

@@ -1,0 +1,188 @@
+"""Offsets that nobody needs any more go, by a clock that the tests move (`offsets.retention.minutes`, 7 days)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from diamant.broker.broker import Broker
+from diamant.broker.groups.classic.state_machine import ClassicGroup
+from diamant.broker.groups.coordinator.group import Group
+from diamant.broker.groups.coordinator.offset_expiry import expired_offsets
+from diamant.protocol.batches.records import iter_records
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_subscription
+from diamant.protocol.internal_topics.group_records import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataMember,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    encode_offset_commit_value,
+    encode_record,
+    parse_key,
+)
+from diamant.protocol.messages.offset_columns import TopicOffsets
+from diamant.storage.env.clock import SettableClock
+from tests.broker.groups.offsets.offset_requests import commit, fetch, join, leave, list_groups, wait_until_loaded
+from tests.broker.wire import WireClient
+from tests.waiting import wait_until
+
+DAY_MS = 24 * 3600 * 1000
+RETENTION_MS = 7 * DAY_MS
+START_MS = 1_700_000_000_000
+
+
+def stored(commit_timestamp_ms: int, expire_timestamp_ms: int = -1) -> tuple[bytes, int]:
+    """An offset as the group keeps it."""
+    return encode_offset_commit_value(5, -1, "", commit_timestamp_ms, expire_timestamp_ms), 0
+
+
+def classic_group(
+    topics: tuple[str, ...] | None,
+    *,
+    protocol_type: str = "consumer",
+    state_ms: int = -1,
+    metadata: bytes | None = None,
+) -> Group:
+    """A Stable group with one member that reads `topics`, Empty for None; offsets for t and u, committed at 0."""
+    members: tuple[GroupMetadataMember, ...] = ()
+    if topics is not None:
+        subscription = encode_subscription(Subscription(topics=topics)) if metadata is None else metadata
+        members = (GroupMetadataMember("m", None, "c", "/h", 1000, 1000, subscription, b""),)
+    protocol, leader = ("range", "m") if members else (None, None)
+    value = GroupMetadataValue(protocol_type, 3, protocol, leader, state_ms, members)
+    group = Group("g")
+    group.classic = ClassicGroup.from_value("g", value)
+    group.offsets.put("t", 0, stored(0))
+    group.offsets.put("u", 0, stored(0))
+    return group
+
+
+def test_simple_groups_lose_offsets_by_the_commits_time() -> None:
+    """Each for itself; a retention time that came with the commit replaces the broker's."""
+    group = Group("g")
+    group.offsets.put("t", 0, stored(1000))
+    group.offsets.put("t", 1, stored(1001))
+    group.offsets.put("u", 0, stored(1001, 1_001))
+    group.offsets.put("u", 1, stored(0, 10**15))
+    assert expired_offsets(group, 1000, RETENTION_MS) == []
+    assert expired_offsets(group, 1001, RETENTION_MS) == [("u", 0)]
+    assert expired_offsets(group, 999 + RETENTION_MS, RETENTION_MS) == [("u", 0)]
+    assert expired_offsets(group, 1000 + RETENTION_MS, RETENTION_MS) == [("t", 0), ("u", 0)]
+
+
+def test_empty_groups_count_from_when_they_became_empty() -> None:
+    """From the commits where that is not known, as with records of before Kafka 2.1."""
+    both = [("t", 0), ("u", 0)]
+    group = classic_group(None, state_ms=1000)
+    assert expired_offsets(group, 999 + RETENTION_MS, RETENTION_MS) == []
+    assert expired_offsets(group, 1000 + RETENTION_MS, RETENTION_MS) == both
+    assert expired_offsets(classic_group(None), RETENTION_MS, RETENTION_MS) == both
+
+
+def test_members_keep_the_offsets_of_what_they_read() -> None:
+    """Of other topics they expire by the commit's time; where nobody can tell what is read, nothing does."""
+    late = 2 * RETENTION_MS
+    assert expired_offsets(classic_group(("t",)), late, RETENTION_MS) == [("u", 0)]
+    assert expired_offsets(classic_group(()), RETENTION_MS - 1, RETENTION_MS) == []
+    assert expired_offsets(classic_group(("t",), protocol_type="connect"), late, RETENTION_MS) == []
+    assert expired_offsets(classic_group(("t",), metadata=b"\x00garbage"), late, RETENTION_MS) == []
+
+
+def test_offsets_of_open_transactions_stay() -> None:
+    """What is pending may be about to count."""
+    group = Group("g")
+    group.offsets.put("t", 0, stored(0))
+    group.offsets.put("t", 1, stored(0))
+    group.offsets.put_pending(7, "t", 1, stored(0))
+    assert expired_offsets(group, RETENTION_MS, RETENTION_MS) == [("t", 0)]
+
+
+async def test_offsets_and_then_the_group_expire(
+    client: WireClient, groups_broker: Broker, clock: SettableClock, make_broker: Callable[..., Broker]
+) -> None:
+    """At the check after their time; tombstones for offsets and group are in the log, and nothing comes back."""
+    await commit(client, "g", {("t", 0): 1, ("t", 1): 2})
+    clock.advance_ms(DAY_MS)
+    await commit(client, "g", {("t", 1): 3})
+    group = groups_broker.groups.groups["g"]
+    clock.advance_ms(RETENTION_MS - DAY_MS)
+    await wait_until(lambda: group.offsets.count == 1)
+    assert await fetch(client, "g") == {("t", 1): 3}
+    assert set(await list_groups(client)) == {"g"}
+    clock.advance_ms(DAY_MS)
+    await wait_until(lambda: not groups_broker.groups.groups)
+    assert await list_groups(client) == {}
+    log = groups_broker.groups.topic.log(groups_broker.groups.topic.partition_of("g"))
+    records = [
+        record
+        for offset in range(log.log_start_offset, log.log_end_offset)
+        for part in log.read(offset, 1, isolation_level=0, min_one_message=True).slices
+        for record in iter_records(part.read())
+        if record.offset == offset
+    ]
+    assert [(parse_key(record.key or b""), record.value is None) for record in records[-3:]] == [
+        (OffsetCommitKey("g", "t", 0), True),
+        (OffsetCommitKey("g", "t", 1), True),
+        (GroupMetadataKey("g"), True),
+    ]
+    await groups_broker.stop()
+    async with make_broker() as broker:
+        await wait_until_loaded(broker)
+        assert broker.groups.groups == {}
+
+
+async def test_groups_with_members_stay(client: WireClient, groups_broker: Broker, clock: SettableClock) -> None:
+    """However old their offsets; when the last member leaves their time begins. A group without offsets goes at once."""
+    member = await join(client, "g", "t")
+    await commit(client, "g", {("t", 0): 1}, member=member)
+    idle = await join(client, "idle", "t")
+    clock.advance_ms(3 * RETENTION_MS)
+    await groups_broker.groups.expire()
+    assert await fetch(client, "g") == {("t", 0): 1}
+    await leave(client, member)
+    await leave(client, idle)
+    await groups_broker.groups.expire()
+    assert set(await list_groups(client)) == {"g"}
+    clock.advance_ms(RETENTION_MS - 1)
+    await groups_broker.groups.expire()
+    assert await fetch(client, "g") == {("t", 0): 1}
+    clock.advance_ms(1)
+    await groups_broker.groups.expire()
+    assert await list_groups(client) == {}
+    codes = await commit(client, "g", {("t", 0): 1}, member=member)
+    assert codes == [ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+async def test_thousands_of_offsets_expire_in_batches(
+    client: WireClient, groups_broker: Broker, clock: SettableClock
+) -> None:
+    """More tombstones than fit into one batch are written in several."""
+    for start in range(0, 2500, 500):
+        topic = TopicOffsets("t", None, range(start, start + 500), [1] * 500, [-1] * 500, None)
+        groups_broker.groups.commit("g", [topic], member_id="", instance_id=None, generation=-1, version=9)
+    log = groups_broker.groups.topic.log(groups_broker.groups.topic.partition_of("g"))
+    before = log.log_end_offset
+    clock.advance_ms(RETENTION_MS)
+    await wait_until(lambda: not groups_broker.groups.groups)
+    assert log.log_end_offset - before == 2501
+
+
+async def test_empty_consumer_groups_go_with_all_their_records(
+    client: WireClient, groups_broker: Broker, make_broker: Callable[..., Broker]
+) -> None:
+    """A group of the consumer protocol without members and offsets leaves nothing behind."""
+    partition = groups_broker.groups.topic.partition_of("g")
+    record = encode_record(ConsumerGroupMetadataKey("g"), ConsumerGroupMetadataValue(3))
+    groups_broker.groups.topic.append(partition, [record])
+    await groups_broker.stop()
+    async with make_broker() as broker:
+        await wait_until_loaded(broker)
+        async with WireClient(broker.bootstrap_servers) as other:
+            assert await list_groups(other) == {"g": ("consumer", "Empty", "consumer")}
+            await broker.groups.expire()
+            assert await list_groups(other) == {}
+    async with make_broker() as broker:
+        await wait_until_loaded(broker)
+        assert broker.groups.groups == {}

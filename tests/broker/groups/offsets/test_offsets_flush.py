@@ -1,0 +1,181 @@
+"""`flush.messages` holds for what coordinators write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.groups.classic.events import GroupProtocol, JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
+from diamant.broker.network.server import CloseConnection
+from diamant.protocol.errors import ErrorCode
+from diamant.storage.log.log import Log
+from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, wait_until_loaded
+from tests.broker.wire import WireClient
+from tests.waiting import wait_until
+
+
+async def test_a_commit_is_on_disk_when_it_is_answered(make_broker: Callable[..., Broker]) -> None:
+    """With `log.flush.interval.messages=1` the answer to an OffsetCommit comes after the sync."""
+    async with make_broker(log_flush_interval_messages=1) as broker, WireClient(broker.bootstrap_servers) as client:
+        await client.create("t", 1)
+        assert await find_coordinator(client) is ErrorCode.NONE
+        await wait_until_loaded(broker)
+        await commit(client, "g", {("t", 0): 7})
+        log = broker.groups.topic.log(broker.groups.topic.partition_of("g"))
+        assert log.log_end_offset > 0
+        assert log.recovery_point == log.log_end_offset
+
+
+async def test_a_commit_that_cannot_be_synced_is_not_answered(make_broker: Callable[..., Broker]) -> None:
+    """When the sync fails the connection is closed: the client must not believe that its offsets are safe."""
+    async with make_broker(log_flush_interval_messages=1) as broker, WireClient(broker.bootstrap_servers) as client:
+        await client.create("t", 1)
+        await find_coordinator(client)
+        log = broker.groups.topic.log(broker.groups.topic.partition_of("g"))
+        broker.flusher.flushed = lambda logs: _failing(log)  # type: ignore[method-assign,misc]
+        fields = {
+            "group_id": "g",
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "topics": [
+                {
+                    "name": "t",
+                    "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}],
+                }
+            ],
+        }
+        client.send(8, 8, fields)
+        assert await client.is_closed()
+
+
+async def _failing(log: object) -> None:
+    log.write_failure = OSError("no space")  # type: ignore[attr-defined]
+
+
+class HeldFlush:
+    """Keeps the flusher from syncing a log until it is told to `go_on`, or lets the sync fail."""
+
+    def __init__(self, broker: Broker, log: Log) -> None:
+        self._may_go_on = asyncio.Event()
+        self._error: OSError | None = None
+        flush = broker.flusher._flush
+
+        async def held(due: Log) -> None:
+            if due is log:
+                await self._may_go_on.wait()
+                if self._error is not None:
+                    log.fail(self._error)
+                    return
+            await flush(due)
+
+        broker.flusher._flush = held  # type: ignore[method-assign,assignment]
+
+    def go_on(self, error: OSError | None = None) -> None:
+        """Sync, or fail."""
+        self._error = error
+        self._may_go_on.set()
+
+
+class Members:
+    """A classic group of some members that have joined; their answers as they come."""
+
+    def __init__(self, broker: Broker, names: Iterable[str]) -> None:
+        self._groups = broker.groups.classic
+        self._names = list(names)
+        self.assigned: dict[str, bytes] = {}
+
+    async def join(self) -> None:
+        """Have them all in the first generation."""
+        answers = [self._join(name) for name in self._names]
+        for answer in answers:
+            if not isinstance(answer, bytes):
+                await answer
+
+    def _join(self, name: str) -> bytes | asyncio.Future[bytes]:
+        protocols = (GroupProtocol("range", b""),)
+        request = JoinRequest("", None, "c", "/h", 10_000, 10_000, "consumer", protocols, 3, name)
+        return self._groups.join("g", request, lambda answer: _checked(answer))
+
+    def sync(self, name: str, generation: int = 1) -> bytes | asyncio.Future[bytes]:
+        """A member syncs; the first one, which leads, gives each its name."""
+        is_leader = name == self._names[0]
+        assignments = tuple((name, name.encode()) for name in self._names) if is_leader else ()
+
+        def encode(answer: SyncAnswer) -> bytes:
+            assert answer.error is ErrorCode.NONE
+            self.assigned[name] = answer.assignment
+            return b"answered"
+
+        return self._groups.sync("g", SyncRequest(name, None, generation, None, None, assignments), encode)
+
+
+def _checked(answer: JoinAnswer) -> bytes:
+    assert answer.error is ErrorCode.NONE
+    return b"answered"
+
+
+async def test_assignments_wait_for_the_disk(make_broker: Callable[..., Broker]) -> None:
+    """Neither the leader, nor a follower that waited, nor one that comes while the flush is under way gets its assignment
+    before the leader's is on disk; one that comes later gets it at once.
+    """
+    properties = {"log_flush_interval_messages": 1, "group_initial_rebalance_delay_ms": 50}
+    async with make_broker(**properties) as broker, WireClient(broker.bootstrap_servers) as client:
+        await find_coordinator(client)
+        members = Members(broker, ("leader", "waits", "comes", "late"))
+        await members.join()
+        await broker.flusher.settled()
+        log = broker.groups.log_of("g")
+        held = HeldFlush(broker, log)
+        waiting = [members.sync("waits"), members.sync("leader")]
+        await wait_until(lambda: log not in broker.flusher._due)  # it is under way
+        waiting.append(members.sync("comes"))
+        assert log.recovery_point < log.log_end_offset
+        assert members.assigned == {}
+        held.go_on()
+        for answer in waiting:
+            assert not isinstance(answer, bytes)
+            assert await answer == b"answered"
+        assert log.recovery_point == log.log_end_offset
+        assert members.sync("late") == b"answered"
+        assert members.assigned == {name: name.encode() for name in ("leader", "waits", "comes", "late")}
+
+
+async def test_assignments_that_cannot_be_synced(make_broker: Callable[..., Broker]) -> None:
+    """The connections of all who wait for them are closed."""
+    properties = {"log_flush_interval_messages": 1, "group_initial_rebalance_delay_ms": 50}
+    async with make_broker(**properties) as broker, WireClient(broker.bootstrap_servers) as client:
+        await find_coordinator(client)
+        members = Members(broker, ("leader", "waits"))
+        await members.join()
+        await broker.flusher.settled()
+        held = HeldFlush(broker, broker.groups.log_of("g"))
+        waiting = [members.sync("waits"), members.sync("leader")]
+        held.go_on(OSError("no space"))
+        for answer in waiting:
+            assert not isinstance(answer, bytes)
+            with pytest.raises(CloseConnection, match="could not be synced"):
+                await answer
+        assert members.assigned == {}
+
+
+async def test_without_flush_messages_nobody_waits(make_broker: Callable[..., Broker]) -> None:
+    """The page cache is enough by default, as in Kafka; a flush that is under way for another reason holds nobody up."""
+    async with (
+        make_broker(group_initial_rebalance_delay_ms=50) as broker,
+        WireClient(broker.bootstrap_servers) as client,
+    ):
+        await find_coordinator(client)
+        members = Members(broker, ("leader", "waits"))
+        await members.join()
+        log = broker.groups.log_of("g")
+        held = HeldFlush(broker, log)
+        broker.flusher.request(log)
+        waits = members.sync("waits")
+        leader = members.sync("leader")
+        assert not isinstance(waits, bytes)
+        assert not isinstance(leader, bytes)
+        assert await waits == await leader == b"answered"
+        held.go_on()

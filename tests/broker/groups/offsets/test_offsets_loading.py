@@ -1,0 +1,363 @@
+"""A broker that starts with a `__consumer_offsets`: everything is back, nothing waits, and bad logs are not served."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.coordinators.internal_topic import partition_of
+from diamant.broker.groups.coordinator import loader
+from diamant.broker.groups.coordinator.coordinator import GROUPS_PER_TURN, GroupCoordinator
+from diamant.broker.groups.coordinator.loading import PartitionScan
+from diamant.broker.transactions.markers import write_marker
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.messages.offset_columns import TopicOffsets
+from diamant.storage.env.clock import SettableClock
+from tests.broker.groups.offsets.offset_requests import (
+    commit,
+    delete_groups,
+    delete_offsets,
+    fetch,
+    fetch_error,
+    find_coordinator,
+    join,
+    list_groups,
+    wait_until_loaded,
+)
+from tests.broker.groups.offsets.offsets_log import commit_record
+from tests.broker.wire import CREATE_PARTITIONS, WireClient
+from tests.waiting import wait_until
+
+MakeBroker = Callable[..., Broker]
+NONE = ErrorCode.NONE
+
+
+@asynccontextmanager
+async def started(make_broker: MakeBroker, **properties: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
+    """A broker and a connection to it; topics "t" (3 partitions) and "u" (1) and the coordinator's are made if missing."""
+    async with make_broker(**properties) as broker, WireClient(broker.bootstrap_servers) as client:
+        if "t" not in broker.topics.by_name:
+            await client.create("t", 3)
+            await client.create("u", 1)
+            await find_coordinator(client)
+        yield broker, client
+
+
+def commit_pending(
+    groups: GroupCoordinator, group_id: str, producer_id: int, offset: int, *, partition: int = 0
+) -> None:
+    """Commit an offset for topic "t" in a transaction."""
+    refused = groups.commit_transactional(
+        group_id,
+        [TopicOffsets("t", None, [partition], [offset], [-1], None)],
+        producer_id=producer_id,
+        producer_epoch=0,
+        member_id="",
+        instance_id=None,
+        generation=-1,
+        version=3,
+    )
+    assert refused == []
+
+
+def end_transaction(broker: Broker, group_id: str, producer_id: int, *, is_commit: bool) -> None:
+    """Write the marker, as the transaction coordinator does."""
+    log = broker.groups.topic.log(broker.groups.topic.partition_of(group_id))
+    write_marker(broker, log, producer_id=producer_id, producer_epoch=0, is_commit=is_commit, coordinator_epoch=0)
+
+
+class HeldLoading:
+    """Keeps threads from scanning logs until it is told to `go_on`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        self._may_go_on = asyncio.Event()
+        to_thread = asyncio.to_thread
+
+        async def held(function: Callable[..., Any], *arguments: Any) -> Any:
+            if function is loader._feed:
+                self.names.append(arguments[0]._name)
+                await self._may_go_on.wait()
+            return await to_thread(function, *arguments)
+
+        monkeypatch.setattr(loader, "to_thread", held)
+
+    def go_on(self) -> None:
+        """Let them scan."""
+        self._may_go_on.set()
+
+
+async def test_everything_is_back_after_a_restart(make_broker: MakeBroker) -> None:
+    """Offsets with metadata, what was deleted, groups with members; without a FindCoordinator in between."""
+    async with started(make_broker) as (_, client):
+        await commit(client, "simple", {("t", 0): 1, ("t", 1): 2, ("u", 0): 3}, metadata="m")
+        await delete_offsets(client, "simple", ("t", 1))
+        await commit(client, "gone", {("t", 0): 1})
+        await delete_groups(client, "gone")
+        member = await join(client, "classic", "t")
+        await commit(client, "classic", {("t", 2): 7}, member=member)
+    async with started(make_broker) as (broker, client):
+        await wait_until_loaded(broker)
+        assert await fetch(client, "simple") == {("t", 0): 1, ("u", 0): 3}
+        assert await fetch(client, "classic") == {("t", 2): 7}
+        assert await list_groups(client) == {
+            "simple": ("", "Empty", "classic"),
+            "classic": ("consumer", "Stable", "classic"),
+        }
+        assert await commit(client, "classic", {("t", 2): 8}, member=member) == [NONE]
+
+
+async def test_a_transaction_goes_on_after_a_restart(make_broker: MakeBroker) -> None:
+    """Its offsets are unstable before and after, and count or go when its marker comes."""
+    async with started(make_broker) as (broker, client):
+        await commit(client, "g", {("t", 0): 1, ("t", 1): 1})
+        commit_pending(broker.groups, "g", 7, 5)
+        commit_pending(broker.groups, "g", 8, 6, partition=1)
+        commit_pending(broker.groups, "new", 7, 9)
+        unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        stable_fetch = {("t", 0): unstable, ("t", 1): unstable}
+        assert await fetch(client, "g", require_stable=True) == stable_fetch
+    async with started(make_broker) as (broker, client):
+        await wait_until_loaded(broker)
+        assert await fetch(client, "g", require_stable=True) == stable_fetch
+        assert await fetch(client, "g") == {("t", 0): 1, ("t", 1): 1}
+        for group_id in ("g", "new"):
+            end_transaction(broker, group_id, 7, is_commit=True)
+        end_transaction(broker, "g", 8, is_commit=False)
+        assert await fetch(client, "g", require_stable=True) == {("t", 0): 5, ("t", 1): 1}
+        assert await fetch(client, "new") == {("t", 0): 9}
+    async with started(make_broker) as (broker, client):
+        await wait_until_loaded(broker)
+        assert await fetch(client, "g", require_stable=True) == {("t", 0): 5, ("t", 1): 1}
+        assert await fetch(client, "new") == {("t", 0): 9}
+
+
+async def test_groups_that_are_not_loaded_yet(make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every request says so; groups of empty partitions are served meanwhile, and who asks has its partition loaded next."""
+    groups = {partition_of(group_id, 5): group_id for group_id in "abcdefghi"}
+    empty = groups.pop(3)
+    async with started(make_broker, offsets_topic_num_partitions=5) as (_, client):
+        for partition, group_id in groups.items():
+            await commit(client, group_id, {("t", 0): partition})
+    held = HeldLoading(monkeypatch)
+    async with started(make_broker) as (broker, client):
+        await wait_until(lambda: bool(held.names))
+        last = groups[4]
+        assert await fetch_error(client, last) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await commit(client, last, {("t", 0): 9}) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+        assert await delete_groups(client, last) == {last: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+        assert await delete_offsets(client, last, ("t", 0)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        described = await client.call(15, 6, {"groups": [last]})
+        assert described.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        listed = await client.call(16, 4, {"states_filter": []})
+        assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await find_coordinator(client, last) == NONE
+        assert await commit(client, empty, {("t", 0): 3}) == [NONE]
+        held.go_on()
+        await wait_until_loaded(broker)
+        assert held.names[1] == "__consumer_offsets-4"
+        assert await fetch(client, last) == {("t", 0): 4}
+        assert set(await list_groups(client)) == {*groups.values(), empty}
+
+
+async def test_what_happens_while_a_partition_is_loaded(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Markers that come before and after the end of its log was read, and topics that are deleted: nothing is lost, nothing
+    is counted twice.
+    """
+    async with started(make_broker, offsets_topic_num_partitions=1) as (broker, client):
+        await commit(client, "g", {("t", 0): 1, ("u", 0): 2})
+        commit_pending(broker.groups, "g", 7, 5)
+        commit_pending(broker.groups, "g", 8, 6, partition=1)
+    held = HeldLoading(monkeypatch)
+    finish = PartitionScan.finish
+    read = asyncio.Event()
+    async with started(make_broker) as (broker, client):
+        loop = asyncio.get_running_loop()
+
+        def finish_and_tell(scan: PartitionScan) -> Any:
+            asyncio.run_coroutine_threadsafe(end_late(), loop).result()
+            return finish(scan)
+
+        async def end_late() -> None:
+            end_transaction(broker, "g", 8, is_commit=True)
+            read.set()
+
+        monkeypatch.setattr(PartitionScan, "finish", finish_and_tell)
+        await wait_until(lambda: bool(held.names))
+        end_transaction(broker, "g", 7, is_commit=True)
+        await client.call(20, 4, {"topic_names": ["u"], "timeout_ms": 1000})
+        held.go_on()
+        await wait_until_loaded(broker)
+        assert read.is_set()
+        assert await fetch(client, "g", require_stable=True) == {("t", 0): 5, ("t", 1): 6}
+
+
+async def test_a_partition_that_cannot_be_read_is_not_served(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its groups get NOT_COORDINATOR, and the log says why; those of other partitions do not notice. The broker starts."""
+    others = {partition_of(group_id, 3): group_id for group_id in "abcdef"}
+    bad = others.pop(0)
+    async with started(make_broker) as (broker, client):
+        await commit(client, bad, {("t", 0): 1})
+        for group_id in others.values():
+            await commit(client, group_id, {("t", 0): 2})
+        broker.groups.topic.append(0, [(commit_record(1, bad)[0], b"\x00\x63what is this")])
+    caplog.clear()
+    async with started(make_broker) as (broker, client):
+        await wait_until_loaded(broker)
+        assert "__consumer_offsets-0 could not be loaded" in caplog.text
+        assert "its version is 99" in caplog.text
+        assert await fetch_error(client, bad) == ErrorCode.NOT_COORDINATOR
+        assert await commit(client, bad, {("t", 0): 1}) == [ErrorCode.NOT_COORDINATOR]
+        for group_id in others.values():
+            assert await fetch(client, group_id) == {("t", 0): 2}
+        assert set(await list_groups(client)) == set(others.values())
+
+
+@pytest.mark.slow
+async def test_compressed_offsets(make_broker: MakeBroker) -> None:
+    """`offsets.topic.compression.codec` is for what is written from now on; all is read."""
+    for codec in range(5):
+        async with started(make_broker, offsets_topic_compression_codec=codec) as (broker, client):
+            await wait_until_loaded(broker)
+            await commit(client, f"g{codec}", {("t", partition): codec for partition in range(3)})
+    async with started(make_broker) as (broker, client):
+        await wait_until_loaded(broker)
+        for codec in range(5):
+            assert await fetch(client, f"g{codec}") == {("t", partition): codec for partition in range(3)}
+
+
+async def test_stopping_while_loading(make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker does not wait for what nobody needs any more."""
+    async with started(make_broker) as (_, client):
+        await commit(client, "g", {("t", 0): 1})
+    held = HeldLoading(monkeypatch)
+    async with started(make_broker):
+        await wait_until(lambda: bool(held.names))
+
+
+async def test_records_of_share_groups_are_left_alone(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A directory that Kafka has used for groups we do not know is no problem."""
+    async with started(make_broker) as (broker, client):
+        await commit(client, "g", {("t", 0): 1})
+        broker.groups.topic.append(0, [(b"\x00\x0b\x00\x05share", b"\x00\x00\x00\x00\x00\x01\x00")])
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        async with started(make_broker) as (broker, client):
+            await wait_until_loaded(broker)
+            assert await fetch(client, "g") == {("t", 0): 1}
+    assert "1 records of unknown types" in caplog.text
+
+
+async def test_the_time_of_a_commit_is_the_clocks(make_broker: MakeBroker, clock: SettableClock) -> None:
+    """Record and value carry the same time."""
+    async with started(make_broker) as (broker, client):
+        clock.advance_ms(12_345)
+        await commit(client, "g", {("t", 0): 1})
+        stored = broker.groups.groups["g"].offsets.get("t", 0)
+        assert stored is not None
+        assert stored[0][15:23] == clock.now_ms().to_bytes(8, "big")
+
+
+@pytest.mark.slow
+async def test_loading_imports_nothing_heavy(make_broker: MakeBroker, tmp_path: Path) -> None:
+    """A broker with offsets is as small as one without: no numpy, no numba."""
+    async with started(make_broker) as (_, client):
+        await commit(client, "g", {("t", 0): 1})
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import asyncio, sys\n"
+        "from diamant.broker.broker import Broker\n"
+        "from diamant.broker.config.broker_config import BrokerConfig\n"
+        "async def main():\n"
+        f"    async with Broker(BrokerConfig('127.0.0.1:0', {str(tmp_path / 'data')!r})) as broker:\n"
+        "        await broker.groups.loaded()\n"
+        "        assert 'g' in broker.groups.groups\n"
+        "    print([name for name in ('numpy', 'numba', 'aiohttp') if name in sys.modules])\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await process.communicate()
+    assert output == b"[]\n", errors.decode()
+
+
+async def test_a_topic_that_is_deleted_while_it_is_loaded(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read of it does not come back in the turn after: the groups are gone with it."""
+    async with started(make_broker, offsets_topic_num_partitions=1) as (_, client):
+        assert await commit(client, "g", {("t", 0): 1}) == [NONE]
+    is_read, may_go_on = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    async def when_told(function: Callable[..., Any], *arguments: Any) -> Any:
+        result = function(*arguments)
+        if function.__name__ == "finish":
+            is_read.set()
+            await may_go_on
+        return result
+
+    monkeypatch.setattr(loader, "to_thread", when_told)
+    async with make_broker() as broker:
+        await is_read.wait()
+        may_go_on.set_result(None)
+        broker.groups._drop_everything()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert broker.groups.groups == {}
+
+
+async def test_a_topic_that_was_given_more_partitions(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A group is what is in its partition as of now: what another one has from before does not come back."""
+    moved = next(
+        name for name in map("g{}".format, range(99)) if (partition_of(name, 2), partition_of(name, 3)) == (1, 0)
+    )
+    async with started(make_broker, offsets_topic_num_partitions=2) as (broker, client):
+        assert await commit(client, moved, {("t", 0): 1}) == [NONE]
+        commit_pending(broker.groups, moved, 5, 2, partition=1)
+        topic = {"name": "__consumer_offsets", "count": 3, "assignments": None}
+        await client.call(CREATE_PARTITIONS, 3, {"topics": [topic], "timeout_ms": 5_000, "validate_only": False})
+        assert await commit(client, moved, {("t", 0): 3}) == [NONE]
+    async with started(make_broker) as (broker, client):
+        await wait_until_loaded(broker)
+        assert await fetch(client, moved, {"t": [0, 1]}) == {("t", 0): 3, ("t", 1): -1}
+    assert "__consumer_offsets-1: 1 groups that belong elsewhere are left out" in caplog.text
+
+
+async def test_deleting_a_topic_of_many_groups(groups_broker: Broker, client: WireClient) -> None:
+    """Their offsets are removed in several turns, so that others get theirs."""
+    groups = groups_broker.groups
+    names = [f"g{number}" for number in range(2 * GROUPS_PER_TURN)]
+    for name in names:
+        groups.commit(
+            name,
+            [TopicOffsets("t", None, [0], [1], [-1], None)],
+            member_id="",
+            instance_id=None,
+            generation=-1,
+            version=9,
+        )
+    coroutine = groups.topic_deleted(groups_broker.topics.by_name["t"])
+    assert coroutine is not None
+    removing = asyncio.ensure_future(coroutine)
+    await asyncio.sleep(0)
+    left = sum(bool(groups.groups[name].offsets) for name in names)
+    assert left == GROUPS_PER_TURN
+    await removing
+    assert not any(groups.groups[name].offsets for name in names)

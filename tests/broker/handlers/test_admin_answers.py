@@ -1,0 +1,72 @@
+"""A few hundred administrative requests, answered as a real Kafka 4.3.1 answered them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.wire.schemas import unknown_fields
+from tests.broker.handlers.admin_cases import SCRIPT, run_script
+
+GOLDEN: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1].parent / "golden" / "admin" / "answers.json").read_text(encoding="utf-8")
+)
+
+DEVIATIONS: dict[str, tuple[str, str | None]] = {
+    "topic: unknown operation": ("INVALID_REQUEST", "Unknown operation 9 for retention.ms, expected 0 to 3"),
+    "broker: too many cleaners": (
+        "INVALID_REQUEST",
+        "log.cleaner.threads can be changed from 2 to between 1 and 4 at a time, not to 9",
+    ),
+    "scram: no password": ("UNACCEPTABLE_CREDENTIAL", "Password must not be empty"),
+}
+"""Where we answer otherwise on purpose: error and message of the one result. Kafka fails on the first and the last with
+UNKNOWN_SERVER_ERROR, and its message for the second names a Java class instead of the configuration.
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Our answers, all from one broker."""
+
+    async def run() -> dict[str, Any]:
+        config = BrokerConfig(
+            listen="127.0.0.1:0",
+            data_dir=tmp_path_factory.mktemp("admin"),
+            properties={"node.id": "1", "advertised.listeners": "PLAINTEXT://127.0.0.1:0"},
+        )
+        async with Broker(config) as broker:
+            return await run_script(broker.bootstrap_servers)
+
+    return asyncio.run(run())
+
+
+def test_the_recording_is_of_this_script() -> None:
+    """Each case has a recorded answer, and there are no others."""
+    assert list(GOLDEN) == [case.name for case in SCRIPT]
+
+
+@pytest.mark.parametrize("case", [case for case in SCRIPT if case.name not in DEVIATIONS], ids=lambda case: case.name)
+def test_answer_is_as_kafkas(answers: dict[str, Any], case: Any) -> None:
+    """Codes, messages and shapes are those of the recorded answer."""
+    assert json.dumps(answers[case.name]) == json.dumps(GOLDEN[case.name])
+
+
+@pytest.mark.parametrize("name", DEVIATIONS)
+def test_deviations_are_these(answers: dict[str, Any], name: str) -> None:
+    """Where we deviate the answer differs in error and message only."""
+    ours, kafkas = (next(iter(answer.values()))[0] for answer in (answers[name], GOLDEN[name]))
+    assert (ours["error_code"], ours["error_message"]) == DEVIATIONS[name]
+    assert {**ours, "error_code": 0, "error_message": 0} == {**kafkas, "error_code": 0, "error_message": 0}
+
+
+def test_every_request_field_exists() -> None:
+    """A misspelled field would be left out without a word."""
+    wrong = {case.name: unknown_fields(case.api_key, "request", case.fields) for case in SCRIPT}
+    assert {name: fields for name, fields in wrong.items() if fields} == {}

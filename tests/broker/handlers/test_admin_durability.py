@@ -1,0 +1,370 @@
+"""What administrative requests change: kept over restarts, in effect at once, and readable in the metadata log."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.node.topics import INTERNAL_TOPICS
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.kraft.records import QuotaEntity
+from diamant.storage.env.env import RealEnv
+from diamant.storage.kraft.format import format_directory
+from tests.broker.handlers.admin_cases import (
+    ALTER_QUOTAS,
+    ALTER_SCRAM,
+    BROKER,
+    CREATE_TOPICS,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_QUORUM,
+    DESCRIBE_QUOTAS,
+    DESCRIBE_SCRAM,
+    DESCRIBE_TOPIC_PARTITIONS,
+    GROUP,
+    INCREMENTAL_ALTER_CONFIGS,
+    LOGGER,
+    METRICS,
+    SET,
+    UNREGISTER_BROKER,
+    UPDATE_FEATURES,
+)
+from tests.broker.wire import (
+    API_VERSIONS,
+    DELETE_TOPICS,
+    FETCH,
+    METADATA,
+    PRODUCE,
+    WireClient,
+    batch_of,
+    fetch_fields,
+    produce_fields,
+)
+from tests.waiting import wait_until
+
+UPGRADE, SAFE_DOWNGRADE = 1, 2
+
+
+async def alter(wire: WireClient, resource_type: int, name: str, key: str, value: str) -> None:
+    """Set one configuration."""
+    resource = {
+        "resource_type": resource_type,
+        "resource_name": name,
+        "configs": [{"name": key, "config_operation": SET, "value": value}],
+    }
+    answer = await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+    assert answer.responses[0].error_code == ErrorCode.NONE, answer.responses[0].error_message
+
+
+async def configs(wire: WireClient, resource_type: int, name: str) -> dict[str, str | None]:
+    """All configurations of a resource."""
+    resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
+    answer = await wire.call(DESCRIBE_CONFIGS, 4, {"resources": [resource]})
+    assert answer.results[0].error_code == ErrorCode.NONE
+    return {config.name: config.value for config in answer.results[0].configs}
+
+
+async def set_credential(wire: WireClient, user: str, salted_password: bytes) -> ErrorCode:
+    """Give a user a SCRAM-SHA-256 credential; the error."""
+    credential = {
+        "name": user,
+        "mechanism": 1,
+        "iterations": 4096,
+        "salt": b"salt",
+        "salted_password": salted_password,
+    }
+    answer = await wire.call(ALTER_SCRAM, 0, {"deletions": [], "upsertions": [credential]})
+    return ErrorCode(answer.results[0].error_code)
+
+
+async def set_quota(wire: WireClient, entity: list[dict[str, Any]], value: float, *, remove: bool = False) -> ErrorCode:
+    """Set or remove an entity's producer_byte_rate; the error."""
+    entry = {"entity": entity, "ops": [{"key": "producer_byte_rate", "value": value, "remove": remove}]}
+    answer = await wire.call(ALTER_QUOTAS, 1, {"entries": [entry], "validate_only": False})
+    return ErrorCode(answer.entries[0].error_code)
+
+
+async def update_feature(wire: WireClient, name: str, level: int, kind: int) -> Any:
+    """Finalize a level."""
+    update = {"feature": name, "max_version_level": level, "upgrade_type": kind}
+    return await wire.call(UPDATE_FEATURES, 2, {"feature_updates": [update], "validate_only": False})
+
+
+async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    """Credentials, quotas, features and configurations of groups and client metrics live in the metadata log."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        assert await set_credential(wire, "alice", b"p" * 32) is ErrorCode.NONE
+        assert await set_quota(wire, [{"entity_type": "user", "entity_name": None}], 5.0) is ErrorCode.NONE
+        await alter(wire, GROUP, "g", "consumer.session.timeout.ms", "50000")
+        await alter(wire, METRICS, "m", "interval.ms", "5000")
+        await alter(wire, BROKER, "", "message.max.bytes", "2000000")
+        assert (await update_feature(wire, "metadata.version", 30, UPGRADE)).error_code == ErrorCode.NONE
+        await wire.create("after.the.upgrade")
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        users = (await wire.call(DESCRIBE_SCRAM, 0, {"users": None})).results
+        assert [(user.user, user.credential_infos[0].iterations) for user in users] == [("alice", 4096)]
+        (quota,) = (await wire.call(DESCRIBE_QUOTAS, 1, {"components": [], "strict": False})).entries
+        assert (quota.entity[0].entity_name, quota.values[0].value) == (None, 5.0)
+        assert (await configs(wire, GROUP, "g"))["consumer.session.timeout.ms"] == "50000"
+        assert (await configs(wire, METRICS, "m"))["interval.ms"] == "5000"
+        assert (await configs(wire, BROKER, ""))["message.max.bytes"] == "2000000"
+        assert broker.metadata.image.metadata_version == 30
+        assert "after.the.upgrade" in broker.topics.by_name
+
+
+async def test_scram_keys_are_those_of_rfc_5802(broker: Broker, wire: WireClient) -> None:
+    """Stored and server key of the example in RFC 7677; neither password nor salted password is kept."""
+    salt = bytes.fromhex("5b6d99689d124ae292aaf2e3b2c3e4b8")
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
+    assert await set_credential(wire, "user", salted) is ErrorCode.NONE
+    (credential,) = broker.metadata.image.scram_credentials.values()
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    assert credential.stored_key == hashlib.sha256(client_key).digest()
+    assert credential.server_key == hmac.digest(salted, b"Server Key", "sha256")
+
+
+async def test_an_entity_is_the_same_in_any_order(broker: Broker, wire: WireClient) -> None:
+    """User and client id, or client id and user: one quota, whoever wrote it."""
+    user, client = {"entity_type": "user", "entity_name": "u"}, {"entity_type": "client-id", "entity_name": "c"}
+    assert await set_quota(wire, [user, client], 1.0) is ErrorCode.NONE
+    assert await set_quota(wire, [client, user], 2.0) is ErrorCode.NONE
+    assert broker.metadata.image.quotas == {
+        (QuotaEntity("client-id", "c"), QuotaEntity("user", "u")): {"producer_byte_rate": 2.0}
+    }
+    assert await set_quota(wire, [client, user], 0.0, remove=True) is ErrorCode.NONE
+    assert broker.metadata.image.quotas == {}
+
+
+async def test_what_is_no_number_is_no_quota(broker: Broker, wire: WireClient) -> None:
+    """Kafka takes NaN, and then compares with it; here it is refused."""
+    user = {"entity_type": "user", "entity_name": "u"}
+    assert await set_quota(wire, [user], float("nan")) is ErrorCode.INVALID_REQUEST
+    assert broker.metadata.image.quotas == {}
+
+
+async def test_texts_that_a_kafka_could_not_read_back_are_refused(broker: Broker, wire: WireClient) -> None:
+    """More than 32,767 bytes of UTF-8 in a name or a value: nothing is written."""
+    before = broker.metadata.end_offset
+    long = "\u00e9" * 16_384
+    assert await set_credential(wire, long, b"p" * 32) is ErrorCode.INVALID_REQUEST
+    assert await set_quota(wire, [{"entity_type": "user", "entity_name": long}], 1.0) is ErrorCode.INVALID_REQUEST
+    for name, key, value in [(long, "metrics", "a"), ("m", long, "a"), ("m", "metrics", long)]:
+        resource = {
+            "resource_type": METRICS,
+            "resource_name": name,
+            "configs": [{"name": key, "config_operation": SET, "value": value}],
+        }
+        answer = await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+        assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
+    assert broker.metadata.end_offset == before
+
+
+async def test_an_entity_named_twice_is_left_alone(broker: Broker, wire: WireClient) -> None:
+    """Kafka answers an error and takes the first change nevertheless; here an error means that nothing happened."""
+    entries = [
+        {
+            "entity": [{"entity_type": "user", "entity_name": "u"}],
+            "ops": [{"key": "producer_byte_rate", "value": value, "remove": False}],
+        }
+        for value in (1.0, 2.0)
+    ]
+    answer = await wire.call(ALTER_QUOTAS, 1, {"entries": entries, "validate_only": False})
+    assert answer.entries[0].error_code == ErrorCode.INVALID_REQUEST
+    assert broker.metadata.image.quotas == {}
+
+
+async def test_finalized_features_are_told_with_a_higher_epoch(tmp_path: Path) -> None:
+    """A directory that Kafka 4.0 has made can be raised to our level. Java clients take new features over only if their epoch has
+    grown.
+    """
+    format_directory(RealEnv(), str(tmp_path), features={"metadata.version": 25, "group.version": 1})
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await raise_metadata_version(wire)
+
+
+async def raise_metadata_version(wire: WireClient) -> None:
+    async def features() -> tuple[int, dict[str, int]]:
+        answer = await wire.call(API_VERSIONS, 4, {"client_software_name": "t", "client_software_version": "1"})
+        levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
+        return answer.finalized_features_epoch, levels
+
+    before_epoch, before = await features()
+    assert before["metadata.version"] == 25
+    assert (await update_feature(wire, "metadata.version", 30, UPGRADE)).error_code == ErrorCode.NONE
+    after_epoch, after = await features()
+    assert after["metadata.version"] == 30
+    assert after_epoch > before_epoch
+
+
+async def test_features_that_are_not_served_cannot_be_finalized(wire: WireClient) -> None:
+    """share.version is Kafka's, but there are no share groups here."""
+    answer = await update_feature(wire, "share.version", 1, UPGRADE)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "does not support this feature" in answer.error_message
+    assert (await update_feature(wire, "share.version", 0, SAFE_DOWNGRADE)).error_code == ErrorCode.NONE
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    """A logger of the package, as it was afterwards."""
+    found = logging.getLogger("diamant.broker.dispatch.dispatcher")
+    level = found.level
+    yield found
+    found.setLevel(level)
+
+
+async def test_levels_of_loggers_are_set_and_taken_away(wire: WireClient, logger: logging.Logger) -> None:
+    """Levels have log4j's names, TRACE and FATAL too; without its own a logger has its parent's."""
+    for text, level in [("DEBUG", logging.DEBUG), ("TRACE", 5), ("FATAL", logging.CRITICAL), ("WARN", logging.WARNING)]:
+        await alter(wire, LOGGER, "1", logger.name, text)
+        assert logger.level == level
+        assert (await configs(wire, LOGGER, "1"))[logger.name] == text
+    resource = {
+        "resource_type": LOGGER,
+        "resource_name": "1",
+        "configs": [{"name": logger.name, "config_operation": 1, "value": None}],
+    }
+    await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+    assert logger.level == logging.NOTSET
+    assert "root" in await configs(wire, LOGGER, "1")
+
+
+async def test_validate_only_leaves_loggers_alone(wire: WireClient, logger: logging.Logger) -> None:
+    """A change that is only validated has no effect."""
+    level = logger.level
+    resource = {
+        "resource_type": LOGGER,
+        "resource_name": "1",
+        "configs": [{"name": logger.name, "config_operation": SET, "value": "ERROR"}],
+    }
+    await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": True})
+    assert logger.level == level
+
+
+async def test_we_do_not_unregister_ourselves(broker: Broker, wire: WireClient) -> None:
+    """Our own id is refused, as we could not go on."""
+    answer = await wire.call(UNREGISTER_BROKER, 0, {"broker_id": 1})
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert 1 in broker.metadata.image.brokers
+
+
+async def test_the_quorum_has_our_log(broker: Broker, wire: WireClient) -> None:
+    """One voter, with the offsets and the epoch of the metadata log."""
+    await wire.create("t")
+    topic = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
+    answer = await wire.call(DESCRIBE_QUORUM, 2, {"topics": [topic]})
+    partition = answer.topics[0].partitions[0]
+    assert (partition.leader_id, partition.leader_epoch) == (1, broker.metadata.epoch)
+    assert partition.high_watermark == broker.metadata.end_offset == partition.current_voters[0].log_end_offset
+    assert partition.current_voters[0].replica_directory_id == broker.metadata.directory_id
+    assert [listener.name for listener in answer.nodes[0].listeners] == ["CONTROLLER"]
+
+
+async def test_pages_join_to_everything(wire: WireClient) -> None:
+    """Following the cursor with any limit gives each partition of each topic once, in order."""
+    for name, count in [("c", 3), ("a", 5), ("b", 1)]:
+        await wire.create(name, count)
+    expected = [(name, index) for name, count in [("a", 5), ("b", 1), ("c", 3)] for index in range(count)]
+    for limit in (1, 2, 3, 5, 100):
+        found, cursor = [], None
+        while True:
+            answer = await wire.call(
+                DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [], "response_partition_limit": limit, "cursor": cursor}
+            )
+            page = [
+                (topic.name, partition.partition_index) for topic in answer.topics for partition in topic.partitions
+            ]
+            assert len(page) <= limit
+            found += page
+            if answer.next_cursor is None:
+                break
+            cursor = {
+                "topic_name": answer.next_cursor.topic_name,
+                "partition_index": answer.next_cursor.partition_index,
+            }
+        assert found == expected
+
+
+async def test_names_of_one_request_that_collide(wire: WireClient) -> None:
+    """Kafka creates both, though it would refuse the second one a moment later; here the first wins at once."""
+    topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in ("x.y", "x_y")]
+    answer = await wire.call(CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 1000})
+    assert {topic.name: topic.error_code for topic in answer.topics} == {
+        "x.y": ErrorCode.NONE,
+        "x_y": ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+
+
+async def test_a_topic_made_anew_is_another(wire: WireClient) -> None:
+    """Same name, new id, empty log: produce and fetch by the old id fail, by name they meet the new topic."""
+    first = (await wire.create("t")).topic_id
+    await wire.produce("t", [b"old"])
+    await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
+    second = (await wire.create("t")).topic_id
+    assert first != second
+    assert (await wire.produce("t", [b"new"])).base_offset == 0
+    answer = await wire.call(METADATA, 12, {"topics": [{"topic_id": first, "name": None}]})
+    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+async def test_internal_topics_are_marked(wire: WireClient, name: str) -> None:
+    """Clients hide what is internal unless they are asked to show it."""
+    await wire.create(name)
+    answer = await wire.call(METADATA, 12, {"topics": [{"name": name, "topic_id": None}]})
+    assert answer.topics[0].is_internal
+    pages = await wire.call(
+        DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": name}], "response_partition_limit": 10, "cursor": None}
+    )
+    assert pages.topics[0].is_internal
+
+
+async def test_old_ids_are_unknown_to_produce_and_fetch(wire: WireClient) -> None:
+    """A client that still has the id of the deleted topic is told so, and writes and reads nothing of the new one."""
+    old = (await wire.create("t")).topic_id
+    await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
+    new = (await wire.create("t")).topic_id
+    for topic_id, code in ((old, ErrorCode.UNKNOWN_TOPIC_ID), (new, ErrorCode.NONE)):
+        fields = produce_fields("t", 0, batch_of([b"x"]))
+        fields["topic_data"][0]["topic_id"] = topic_id
+        answer = await wire.call(PRODUCE, 13, fields)
+        assert answer.responses[0].partition_responses[0].error_code == code
+        fetch = fetch_fields("t", 0)
+        fetch["topics"][0]["topic_id"] = topic_id
+        partition = (await wire.call(FETCH, 13, fetch)).responses[0].partitions[0]
+        assert partition.error_code == code
+        assert bool(partition.records) == (code is ErrorCode.NONE)
+
+
+async def test_a_waiting_fetch_hears_of_the_deletion(broker: Broker, wire: WireClient) -> None:
+    """Without a session, too: a long poll on a topic that is deleted is answered at once, with the error."""
+    await wire.create("t")
+    wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=60_000))
+    await wait_until(lambda: len(broker.purgatory) > 0)
+    async with WireClient(broker.bootstrap_servers) as other:
+        await other.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
+        await other.create("t")
+    answer = await wire.receive(FETCH, 12)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_new_topic_of_the_same_name_knows_no_old_producers(wire: WireClient) -> None:
+    """Producer state goes with the topic: the same sequence is new in the new topic, not a duplicate."""
+    await wire.create("t")
+    batch: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    assert (await wire.produce("t", [b"x"], **batch)).base_offset == 0
+    assert (await wire.produce("t", [b"x"], **batch)).base_offset == 0  # a duplicate
+    await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
+    await wire.create("t")
+    assert (await wire.produce("t", [b"x"], **batch)).base_offset == 0
+    fetched = await wire.call(FETCH, 12, fetch_fields("t", 0))
+    assert fetched.responses[0].partitions[0].high_watermark == 1

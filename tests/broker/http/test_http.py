@@ -1,0 +1,548 @@
+"""The HTTP port: what it answers, what it bears, and that it is in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import diamant
+from diamant.broker.broker import Broker
+from diamant.broker.cannot_start import CannotStart
+from diamant.broker.cli import make_config
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.broker_configs import DEFAULT_HTTP_LISTEN
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.listeners import Listener
+from diamant.broker.http.serving import routes as http_routes
+from diamant.broker.metrics import prometheus as metrics
+from diamant.broker.node.cleaner import Cleaning
+from diamant.storage.errors import StorageError
+from tests.broker.wire import WireClient
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
+TIMEOUT_S = 60
+
+
+class Answer(NamedTuple):
+    """An HTTP answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body, decoded."""
+        assert self.headers["content-type"].startswith("application/json")
+        return json.loads(self.body)
+
+
+def config(data_dir: Path, listen: str = "127.0.0.1:0") -> BrokerConfig:
+    """A broker with HTTP on a free port."""
+    return BrokerConfig(listen="127.0.0.1:0", data_dir=data_dir, diamant_http_listen=listen)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker with HTTP."""
+    async with Broker(config(tmp_path)) as running:
+        yield running
+
+
+async def connect(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to the HTTP port."""
+    assert broker.http_address is not None
+    return await asyncio.open_connection(broker.http_address.host, broker.http_address.port)
+
+
+async def exchange(broker: Broker, request: bytes) -> bytes:
+    """Send bytes, and read until the broker closes; nothing if it closes hard."""
+    reader, writer = await connect(broker)
+    writer.write(request)
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def get(broker: Broker, path: str, method: str = "GET", headers: str = "") -> Answer:
+    """One request."""
+    raw = await exchange(broker, f"{method} {path} HTTP/1.1\r\nHost: diamant\r\n{headers}\r\n".encode())
+    head, _, body = raw.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    fields = dict(line.lower().split(": ", 1) for line in lines)
+    return Answer(int(first.split()[1]), fields, body)
+
+
+# -- answers -------------------------------------------------------------------------------------------------------------
+
+
+async def test_metrics_are_prometheus_text(broker: Broker) -> None:
+    """As the format's version 0.0.4, whatever the request accepts; the connection is closed after it."""
+    for accept in ("", "Accept: application/openmetrics-text; version=1.0.0\r\n", "Accept: nonsense;version=x\r\n"):
+        answer = await get(broker, "/metrics", headers=accept)
+        assert answer.status == 200
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert answer.headers["connection"] == "close"
+        assert b"\nkafka_server_kafkaserver_brokerstate 3.0\n" in answer.body
+
+
+async def test_health_of_a_running_broker(broker: Broker) -> None:
+    """It lives, is ready, and says who it is."""
+    async with WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", 3)
+    answer = await get(broker, "/health")
+    assert answer.status == 200
+    assert answer.headers["cache-control"] == "no-store"
+    health = answer.json
+    assert health.pop("uptime_s") >= 0
+    assert health.pop("version")
+    assert health == {
+        "status": "ok",
+        "live": True,
+        "ready": True,
+        "cluster_id": broker.cluster_id,
+        "node_id": 1,
+        "listeners": [broker.bootstrap_servers],
+        "partitions": 3,
+        "partitions_offline": 0,
+    }
+
+
+async def test_health_of_a_broker_that_stops(broker: Broker) -> None:
+    """It lives but is not ready: 503, so that nobody is sent to it; so say the metrics."""
+    broker.server.is_stopping = True
+    answer = await get(broker, "/health")
+    assert (answer.status, answer.json["live"], answer.json["ready"]) == (503, True, False)
+    assert b"\nkafka_server_kafkaserver_brokerstate 7.0\n" in (await get(broker, "/metrics")).body
+    broker.server.is_stopping = False
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/Health", "/%2e%2e/etc/passwd", "/topics?x=/metrics"])
+async def test_other_paths_do_not_exist(broker: Broker, path: str) -> None:
+    """404, as JSON, with the paths that do."""
+    answer = await get(broker, path)
+    assert answer.status == 404
+    assert {"/health", "/metrics", "/v1/faults"} <= set(answer.json["paths"])
+
+
+async def test_a_query_does_not_matter(broker: Broker) -> None:
+    """Parameters, as some scrapers append them, are left alone."""
+    assert (await get(broker, "/metrics?name[]=x")).status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+async def test_only_reading_is_possible(broker: Broker, method: str) -> None:
+    """Other methods get 405 and are told which there are."""
+    answer = await get(broker, "/health", method, "Content-Length: 5\r\n")
+    assert (answer.status, answer.headers["allow"]) == (405, "get, head")
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/health"])
+async def test_head_has_the_headers_alone(broker: Broker, path: str) -> None:
+    """The same status and length as GET, without the body."""
+    answer = await get(broker, path, "HEAD")
+    assert (answer.status, answer.body) == (200, b"")
+    assert int(answer.headers["content-length"]) > 100
+
+
+async def test_a_bug_is_answered_and_logged(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """500 without details to the peer, the traceback in the log; the next request is served."""
+
+    async def fail(_broker: Broker) -> metrics.Snapshot:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics, "take", fail)
+        answer = await get(broker, "/metrics")
+    assert answer.status == 500
+    assert "a bug" not in answer.body.decode()
+    assert any(record.exc_info and "GET /metrics failed" in record.getMessage() for record in caplog.records)
+    assert (await get(broker, "/metrics")).status == 200
+
+
+async def test_requests_at_once_share_one_text(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ask while it is made, the broker is looked at once."""
+    entered, gate = asyncio.Event(), asyncio.Event()
+    taken = []
+    real = metrics.take
+
+    async def take(of: Broker) -> metrics.Snapshot:
+        taken.append(of)
+        entered.set()
+        await gate.wait()
+        return await real(of)
+
+    monkeypatch.setattr(metrics, "take", take)
+    requests = [asyncio.create_task(get(broker, "/metrics")) for _ in range(5)]
+    await entered.wait()
+    assert broker._http is not None
+    serving = broker._http._serving
+    assert serving is not None
+    await wait_until(lambda: serving.server.requests_count >= 5)
+    gate.set()
+    assert len({(await request).body for request in requests}) == 1
+    assert len(taken) == 1
+
+
+# -- bad peers -----------------------------------------------------------------------------------------------------------
+
+BAD_REQUESTS = {
+    "no HTTP": b"garbage\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00\x00\r\n\r\n",
+    "Kafka": bytes.fromhex("00000014001200040000000100046b63617400000000000d0a"),
+    "a version that is none": b"GET / HTTP/9.9\r\n\r\n",
+    "a path without end": b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a header without end": b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
+    "too many headers": b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"".join(b"A%d: b\r\n" % n for n in range(999)),
+    "a URL that is none": b"GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n",
+    "two lengths": b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("request_bytes", BAD_REQUESTS.values(), ids=BAD_REQUESTS)
+async def test_bad_requests_close_their_connection_and_nothing_else(
+    broker: Broker, request_bytes: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At most 400 is answered, nothing is logged, and the next request is served."""
+    answer = await exchange(broker, request_bytes)
+    assert answer == b"" or answer.split()[1] == b"400"
+    assert (await get(broker, "/health")).status == 200
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_body_is_not_read(broker: Broker) -> None:
+    """A peer that goes on sending is cut off; the answer does not wait for the end of the body."""
+    reader, writer = await connect(broker)
+    writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n" + bytes(1000))
+    async with asyncio.timeout(TIMEOUT_S):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        while await reader.read(1 << 16):
+            pass
+    writer.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+async def test_a_silent_peer_is_closed(broker: Broker, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    """A connection without a whole request does not live longer than the time for one."""
+    monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 0.05)
+    assert await exchange(broker, said) == b""
+
+
+async def test_a_peer_that_does_not_read_is_closed(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer larger than the buffers of the sockets is given up after the time for a request."""
+
+    def large(_snapshot: metrics.Snapshot) -> bytes:
+        return bytes(32 << 20)
+
+    monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(metrics, "render", large)
+    reader, writer = await connect(broker)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    server = await serving(broker)
+    async with asyncio.timeout(TIMEOUT_S):
+        await wait_until(lambda: server.requests_count > 0 and not server.connections)
+    writer.close()
+    del reader
+
+
+async def serving(broker: Broker) -> http_routes.TimedServer:
+    """The server of aiohttp, once it is there."""
+    http = broker._http
+    assert http is not None
+    async with asyncio.timeout(TIMEOUT_S):
+        await wait_until(lambda: http._serving is not None)
+    assert http._serving is not None
+    return http._serving.server
+
+
+async def test_silent_connections_give_way(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more of them than there may be, and requests that never end: the oldest are closed, and all paths are answered."""
+    monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 600.0)
+    said = [b"", b"GET /met", b"POST /v1/compact HTTP/1.1\r\nHost: x\r\nX-Slow: "]
+    slow = []
+    for index in range(2 * http_routes.MAX_CONNECTIONS):
+        reader, writer = await connect(broker)
+        writer.write(said[index % len(said)])
+        slow.append((reader, writer))
+        if index % 16 == 0:
+            assert (await get(broker, "/healthz")).status == 200
+    server = await serving(broker)
+    for path in ("/healthz", "/readyz", "/health", "/metrics"):
+        assert (await get(broker, path)).status == 200
+        assert server.count <= http_routes.MAX_CONNECTIONS
+    async with asyncio.timeout(TIMEOUT_S):
+        with contextlib.suppress(ConnectionResetError):
+            assert await slow[0][0].read() == b""
+    for _, writer in slow:
+        writer.close()
+
+
+async def test_probes_are_answered_while_all_connections_are_at_work(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With requests whose bodies never end in every connection; others are told to come again, and silent ones change nothing."""
+    monkeypatch.setattr(http_routes, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(http_routes, "PROBE_CONNECTIONS", 4)
+    monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 600.0)  # On a busy machine the busy ones would go before.
+    head = b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+    busy = await asyncio.gather(*(connect(broker) for _ in range(8)))
+    for _, writer in busy:
+        writer.write(head)
+    server = await serving(broker)
+    await wait_until(lambda: server.requests_count == 8)
+    silent = [await connect(broker) for _ in range(12)]
+    for path in http_routes.PROBES:
+        assert (await get(broker, path)).status == 200
+    answer = await get(broker, "/metrics")
+    assert (answer.status, answer.json["code"]) == (503, "too-many")
+    assert len(server.connections) <= 12
+    for _, writer in [*busy, *silent]:
+        writer.close()
+    await wait_until(lambda: not server.connections)
+    assert (await get(broker, "/metrics")).status == 200
+
+
+async def test_http_is_there_when_the_kafka_port_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even while the cleaner is still being loaded, so that no command is told that there is no HTTP."""
+    opened = asyncio.Event()
+    start = Cleaning.start
+
+    async def held(self: Cleaning) -> None:
+        await opened.wait()
+        await start(self)
+
+    monkeypatch.setattr(Cleaning, "start", held)
+    broker = Broker(config(tmp_path))
+    starting = asyncio.create_task(broker.start())
+    await wait_until(lambda: bool(broker.addresses) and broker.__dict__.get("_loop") is not None)
+    async with WireClient(broker.bootstrap_servers) as wire:
+        assert (await wire.create("t")).error_code == 0
+    found = await asyncio.to_thread(Admin(broker.bootstrap_servers).status)
+    assert found["topics"] == 1
+    assert not starting.done()
+    opened.set()
+    await starting
+    await broker.stop()
+
+
+async def test_a_start_that_fails_lets_go_of_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker may have it."""
+
+    async def fail(_self: Cleaning) -> None:
+        raise StorageError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cleaning, "start", fail)
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{sock.getsockname()[1]}"
+        broker = Broker(config(tmp_path, address))
+        with pytest.raises(CannotStart):
+            await broker.start()
+        assert (broker.http_url, broker._http) == (None, None)
+    async with Broker(config(tmp_path, address)) as broker:
+        assert broker.http_url == f"http://{address}"
+
+
+# -- start and stop ------------------------------------------------------------------------------------------------------
+
+
+async def test_http_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
+    """A broker in a program has no second port; an empty text says the same."""
+    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
+        assert (broker.http_url, broker._http) == (None, None)
+    assert config(tmp_path, "").http_listener is None
+
+
+async def test_a_port_in_use_leaves_the_broker_without_http(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One line in the log says so; clients are served."""
+    async with Broker(config(tmp_path / "one")) as first:
+        assert first.http_address is not None
+        taken = first.http_address.address
+        async with Broker(config(tmp_path / "two", taken)) as second:
+            assert second.http_url is None
+            async with WireClient(second.bootstrap_servers) as wire:
+                assert (await wire.create("t")).error_code == 0
+        assert (await get(first, "/health")).json["cluster_id"] == first.cluster_id
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warnings == [
+        f"no HTTP (/metrics, /health, /v1): {taken} is in use, perhaps by another Diamant; "
+        "--set diamant.http.listen=127.0.0.1:0 takes a free port"
+    ]
+
+
+async def test_stop_closes_the_port_and_every_connection(tmp_path: Path) -> None:
+    """Silent connections do not hold the stop up, the port is free at once, and the broker can start again."""
+    broker = Broker(config(tmp_path))
+    await broker.start()
+    address = broker.http_address
+    assert address is not None
+    assert (await get(broker, "/health")).status == 200
+    reader, writer = await connect(broker)
+    async with asyncio.timeout(TIMEOUT_S):
+        await broker.stop()
+        assert await reader.read() == b""
+    writer.close()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(address.host, address.port)
+    assert broker.http_url is None
+    async with Broker(config(tmp_path, address.address)) as again:
+        assert (await get(again, "/health")).status == 200
+
+
+async def test_stop_before_any_request(tmp_path: Path) -> None:
+    """The port is closed even if nobody ever asked for anything."""
+    async with Broker(config(tmp_path)) as broker:
+        address = broker.http_address
+        assert address is not None
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(address.host, address.port)
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_stop_during_the_first_request(tmp_path: Path, turns: int) -> None:
+    """A connection that came just before the stop is closed, however far it has come."""
+    broker = Broker(config(tmp_path))
+    await broker.start()
+    reader, writer = await connect(broker)
+    assert broker._http is not None
+    async with asyncio.timeout(TIMEOUT_S):
+        while broker._http._starting is None:
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await broker.stop()
+        try:
+            assert await reader.read() == b""
+        except ConnectionResetError:
+            pass
+    writer.close()
+
+
+async def test_without_descriptors_connections_wait(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When the system refuses to accept, the broker says so and tries again later instead of turning round in circles."""
+    assert (await get(broker, "/health")).status == 200
+    assert broker._http is not None
+    serving = broker._http._serving
+    assert serving is not None
+    monkeypatch.setattr(http_routes, "ACCEPT_RETRY_S", 0.01)
+    real = serving._sock
+    refusals = [OSError(24, "Too many open files"), BlockingIOError()]
+
+    class Refusing:
+        def accept(self) -> Any:
+            if refusals:
+                raise refusals.pop(0)
+            return real.accept()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    serving._sock = Refusing()  # type: ignore[assignment]
+    assert (await get(broker, "/health")).status == 200
+    serving._sock = real
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "HTTP connections have to wait: Too many open files"
+    ]
+
+
+async def test_a_server_that_cannot_be_loaded_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker goes on without HTTP."""
+
+    def broken() -> None:
+        raise ImportError("no aiohttp")
+
+    monkeypatch.setattr("diamant.broker.http.serving.server._load", broken)
+    async with Broker(config(tmp_path)) as broker:
+        assert await exchange(broker, b"") == b""
+        async with WireClient(broker.bootstrap_servers) as wire:
+            assert (await wire.create("t")).error_code == 0
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert errors == ["HTTP could not be started: there will be no /metrics and no /health"]
+
+
+@pytest.mark.slow
+def test_nothing_large_is_loaded_before_the_first_request(tmp_path: Path) -> None:
+    """A broker with HTTP has neither aiohttp nor prometheus_client in memory until someone asks."""
+    program = f"""
+import sys, urllib.request
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir={str(tmp_path)!r}, diamant_http_listen="127.0.0.1:0")) as broker:
+    print(*(name in sys.modules for name in ("aiohttp", "prometheus_client")))
+    print(urllib.request.urlopen(broker.http_url + "/health").status)
+    print(*(name in sys.modules for name in ("aiohttp", "prometheus_client")))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (result.returncode, result.stdout.split("\n")) == (0, ["False False", "200", "True True", ""]), result.stderr
+
+
+# -- configuration -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "listener"),
+    [
+        ("127.0.0.1:9644", Listener("HTTP", "127.0.0.1", 9644)),
+        (":0", Listener("HTTP", "", 0)),
+        ("[::1]:80", Listener("HTTP", "::1", 80)),
+        ("localhost:65535", Listener("HTTP", "localhost", 65535)),
+        ("", None),
+    ],
+)
+def test_addresses(text: str, listener: Listener | None) -> None:
+    """host:port as for Kafka's listeners; an empty host is every interface."""
+    assert BrokerConfig(diamant_http_listen=text).http_listener == listener
+
+
+@pytest.mark.parametrize("text", ["9644", "localhost", "http://localhost:9644", "a:b", "h:65536", "h:-1", "a:1,b:2"])
+def test_addresses_that_are_none(text: str) -> None:
+    """They are refused, with the name of the configuration."""
+    with pytest.raises(ConfigError, match=r"^diamant\.http\.listen: .* is not host:port"):
+        BrokerConfig(diamant_http_listen=text)
+
+
+def test_diamant_start_has_http_on_unless_told_otherwise(tmp_path: Path) -> None:
+    """On a port of this machine; the file and --set come first, and --set of nothing turns it off."""
+    file = tmp_path / "server.properties"
+    file.write_text("diamant.http.listen=:1234\n")
+    assert make_config(None, [], [], None)["diamant.http.listen"] == DEFAULT_HTTP_LISTEN
+    assert make_config(str(file), [], [], None)["diamant.http.listen"] == ":1234"
+    assert make_config(str(file), ["diamant.http.listen=:5678"], [], None)["diamant.http.listen"] == ":5678"
+    assert make_config(None, ["diamant.http.listen="], [], None).http_listener is None
+
+
+async def test_the_address_of_http_in_the_place_of_kafkas_is_recognised(broker: Broker) -> None:
+    """Whoever takes one for the other is told so."""
+    assert broker.http_address is not None
+    with pytest.raises(AdminError, match="it answers HTTP: give the address of the Kafka listener"):
+        await asyncio.to_thread(Admin(broker.http_address.address).status)
+
+
+def test_the_package_shows_its_names() -> None:
+    """They are loaded when they are used, and listed all the same."""
+    assert set(diamant.__all__) <= set(dir(diamant))

@@ -1,0 +1,363 @@
+"""Who may ask for what over HTTP: hosts, types, tokens; what is checked of a request before anything happens."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.http.endpoints import table as http_modules
+from diamant.broker.http.serving.openapi import document
+from diamant.broker.http.serving.routes import Routes
+from diamant.broker.http.serving.token import TokenCheck, is_loopback
+from tests.broker.http_asking import ask
+
+TOKEN = "0123456789abcdef-secret"
+ADVANCE = {"by_ms": 1}
+
+
+@asynccontextmanager
+async def running(path: Path, listen: str = "127.0.0.1:0", **config: Any) -> AsyncIterator[Broker]:
+    """A broker with HTTP and a clock that can be moved."""
+    settings = {"diamant_http_listen": listen, "diamant_clock": "manual", **config}
+    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=path / "data", **settings)) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """One of these on loopback, without a token."""
+    async with running(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    """A file with a token that nobody else can read."""
+    path = tmp_path / "token"
+    path.write_text(f"  {TOKEN}\n")
+    path.chmod(0o600)
+    return path
+
+
+def bearer(token: str) -> dict[str, str | None]:
+    """The header that shows a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+# -- browsers ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:9644", "127.0.0.1.evil.example", "10.0.0.1", ""])
+@pytest.mark.parametrize("path", ["/v1/clock", "/v1/jobs", "/v1/openapi.json", "/v1/status"])
+async def test_a_foreign_host_is_refused(broker: Broker, host: str, path: str) -> None:
+    """A page whose name was made to point here learns nothing."""
+    assert (await ask(broker, "GET", path, headers={"Host": host})).status == 403
+
+
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
+)
+async def test_a_form_cannot_move_the_clock(broker: Broker, content_type: str | None) -> None:
+    """What a page may send without asking is refused before anything happens."""
+    before = broker.clock.state().to_fields()["ahead_ms"]
+    answer = await ask(broker, "POST", "/v1/clock/advance", ADVANCE, headers={"Content-Type": content_type})
+    assert answer.status == 415
+    assert abs(broker.clock.state().to_fields()["ahead_ms"] - before) <= 1
+
+
+async def test_other_origins_are_told_nothing(broker: Broker) -> None:
+    """No answer has a header that lets a page of another origin read it, nor is there an answer to its question."""
+    for method, path in (("GET", "/v1/clock"), ("OPTIONS", "/v1/clock/advance"), ("POST", "/v1/clock/advance")):
+        answer = await ask(broker, method, path, {}, headers={"Origin": "http://evil.example"})
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert (await ask(broker, "OPTIONS", "/v1/clock/advance")).status == 405
+
+
+# -- the token -----------------------------------------------------------------------------------------------------------
+
+
+async def test_loopback_needs_no_token(broker: Broker) -> None:
+    """Who is on the machine may change data, unless there is a token."""
+    assert (await ask(broker, "POST", "/v1/clock/advance", ADVANCE)).status == 200
+
+
+async def test_a_token_is_asked_for_where_there_is_one(tmp_path: Path, token_file: Path) -> None:
+    """Without it, or with another: 401; looking needs none; with the right one the verb is carried out."""
+    async with running(tmp_path, diamant_http_token_file=str(token_file)) as broker:
+        assert (await ask(broker, "GET", "/v1/clock")).status == 200
+        wrong: list[dict[str, str | None]] = [
+            {},
+            bearer("x"),
+            bearer(""),
+            bearer(TOKEN[:-1]),
+            bearer(TOKEN + "x"),
+            bearer("\xff" * 20),
+            {"Authorization": TOKEN},
+            {"Authorization": f"Basic {TOKEN}"},
+        ]
+        for headers in wrong:
+            answer = await ask(broker, "POST", "/v1/clock/advance", ADVANCE, headers=headers)
+            assert (answer.status, answer.json["code"]) == (401, "unauthorized")
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            assert TOKEN not in answer.body.decode()
+        assert (await ask(broker, "POST", "/v1/clock/advance", ADVANCE, headers=bearer(TOKEN))).status == 200
+        assert (await ask(broker, "POST", "/v1/faults", {"delay_ms": 1})).status == 401
+
+
+async def test_elsewhere_than_loopback_nothing_changes_without_a_token(tmp_path: Path) -> None:
+    """A broker that answers on every interface and has no token refuses those verbs to all, with what to do."""
+    async with running(tmp_path, listen=":0") as broker:
+        assert (await ask(broker, "GET", "/v1/clock")).status == 200
+        answer = await ask(broker, "POST", "/v1/clock/advance", ADVANCE, headers=bearer(TOKEN))
+        assert (answer.status, answer.json["code"]) == (403, "not-allowed")
+        assert "diamant.http.token.file" in answer.json["error"]
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", ":0"])
+async def test_http_for_everybody_without_a_token_is_warned_of(
+    tmp_path: Path, token_file: Path, listen: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, at the start: what anybody can do there, and how to set a token. With one, and on loopback, there is no warning."""
+
+    def warnings() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+    async with running(tmp_path, diamant_http_token_file=str(token_file), listen=listen):
+        pass
+    async with running(tmp_path):
+        pass
+    assert warnings() == []
+    async with running(tmp_path, listen=listen) as broker:
+        assert (await ask(broker, "GET", "/v1/clock")).status == 200
+        (warning,) = warnings()
+        assert broker.http_bound is not None
+        bound = f"{listen.removesuffix('0')}{broker.http_bound.port}"
+        assert warning.startswith(f"HTTP is open to whoever reaches {bound}")
+        assert "read metrics, status, certificates" in warning
+        assert "diamant.http.token.file" in warning
+        assert (await ask(broker, "GET", "/v1/status")).json["http_address"] == bound
+
+
+@pytest.mark.parametrize("text", ["", "short", "x" * 5000, "with a space in the middle", "ümläut-ümläut-ümläut"])
+async def test_a_token_that_is_none_opens_nothing(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Too short, too long or not printable: the broker runs, says so, and refuses, also on loopback."""
+    path = tmp_path / "token"
+    path.write_text(text)
+    path.chmod(0o600)
+    async with running(tmp_path, diamant_http_token_file=str(path)) as broker:
+        for headers in ({}, bearer(text.encode("ascii", "replace").decode()), bearer("")):
+            answer = await ask(broker, "POST", "/v1/clock/advance", ADVANCE, headers=headers)
+            assert answer.status == 403
+    assert "diamant.http.token.file" in caplog.text
+
+
+async def test_a_missing_token_file_opens_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The same for a file that is not there."""
+    async with running(tmp_path, diamant_http_token_file=str(tmp_path / "none")) as broker:
+        assert (await ask(broker, "POST", "/v1/clock/advance", ADVANCE)).status == 403
+    assert "No such file" in caplog.text
+
+
+async def test_a_token_that_others_can_read_is_warned_of(
+    tmp_path: Path, token_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the start, before anybody asks; it works nevertheless. With mode 0600 nothing is said."""
+    async with running(tmp_path, diamant_http_token_file=str(token_file)):
+        assert "chmod 600" not in caplog.text
+    os.chmod(token_file, 0o644)
+    async with running(tmp_path, diamant_http_token_file=str(token_file)) as broker:
+        assert "has mode 0644" in caplog.text
+        assert (await ask(broker, "POST", "/v1/clock/advance", ADVANCE, headers=bearer(TOKEN))).status == 200
+    assert TOKEN not in caplog.text
+
+
+async def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the library's function for that, and never by ==."""
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(left: bytes, right: bytes) -> bool:
+        compared.append((left, right))
+        return False
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    check = TokenCheck(is_needed=True, token=TOKEN.encode(), problem=None)
+    assert check.refusal(f"Bearer {TOKEN}") is not None
+    assert compared == [(TOKEN.encode(), TOKEN.encode())]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
+def test_what_counts_as_loopback(host: str) -> None:
+    """What only this machine can reach."""
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "10.0.0.1", "example.org", "127.0.0.1.example.org"])
+def test_what_does_not_count_as_loopback(host: str) -> None:
+    """Every interface, other addresses, and names, whatever they may mean today."""
+    assert not is_loopback(host)
+
+
+# -- what is checked -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"by_ms": "1"},
+        {"by_ms": 1.5},
+        {"by_ms": True},
+        {"by_ms": -1},
+        {"by_ms": 1 << 70},
+        {"by": 5},
+        {"by": "8 parsecs"},
+        {"by": "1d", "by_ms": 1},
+        {},
+        {"by_ms": 1, "sessions": "yes"},
+        {"by_ms": 1, "unknown": 1},
+        {"by_ms": 1, "timeout_ms": 0},
+    ],
+    ids=str,
+)
+async def test_fields_are_checked(broker: Broker, fields: dict[str, Any]) -> None:
+    """Types, ranges, and names that nobody knows: 400 and a sentence that names the field; the clock stays."""
+    ahead_ms = broker.clock.state().to_fields()["ahead_ms"]
+    answer = await ask(broker, "POST", "/v1/clock/advance", fields)
+    assert (answer.status, answer.json["code"]) == (400, "bad-argument")
+    assert abs(broker.clock.state().to_fields()["ahead_ms"] - ahead_ms) <= 1
+
+
+@pytest.mark.parametrize("body", ["[]", "1", "{", "null", "\x00", "[" * 10_000])
+async def test_a_body_is_an_object(broker: Broker, body: str) -> None:
+    """What is no JSON object is refused with 400."""
+    assert (await ask(broker, "POST", "/v1/clock/advance", body)).status == 400
+
+
+async def test_a_body_may_be_left_out(broker: Broker) -> None:
+    """Where no field is needed, none has to be sent."""
+    assert (await ask(broker, "POST", "/v1/clock/freeze")).json["is_frozen"] is True
+    assert (await ask(broker, "POST", "/v1/clock/resume", {})).json["is_frozen"] is False
+
+
+async def test_a_body_has_a_limit(broker: Broker) -> None:
+    """413, before all of it is read."""
+    assert (await ask(broker, "POST", "/v1/clock/advance", {"by": "x" * 70_000})).status == 413
+
+
+async def test_an_error_does_not_show_what_it_was(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What nobody expected is answered by 500 without details; the log has the verb, not the rest of the path."""
+
+    def fail() -> None:
+        raise RuntimeError("customer-42")
+
+    monkeypatch.setattr(broker.clock, "state", fail)
+    answer = await ask(broker, "GET", "/v1/clock")
+    assert (answer.status, answer.json["code"]) == (500, "internal")
+    assert "customer-42" not in answer.body.decode()
+    assert "GET /v1/clock failed" in caplog.text
+
+
+async def test_the_system_clocks_refusal_goes_over_http(tmp_path: Path) -> None:
+    """403, and the sentence names the flag."""
+    async with running(tmp_path, diamant_clock="system") as broker:
+        answer = await ask(broker, "POST", "/v1/clock/advance", ADVANCE)
+        assert (answer.status, answer.json["code"]) == (403, "not-allowed")
+        assert "--clock manual" in answer.json["error"]
+        assert (await ask(broker, "GET", "/v1/clock")).json["kind"] == "system"
+
+
+# -- the document --------------------------------------------------------------------------------------------------------
+
+
+async def test_every_route_is_in_the_document(broker: Broker) -> None:
+    """Each path and method that is answered, each parameter, and nothing else; the references in it lead somewhere."""
+    found = (await ask(broker, "GET", "/v1/openapi.json")).json
+    assert found["openapi"].startswith("3.1.")
+    rows = await Routes(broker, 0.0, TokenCheck(is_needed=False, token=None, problem=None)).load_all()
+    expected = {(row.path, row.method.lower()) for row in rows}
+    assert {(path, method) for path, methods in found["paths"].items() for method in methods} == expected
+    assert {"/metrics", "/health", "/v1/clock", "/v1/clock/advance", "/v1/jobs/{id}", "/v1/faults/{id}"} <= set(
+        found["paths"]
+    )
+    for row in rows:
+        operation = found["paths"][row.path][row.method.lower()]
+        names = {parameter["name"] for parameter in operation["parameters"]}
+        steps = {step[1:-1] for step in row.path.split("/") if step.startswith("{")}
+        assert names == steps | {param.name for param in row.query} | ({"wait_ms"} if row.is_job else set())
+        if row.fields:
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            assert set(schema["properties"]) == {param.name for param in row.fields}
+        assert ("security" in operation) == row.changes_data
+        assert ("202" in operation["responses"]) == row.is_job
+    ids = [operation["operationId"] for methods in found["paths"].values() for operation in methods.values()]
+    assert len(set(ids)) == len(ids)
+    text = json.dumps(found)
+    for schema in ("Error", "Job", "Key"):
+        assert f"#/components/schemas/{schema}" in text or schema == "Key"
+        assert schema in found["components"]["schemas"]
+
+
+async def test_every_route_is_in_the_pages(broker: Broker) -> None:
+    """docs/http.md names each method and path."""
+    page = (Path(__file__).parents[3] / "docs" / "http.md").read_text()
+    rows = await Routes(broker, 0.0, TokenCheck(is_needed=False, token=None, problem=None)).load_all()
+    assert [f"{row.method} {row.path}" for row in rows if f"`{row.method} {row.path}`" not in page] == []
+
+
+async def test_every_route_lies_below_its_modules_path(broker: Broker) -> None:
+    """Else a request would find it only after another one had it imported. What changes something is not a GET."""
+    routes = Routes(broker, 0.0, TokenCheck(is_needed=False, token=None, problem=None))
+    for row in await routes.load_all():
+        module = http_modules.module_of(row.path)
+        assert module is None or row in routes._modules[module].ROUTES
+        assert not (row.changes_data and row.method == "GET")
+
+
+def test_a_token_that_is_needed_is_in_the_document() -> None:
+    """Without one a verb may be called freely, and the document says that, too."""
+    from diamant.broker.http.endpoints.clock import ROUTES
+
+    cases: list[tuple[bool, list[dict[str, list[str]]]]] = [(True, [{"token": []}]), (False, [{"token": []}, {}])]
+    for needs_token, expected in cases:
+        found = document(ROUTES, needs_token=needs_token)
+        assert found["paths"]["/v1/clock/advance"]["post"]["security"] == expected
+        assert "security" not in found["paths"]["/v1/clock"]["get"]
+
+
+@pytest.mark.slow
+async def test_a_verb_is_imported_with_its_first_request(tmp_path: Path) -> None:
+    """A broker that is only scraped has none of them in memory."""
+    script = f"""
+import asyncio, sys
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from tests.broker.http_asking import ask
+
+async def main():
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir={str(tmp_path)!r}, diamant_http_listen="127.0.0.1:0")
+    async with Broker(config) as broker:
+        assert not [name for name in sys.modules if name.startswith(("diamant.broker.verbs.", "aiohttp"))], sys.modules
+        assert (await ask(broker, "GET", "/metrics")).status == 200
+        assert "diamant.broker.http.endpoints.clock" not in sys.modules
+        assert "diamant.broker.http.endpoints.faults" not in sys.modules
+        assert (await ask(broker, "GET", "/v1/clock")).status == 200
+        assert "diamant.broker.http.endpoints.clock" in sys.modules
+
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stderr=asyncio.subprocess.PIPE)
+    _, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()

@@ -1,0 +1,57 @@
+"""Connections that are closed for what they have sent: a line for each address and minute, and a count of the rest."""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+import pytest
+
+from diamant.broker.network import refused_peers
+from diamant.broker.network.refused_peers import RefusedPeers
+from tests.broker.network.test_server import echo, serving
+from tests.broker.wire import WireClient
+from tests.waiting import wait_until
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+
+
+async def test_many_hostile_connections_are_told_of_in_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """The first at once, the others as a number when the minute is over, or as the broker stops."""
+    async with serving(echo) as (_, address):
+        for _ in range(20):
+            async with WireClient(address) as hostile:
+                hostile.writer.write(struct.pack(">i", -1))
+                assert await hostile.is_closed()
+    first, rest = lines(caplog)
+    assert "connection closed: " in first
+    assert rest.startswith("127.0.0.1: 19 more connections closed in the last 60 s, the last one: ")
+
+
+async def test_a_peer_that_goes_on_is_told_of_every_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that has ceased is forgotten."""
+    monkeypatch.setattr(refused_peers, "PAUSE_S", 0.01)
+    told = RefusedPeers()
+    told.tell("10.0.0.1:1", "why")
+    told.tell("10.0.0.1:2", "once more")
+    await wait_until(lambda: not told._counts)
+    told.tell("10.0.0.1:3", "again")
+    told.close()
+    assert [one.partition(":")[0] for one in lines(caplog)] == ["10.0.0.1"] * 3
+    assert "1 more connections" in lines(caplog)[1]
+
+
+async def test_addresses_are_bounded(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound all others are one."""
+    monkeypatch.setattr(refused_peers, "MAX_ADDRESSES", 3)
+    told = RefusedPeers()
+    for index in range(10):
+        told.tell(f"[::{index}]:1", "why")
+    assert len(told._counts) == 4
+    told.close()
+    assert len(lines(caplog)) == 5
+    assert lines(caplog)[-1].startswith("other addresses: 6 more")

@@ -1,0 +1,300 @@
+"""Requests by API, their latencies and errors, bytes and connections, lags, transactions and faults on `/metrics`."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.metrics import coordinators as coordinator_metrics
+from diamant.broker.metrics import prometheus as metrics
+from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS, MAX_ANSWERS_ASIDE, RequestMetrics
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire import apis
+from diamant.protocol.wire.error_codes import MAX_CODES, error_code_finder
+from diamant.protocol.wire.message_fields import decode_response_fields
+from diamant.protocol.wire.schema_fields import message_class
+from diamant.protocol.wire.schemas import encode_response_fields
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from tests.broker.faults.test_faults import VERSIONS, codes_in, sample
+from tests.broker.metrics.test_metrics import Samples, parse, value
+from tests.broker.wire import FETCH, METADATA, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
+REQUESTS = "kafka_network_requestmetrics_"
+LAG = "kafka_consumergroup_lag"
+GROUPS = "kafka_coordinator_group_groupmetadatamanager_num"
+OFFSET_COMMIT, FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN = 8, 10, 22, 24
+
+
+async def scrape(broker: Broker) -> Samples:
+    """All samples of a broker."""
+    return parse(metrics.render(await metrics.take(broker)))
+
+
+# -- error codes in answers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS, ids=lambda value: str(value))
+def test_error_codes_are_found_in_every_answer(key: int, version: int) -> None:
+    """Those that decoding finds, in the same order, without decoding; none where there is none."""
+    fields = sample(message_class(key, version, "response"))
+    body = encode_response_fields(key, version, fields)
+    found = error_code_finder(key, version)(body)
+    expected = [code for code in codes_in(decode_response_fields(key, version, body)) if code]
+    assert found == expected
+    assert error_code_finder(key, version)(_without_codes(key, version, fields)) == []
+
+
+def _without_codes(key: int, version: int, fields: dict[str, Any]) -> bytes:
+    def cleared(value: Any) -> Any:
+        if isinstance(value, list):
+            return [cleared(one) for one in value]
+        if isinstance(value, dict):
+            return {name: 0 if "error_code" in name else cleared(one) for name, one in value.items()}
+        return value
+
+    return encode_response_fields(key, version, cleared(fields))
+
+
+def test_of_a_long_answer_the_beginning_is_looked_at() -> None:
+    """So many codes, then no more: an answer of 100,000 partitions does not hold up the loop."""
+    partitions = [{"partition_index": index, "error_code": 3} for index in range(5 * MAX_CODES)]
+    body = encode_response_fields(OFFSET_COMMIT, 8, {"topics": [{"name": "t", "partitions": partitions}]})
+    assert len(error_code_finder(OFFSET_COMMIT, 8)(body)) == MAX_CODES
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+
+async def test_requests_are_counted_by_api_and_version(wire: WireClient, broker: Broker) -> None:
+    """Each once it is answered; fetches as Kafka does, under two names. acks=0 counts without an answer."""
+    await wire.create("t")
+    for version in (9, 9, 12):
+        await wire.produce("t", [b"v"], version=version)
+    wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"]), acks=0))
+    await wire.call(FETCH, 11, fetch_fields("t", 0))
+    found = await scrape(broker)
+    assert value(found, f"{REQUESTS}requests_total", request="Produce", version="9") == 3
+    assert value(found, f"{REQUESTS}requests_total", request="Produce", version="12") == 1
+    assert value(found, f"{REQUESTS}requests_total", request="FetchConsumer", version="11") == 1
+    assert value(found, f"{REQUESTS}totaltimems_count", request="Produce") == 4
+    assert value(found, f"{REQUESTS}totaltimems_bucket", request="Produce", le="+Inf") == 4
+    assert value(found, f"{REQUESTS}totaltimems_sum", request="Produce") > 0
+
+
+async def test_latencies_fall_into_buckets(wire: WireClient, broker: Broker) -> None:
+    """A fetch that waits counts with its wait; buckets are cumulative and their ends are inclusive."""
+    await wire.create("t")
+    await wire.call(FETCH, 11, fetch_fields("t", 0, max_wait_ms=30))
+    found = await scrape(broker)
+    assert value(found, f"{REQUESTS}totaltimems_bucket", request="Fetch", le="10.0") == 0
+    assert value(found, f"{REQUESTS}totaltimems_bucket", request="Fetch", le="10000.0") == 1
+    assert value(found, f"{REQUESTS}totaltimems_sum", request="Fetch") >= 30
+    counted = RequestMetrics()
+    for latency_ms in (0.1, 0.11, 10_000, 10_001):
+        counted.answered(0, 9, latency_ms / 1000, None, 0)
+    (row,) = counted.rows()
+    assert [row.buckets[position] for position in (0, 1, len(LATENCY_BOUNDS_MS) - 1, len(LATENCY_BOUNDS_MS))] == [1] * 4
+
+
+async def test_large_answers_are_counted_too(wire: WireClient, broker: Broker) -> None:
+    """Those that go by sendfile, when their last byte is out; their bytes are those on the wire."""
+    await wire.create("t")
+    for _ in range(3):
+        await wire.produce("t", [b"v" * 900_000])
+    before = await scrape(broker)
+    await wire.call(FETCH, 11, fetch_fields("t", 0, max_bytes=1 << 30, partition_max_bytes=1 << 30))
+    found = await scrape(broker)
+    assert value(found, f"{REQUESTS}totaltimems_count", request="Fetch") == 1
+    sent = value(found, "diamant_sent_bytes_total") - value(before, "diamant_sent_bytes_total")
+    assert 2_700_000 < sent < 2_701_000
+
+
+async def test_errors_are_counted_by_code(wire: WireClient, broker: Broker) -> None:
+    """Each partition's; from encoded answers, from the handlers of Produce and Fetch, and those that faults inject."""
+    await wire.create("t")
+    await wire.create("t")
+    await wire.produce("none", [b"v"])
+    await wire.call(FETCH, 11, fetch_fields("t", 99))
+    for _ in range(MAX_ANSWERS_ASIDE + 5):  # the first ones are put aside, the others read at once
+        await wire.call(METADATA, 9, {"topics": [{"name": "no such/name"}]})
+    broker.faults.add("Produce", error="NOT_LEADER_OR_FOLLOWER", times=2)
+    for _ in range(2):
+        await wire.produce("t", [b"v"])
+    found = await scrape(broker)
+
+    def errors(request: str, error: str) -> float:
+        return value(found, f"{REQUESTS}errors_total", request=request, error=error)
+
+    assert errors("CreateTopics", "TOPIC_ALREADY_EXISTS") == 1
+    assert errors("Produce", "UNKNOWN_TOPIC_OR_PARTITION") == 1
+    assert errors("Produce", "NOT_LEADER_OR_FOLLOWER") == 2
+    assert errors("Fetch", "OFFSET_OUT_OF_RANGE") == 1
+    assert errors("FetchConsumer", "OFFSET_OUT_OF_RANGE") == 1
+    assert errors("Metadata", "INVALID_TOPIC_EXCEPTION") == MAX_ANSWERS_ASIDE + 5
+    assert value(found, "diamant_faults_fired_total", effect="error", request="Produce") == 2
+    assert value(found, "diamant_faults") == 1
+
+
+async def test_versions_of_the_future_take_no_room(broker: Broker) -> None:
+    """However many versions of ApiVersions are asked for, they count as the one that is answered."""
+    async with WireClient(broker.bootstrap_servers) as client:
+        for version in range(100, 200):
+            client.writer.write(client.frame(18, version, b""))
+            await client.receive_frame()
+    assert [(row.api_key, row.version, sum(row.buckets)) for row in broker.server.metrics.rows()] == [(18, 0, 100)]
+
+
+async def test_connections_and_bytes(wire: WireClient, broker: Broker) -> None:
+    """Every byte that comes and goes, every connection that was accepted and has ended."""
+    request = wire.frame(18, 0, b"")
+    for _ in range(3):
+        async with WireClient(broker.bootstrap_servers) as client:
+            client.writer.write(request)
+            await client.receive_frame()
+    await wait_until(lambda: len(broker.server.connections) <= 1)
+    found = await scrape(broker)
+    assert value(found, "diamant_connections_created_total") == 4
+    assert value(found, "diamant_connections_closed_total") == 3
+    assert value(found, "diamant_received_bytes_total") == 3 * len(request)
+    assert value(found, "diamant_sent_bytes_total") > 300
+
+
+@pytest.mark.slow
+def test_an_idle_broker_imports_nothing_for_metrics(tmp_path: Path) -> None:
+    """Counting needs neither prometheus_client nor the coordinators' figures nor the faults."""
+    program = f"""
+import sys
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir={str(tmp_path)!r})):
+    names = ("prometheus_client", "diamant.broker.metrics.coordinators", "diamant.broker.faults", "kio")
+    print([name for name in names if name in sys.modules])
+"""
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
+
+
+# -- coordinators ------------------------------------------------------------------------------------------------------
+
+
+async def commit(wire: WireClient, group_id: str, topic: str, offsets: dict[int, int]) -> None:
+    """Commit offsets without being a member."""
+    await wire.call(FIND_COORDINATOR, 3, {"key": group_id, "key_type": 0})
+    partitions = [
+        {"partition_index": index, "committed_offset": offset, "committed_metadata": ""}
+        for index, offset in offsets.items()
+    ]
+    fields = {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": [{"name": topic, "partitions": partitions}],
+    }
+    async with asyncio.timeout(60):
+        while True:
+            response = await wire.call(OFFSET_COMMIT, 7, fields)
+            codes = {one.error_code for one in response.topics[0].partitions}
+            if not codes & {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}:
+                break
+    assert codes == {ErrorCode.NONE}
+
+
+async def test_groups_and_their_lag(wire: WireClient, broker: Broker) -> None:
+    """Groups by state, and of each partition how much its group has not read yet."""
+    await wire.create("t", 2)
+    await wire.produce("t", [b"a", b"b", b"c"])
+    found = await scrape(broker)
+    assert not [name for name, _ in found if name.startswith((LAG, GROUPS))]
+    await commit(wire, "g", "t", {0: 1, 1: 0})
+    await commit(wire, "other", "t", {0: 3})
+    found = await scrape(broker)
+    assert value(found, LAG, consumergroup="g", topic="t", partition="0") == 2
+    assert value(found, LAG, consumergroup="g", topic="t", partition="1") == 0
+    assert value(found, LAG, consumergroup="other", topic="t", partition="0") == 0
+    assert value(found, "kafka_consumergroup_current_offset", consumergroup="g", topic="t", partition="0") == 1
+    assert value(found, f"{GROUPS}groups") == 2
+    assert value(found, f"{GROUPS}groupsempty") == 2
+    assert value(found, f"{GROUPS}groupsstable") == 0
+    assert value(found, f"{GROUPS}offsets") == 3
+    assert value(found, "diamant_groups", type="classic", state="Empty") == 2
+    assert value(found, "diamant_consumergroup_lags_left_out") == 0
+
+
+@pytest.mark.slow
+async def test_only_the_greatest_lags_are_shown(
+    wire: WireClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many; the metrics say how many are not."""
+    monkeypatch.setattr(coordinator_metrics, "MAX_LAGS", 2)
+    await wire.create("t")
+    await wire.produce("t", [b"v"] * 10)
+    for offset in (9, 2, 5, 0):
+        await commit(wire, f"g{offset}", "t", {0: offset})
+    found = await scrape(broker)
+    shown = {dict(labels)["consumergroup"]: lag for (name, labels), lag in found.items() if name == LAG}
+    assert shown == {"g0": 10, "g2": 8}
+    assert value(found, "diamant_consumergroup_lags_left_out") == 2
+
+
+async def test_open_transactions_and_their_age(tmp_path: Path) -> None:
+    """Ids by state; each open transaction with its age by the broker's clock."""
+    clock = SettableClock(1_700_000_000_000)
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
+    async with Broker(config, env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t")
+        await wire.call(FIND_COORDINATOR, 3, {"key": "x", "key_type": 1})
+        async with asyncio.timeout(60):
+            while True:
+                response = await wire.call(
+                    INIT_PRODUCER_ID, 3, {"transactional_id": "x", "transaction_timeout_ms": 60_000, "producer_id": -1}
+                )
+                if response.error_code == ErrorCode.NONE:
+                    break
+        fields = {
+            "v3_and_below_transactional_id": "x",
+            "v3_and_below_producer_id": response.producer_id,
+            "v3_and_below_producer_epoch": response.producer_epoch,
+            "v3_and_below_topics": [{"name": "t", "partitions": [0]}],
+        }
+        await wire.call(ADD_PARTITIONS_TO_TXN, 3, fields)
+        clock.advance_ms(2500)
+        found = await scrape(broker)
+        assert value(found, "diamant_transactions_open") == 1
+        assert value(found, "diamant_transaction_open_age_seconds", transactional_id="x") == 2.5
+        assert value(found, "diamant_transactional_ids", state="Ongoing") == 1
+
+
+def test_of_open_transactions_the_oldest_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many; their number is that of all."""
+    monkeypatch.setattr(coordinator_metrics, "MAX_OPEN_TRANSACTIONS", 3)
+    opened = [
+        SimpleNamespace(transactional_id=f"x{start_ms}", start_ms=start_ms, state=SimpleNamespace(label="Ongoing"))
+        for start_ms in range(10)
+    ]
+    broker = SimpleNamespace(
+        has_transactions=True,
+        env=SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: 100)),
+        transactions=SimpleNamespace(
+            open_transactions=opened, transactions={one.transactional_id: one for one in opened}
+        ),
+    )
+    figures = coordinator_metrics.take_transactions(cast(Broker, broker))
+    assert figures is not None
+    assert [(one.transactional_id, one.age_ms) for one in figures.open] == [("x0", 100), ("x1", 99), ("x2", 98)]
+    assert (figures.open_count, figures.states) == (10, (("Ongoing", 10),))
+
+
+def test_the_names_of_requests_are_kafkas() -> None:
+    """As in RequestMetrics: those of the protocol's APIs."""
+    assert {apis.API_NAMES[key] for key in (0, 1, 11, 26)} == {"Produce", "Fetch", "JoinGroup", "EndTxn"}

@@ -1,0 +1,443 @@
+"""Compaction in a whole broker: what clients write, what they read while and after it is cleaned, stops and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.node.topics import NewTopic
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.service.status import CleanerStatus
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.protocol.errors import ErrorCode
+from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from diamant.storage.uuid_text import random_id
+from tests.broker.handlers.data.test_produce_fetch import fetch
+from tests.broker.handlers.test_admin import BROKER, SET, TOPIC, alter
+from tests.broker.wire import DELETE_TOPICS, PRODUCE, WireClient, produce_fields
+from tests.waiting import wait_until
+
+START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+SMALL = {"cleanup_policy": "compact", "internal_segment_bytes": "1000", "min_cleanable_dirty_ratio": "0"}
+
+
+def config(path: Path, **kafka_names: object) -> BrokerConfig:
+    """A broker's configuration on a free port."""
+    return BrokerConfig(listen="127.0.0.1:0", data_dir=path, **kafka_names)
+
+
+def keyed(words: Sequence[str], timestamp: int) -> bytes:
+    """A batch of records from "key=value"."""
+    records = []
+    for offset, word in enumerate(words):
+        key, _, value = word.partition("=")
+        records.append(Record(offset, timestamp, key.encode(), value.encode() or None))
+    return bytes(build_batch(records, base_offset=0))
+
+
+async def produce(wire: WireClient, topic: str, *words: str, timestamp: int = START_MS, partition: int = 0) -> int:
+    """Produce one batch; its base offset."""
+    response = await wire.call(PRODUCE, 12, produce_fields(topic, partition, keyed(words, timestamp)))
+    result = response.responses[0].partition_responses[0]
+    assert result.error_code == ErrorCode.NONE
+    return int(result.base_offset)
+
+
+async def fill(
+    wire: WireClient, topic: str, count: int, *, keys: int = 10, start: int = 0, timestamp: int = START_MS
+) -> dict[str, str]:
+    """Produce `count` batches of one record; the last value of each key."""
+    last = {}
+    for index in range(start, start + count):
+        key, value = f"k{index % keys}", f"v{index}-" + "x" * 50
+        await produce(wire, topic, f"{key}={value}", timestamp=timestamp)
+        last[key] = value
+    return last
+
+
+async def read(wire: WireClient, topic: str, offset: int = 0) -> list[tuple[int, str, str]]:
+    """(offset, key, value) of everything from `offset` on, as a consumer goes through it."""
+    found: list[tuple[int, str, str]] = []
+    while True:
+        answer = await fetch(wire, topic, offset)
+        assert answer.error_code == ErrorCode.NONE
+        blob = bytes(answer.records or b"")
+        batches = list(iter_headers(blob))
+        if not batches:
+            return found
+        for position, _ in batches:
+            found += [
+                (record.offset, (record.key or b"").decode(), (record.value or b"").decode())
+                for record in iter_records(blob, position)
+                if record.offset >= offset
+            ]
+        offset = batches[-1][1].next_offset
+
+
+def closed(broker: Broker, topic: str, found: list[tuple[int, str, str]]) -> list[str]:
+    """Keys of those records that are in closed segments."""
+    active = broker.topics.log(topic, 0).active.base_offset
+    return [key for offset, key, _ in found if offset < active]
+
+
+def checkpoint(path: Path) -> dict[tuple[str, int], int]:
+    """What the cleaner's checkpoint file says."""
+    return read_offset_checkpoint(RealEnv(), f"{path}/cleaner-offset-checkpoint")
+
+
+def files(path: Path, suffix: str) -> list[Path]:
+    """Files of the topic t that end so."""
+    return list(path.glob(f"t-0/*{suffix}"))
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """Holds rounds where they begin to write."""
+    held = Gate()
+    real = rewrite.clean
+
+    def clean(*arguments: Any, check_done: Any, **rest: Any) -> Any:
+        held.begun.set()
+        while not held.opened.wait(0.002):
+            check_done()
+        return real(*arguments, check_done=check_done, **rest)
+
+    monkeypatch.setattr(rewrite, "clean", clean)
+    yield held
+    held.opened.set()
+
+
+class Gate:
+    """Whether a round has begun, and whether rounds may go on."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.opened = threading.Event()
+
+
+# -- what clients see --------------------------------------------------------------------------------------------------
+
+
+async def test_only_the_last_values_remain(tmp_path: Path) -> None:
+    """Without being asked, and soon; a consumer that is in the middle reads on, and one that begins sees the last values."""
+    properties = {"log.cleaner.backoff.ms": "20"}
+    async with Broker(config(tmp_path, properties=properties)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", **SMALL)
+        last = await fill(wire, "t", 100)
+        before = await read(wire, "t")
+        middle = before[len(before) // 2][0]
+        log = broker.topics.log("t", 0)
+        active = log.active.base_offset
+
+        cleaner = await broker.cleaning.service()
+
+        def is_clean() -> bool:
+            return cleaner.states.checkpoint(("t", 0)) == active
+
+        await wait_until(is_clean)
+        after = await read(wire, "t")
+        assert len(closed(broker, "t", after)) == len(set(closed(broker, "t", after)))
+        assert len(after) < 30
+        assert {key: value for _, key, value in after} == last
+        assert set(after) <= set(before)
+        assert [one for one in after if one[0] >= middle] == await read(wire, "t", middle)
+        await fill(wire, "t", 10, start=100)
+        assert (await read(wire, "t"))[-1][0] == 109
+
+
+async def test_a_megabyte_is_cleaned_inline_and_quickly(tmp_path: Path) -> None:
+    """Without a process; the time is printed, about 50 ms where nothing else runs."""
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", cleanup_policy="compact", min_cleanable_dirty_ratio="1")
+        for batch in range(64):
+            await produce(wire, "t", *(f"k{(batch * 16 + index) % 100}=" + "v" * 950 for index in range(16)))
+        broker.topics.log("t", 0).roll()
+        start_s = time.perf_counter()
+        report = await (await broker.cleaning.service()).request(("t", 0))
+        elapsed_ms = (time.perf_counter() - start_s) * 1000
+        assert report.result is not None
+        stats = report.result.stats
+        print(f"{stats.bytes_read} bytes, {stats.messages_read} records in {elapsed_ms:.1f} ms")
+        assert report.result.runner == "inline"
+        assert stats.messages_read == 1024
+        assert len(await read(wire, "t")) == 100
+
+
+@pytest.mark.slow
+async def test_a_larger_log_is_cleaned_by_a_worker(tmp_path: Path) -> None:
+    """A process of its own, which is gone when the broker is."""
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", min_cleanable_dirty_ratio="1", retention_ms="-1")
+        for batch in range(90):
+            await produce(wire, "t", *(f"k{index}=" + f"{batch}" * 5000 for index in range(10)))
+        await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
+        broker.topics.log("t", 0).roll()
+        report = await (await broker.cleaning.service()).request(("t", 0))
+        assert report.error is None
+        assert report.result is not None
+        assert report.result.runner == "process"
+        assert [(key, value[:2]) for _, key, value in await read(wire, "t")] == [
+            (f"k{index}", "89") for index in range(10)
+        ]
+    assert not files(tmp_path, ".cleaned")
+
+
+@pytest.mark.slow
+async def test_a_worker_killed_in_the_middle_of_a_round(tmp_path: Path) -> None:
+    """Another one begins the round anew; nothing is lost."""
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", min_cleanable_dirty_ratio="1", retention_ms="-1")
+        for batch in range(100):
+            await produce(wire, "t", *(f"k{index}=" + f"{batch:02}" * 10_000 for index in range(10)))
+        await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
+        broker.topics.log("t", 0).roll()
+        cleaner = await broker.cleaning.service()
+        request = cleaner.request(("t", 0))
+
+        def workers() -> list[int]:
+            return [runner.worker_pid for runner in cleaner.process_runners if runner.worker_pid is not None]
+
+        await wait_until(lambda: bool(workers()))
+        os.kill(workers()[0], signal.SIGKILL)
+        report = await request
+        assert "killed by signal 9" in str(report.error)
+        report = await (await broker.cleaning.service()).request(("t", 0))
+        assert report.is_cleaned
+        found = await read(wire, "t")
+        assert [(key, value[:2]) for _, key, value in found] == [(f"k{index}", "99") for index in range(10)]
+
+
+async def test_internal_topics_are_cleaned_and_the_metadata_log_is_not(tmp_path: Path) -> None:
+    """Whatever the broker keeps in topics grows no more than they do."""
+    async with Broker(config(tmp_path)) as broker:
+        topic = NewTopic(
+            "__consumer_offsets",
+            random_id(),
+            1,
+            {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "internal.segment.bytes": "1000"},
+        )
+        await broker.topics.create([topic])
+        log = broker.topics.log("__consumer_offsets", 0)
+        for index in range(100):
+            log.append_internal(bytearray(keyed([f"group={index}"], START_MS)))
+        metadata = sorted((tmp_path / "__cluster_metadata-0").iterdir())
+        await (await broker.cleaning.service()).settled()
+        assert log.size < 3000
+        assert broker.cleaning.status().partitions[0].records_removed["superseded"] > 80
+        assert sorted((tmp_path / "__cluster_metadata-0").iterdir()) == metadata
+        assert list(checkpoint(tmp_path)) == [("__consumer_offsets", 0)]
+
+
+async def test_compact_and_delete(tmp_path: Path) -> None:
+    """Such a log is compacted, and what is old is deleted by the cleaner; old files go after their delay."""
+    clock = SettableClock()  # begins now: a segment that was emptied is as old as its file
+    async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        policies = SMALL | {
+            "cleanup_policy": "compact,delete",
+            "retention_ms": str(HOUR_MS),
+            "file_delete_delay_ms": "5000",
+        }
+        await wire.create("t", **policies)
+        last = await fill(wire, "t", 100, timestamp=clock.now_ms())
+        await (await broker.cleaning.service()).settled()
+        assert {key: value for _, key, value in await read(wire, "t")} == last
+        assert files(tmp_path, ".deleted")
+        clock.advance_ms(2 * HOUR_MS)
+        await (await broker.cleaning.service()).settled()
+        log = broker.topics.log("t", 0)
+        assert log.log_start_offset == log.log_end_offset == 100
+        clock.advance_ms(5001)
+        await wait_until(lambda: not files(tmp_path, ".deleted"))
+
+
+async def test_promise_without_traffic_and_across_restarts(tmp_path: Path) -> None:
+    """With max.compaction.lag.ms a superseded value leaves the disk in time, though nothing is written, restarts or not."""
+    clock = SettableClock(START_MS)
+    topic_configs = {
+        "cleanup_policy": "compact", "max_compaction_lag_ms": str(4 * HOUR_MS), "file_delete_delay_ms": "0",
+    }  # fmt: skip
+
+    def on_disk(text: bytes) -> bool:
+        for path in (tmp_path / "t-0").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # removed at this moment
+                if text in path.read_bytes():
+                    return True
+        return False
+
+    async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", **topic_configs)
+        await produce(wire, "t", "person=secret")
+        await produce(wire, "t", "person=", "other=1")
+    for _ in range(3):
+        clock.advance_ms(HOUR_MS)
+        async with Broker(config(tmp_path), env=RealEnv(clock)) as broker:
+            await (await broker.cleaning.service()).settled()
+            assert on_disk(b"secret")
+    async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await (await broker.cleaning.service()).settled()
+        clock.advance_ms(HOUR_MS + 1)
+        await wait_until(lambda: not on_disk(b"secret"))
+        assert [(offset, key) for offset, key, _ in await read(wire, "t")] == [(1, "person"), (2, "other")]
+
+
+# -- what happens while a round is under way ---------------------------------------------------------------------------
+
+
+async def test_a_topic_deleted_while_it_is_cleaned(tmp_path: Path, gate: Gate) -> None:
+    """The deletion waits for nothing; a topic made anew under the name has nothing of the old one, and is cleaned."""
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", **SMALL)
+        cleaner = await broker.cleaning.service()
+        await cleaner.settled()
+        await fill(wire, "t", 100)
+        first = cleaner.request(("t", 0))
+        await wait_until(gate.begun.is_set)
+        answer = await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
+        assert answer.responses[0].error_code == ErrorCode.NONE
+        assert (await wire.create("t", **SMALL)).error_code == ErrorCode.NONE
+        report = await first
+        assert report.result is None
+        assert report.error is not None
+        last = await fill(wire, "t", 60)
+        gate.opened.set()
+        await (await broker.cleaning.service()).settled()
+        found = await read(wire, "t")
+        assert {key: value for _, key, value in found} == last
+        assert len(closed(broker, "t", found)) == len(set(closed(broker, "t", found)))
+        assert not files(tmp_path, ".cleaned")
+        assert checkpoint(tmp_path) == {("t", 0): broker.topics.log("t", 0).active.base_offset}
+
+
+async def test_a_policy_switched_while_the_log_is_cleaned(tmp_path: Path, gate: Gate) -> None:
+    """Away from compact the round ends and nothing has changed; back again the log is cleaned at once."""
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", **SMALL)
+        await fill(wire, "t", 100)
+        before = await read(wire, "t")
+        request = (await broker.cleaning.service()).request(("t", 0))
+        await wait_until(gate.begun.is_set)
+        await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "delete"), ("retention.ms", SET, "-1"))
+        assert (await request).result is None
+        assert await read(wire, "t") == before
+        gate.opened.set()
+        await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
+        await wait_until(lambda: ("t", 0) in checkpoint(tmp_path))
+        assert len(await read(wire, "t")) < 30
+
+
+async def test_a_stop_while_a_log_is_cleaned(tmp_path: Path, gate: Gate) -> None:
+    """It does not wait for the round, loses nothing, and the next start cleans."""
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", **SMALL)
+        last = await fill(wire, "t", 100)
+        before = await read(wire, "t")
+        request = (await broker.cleaning.service()).request(("t", 0))
+        await wait_until(gate.begun.is_set)
+        # The round is held for good: a stop that waited for it would not end.
+        async with asyncio.timeout(60):
+            await broker.stop()
+    assert request.done()
+    assert checkpoint(tmp_path) == {}
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        assert await read(wire, "t") == before
+        gate.opened.set()
+        await (await broker.cleaning.service()).settled()
+        found = await read(wire, "t")
+        assert len(found) < 30
+        assert {key: value for _, key, value in found} == last
+
+
+async def test_a_restart_goes_on_at_the_checkpoint(tmp_path: Path) -> None:
+    """What was clean is not dirty again."""
+    env = RealEnv(SettableClock(START_MS))
+    async with Broker(config(tmp_path), env=env) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", **SMALL)
+        await fill(wire, "t", 100)
+        await (await broker.cleaning.service()).settled()
+        end = checkpoint(tmp_path)["t", 0]
+        assert end == broker.topics.log("t", 0).active.base_offset
+    async with Broker(config(tmp_path), env=env) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await (await broker.cleaning.service()).settled()
+        assert broker.cleaning.status().partitions[0].rounds == {}
+        await fill(wire, "t", 40, start=100)
+        await (await broker.cleaning.service()).settled()
+        assert checkpoint(tmp_path)["t", 0] > end
+
+
+# -- configuration -----------------------------------------------------------------------------------------------------
+
+
+async def test_the_cleaner_is_reconfigured_over_the_wire(tmp_path: Path) -> None:
+    """Threads by half or twice at a time, with memory enough for each; the mode is chosen at the start."""
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+
+        async def change(name: str, value: str) -> Any:
+            return await alter(wire, BROKER, "", (name, SET, value))
+
+        refused = await change("log.cleaner.threads", "3")
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert "between 1 and 2" in refused.error_message
+        refused = await change("log.cleaner.threads", "0")
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert all(word in refused.error_message for word in ("log.cleaner.threads", "0", "1"))
+        assert (await change("log.cleaner.dedupe.buffer.size", "1048576")).error_code == ErrorCode.INVALID_REQUEST
+        assert (await change("diamant.cleaner.mode", "kafka")).error_code == ErrorCode.INVALID_REQUEST
+        for name, value in (
+            ("log.cleaner.threads", "2"),
+            ("log.cleaner.backoff.ms", "7"),
+            ("log.cleaner.io.max.bytes.per.second", "1000"),
+        ):
+            assert (await change(name, value)).error_code == ErrorCode.NONE
+        settings = (await broker.cleaning.service()).settings
+        assert (settings.threads, settings.backoff_ms, settings.io_max_bytes_per_second) == (2, 7, 1000.0)
+
+
+async def test_without_the_cleaner(tmp_path: Path) -> None:
+    """log.cleaner.enable=false: nothing is cleaned until somebody asks."""
+    properties = {"log.cleaner.enable": "false"}
+    async with Broker(config(tmp_path, properties=properties)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", **SMALL)
+        await fill(wire, "t", 50)
+        await (await broker.cleaning.service()).settled()
+        assert len(await read(wire, "t")) == 50
+        assert (await (await broker.cleaning.service()).request(("t", 0))).is_cleaned
+        assert len(await read(wire, "t")) < 30
+
+
+def test_a_start_without_threads_for_the_cleaner_is_refused(tmp_path: Path) -> None:
+    """With the name, the value and the limit; Kafka ends in a division by zero."""
+    with pytest.raises(ValueError, match=r"0 for configuration log\.cleaner\.threads: Value must be at least 1"):
+        config(tmp_path, properties={"log.cleaner.threads": "0"})
+
+
+def test_too_little_memory_for_the_threads_is_refused(tmp_path: Path) -> None:
+    """At the start, with the names and what is needed."""
+    with pytest.raises(ValueError, match=r"log\.cleaner\.dedupe\.buffer\.size is 2097152 for 2 log\.cleaner\.threads"):
+        config(tmp_path, properties={"log.cleaner.threads": "2", "log.cleaner.dedupe.buffer.size": "2097152"})
+
+
+async def test_the_cleaner_is_loaded_with_the_first_compacted_topic(tmp_path: Path) -> None:
+    """Not by a broker that has none, by a topic's creation or change of policy, and again by the next start."""
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("plain")
+        assert broker.cleaning.status() == CleanerStatus()
+        assert not broker.cleaning.is_loaded
+        await alter(wire, TOPIC, "plain", ("cleanup.policy", SET, "compact"))
+        await wait_until(lambda: broker.cleaning.is_loaded)
+    async with Broker(config(tmp_path)) as broker:
+        assert broker.cleaning.is_loaded

@@ -1,0 +1,310 @@
+"""What those hear who wait for a flush that does not come to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.node.flusher import Flusher
+from diamant.protocol.errors import ErrorCode
+from diamant.storage.env.env import RealEnv
+from diamant.storage.log.log import FlushPlan, Log
+from tests.broker.transactions.txn_wire import TxnProducer
+from tests.broker.wire import METADATA, WireClient
+from tests.storage.log.test_log import batch, make_log
+from tests.waiting import wait_until
+
+ERRORS = [OSError("Input/output error"), MemoryError("none left"), RuntimeError("can't start new thread")]
+
+
+def fail_flushes_of(log: Log, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have plans of this log fail, and those of others run."""
+    run = FlushPlan.run
+
+    def failing(plan: FlushPlan) -> None:
+        if plan._log is log:
+            raise error
+        run(plan)
+
+    monkeypatch.setattr(FlushPlan, "run", failing)
+
+
+def two_logs(path: Path, **config: Any) -> tuple[Log, Log]:
+    """Two logs with a record each that no flush has covered."""
+    logs = []
+    for name in ("a", "b"):
+        (path / name).mkdir()
+        logs.append(make_log(RealEnv(), path / name, **config))
+        logs[-1].append_as_leader(batch(b"x"))
+    return logs[0], logs[1]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+async def test_a_flush_that_fails_for_whatever_reason(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its log refuses appends and its recovery point stays; the reason is told; logs that wait for theirs are synced."""
+    bad, good = two_logs(tmp_path)
+    fail_flushes_of(bad, error, monkeypatch)
+    flusher = Flusher(asyncio.get_running_loop())
+    with caplog.at_level(logging.ERROR):
+        async with asyncio.timeout(60):
+            await flusher.flushed([bad, good])
+    assert str(error) in str(bad.write_failure)
+    assert str(error) in caplog.text
+    assert bad.recovery_point == 0
+    assert good.write_failure is None
+    assert good.recovery_point == good.log_end_offset == 1
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+async def test_nothing_is_acknowledged_that_was_not_synced(
+    error: Exception, wire: WireClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With flush.messages=1 a record whose flush has failed is refused, and the next one too; other partitions go on."""
+    await wire.create("t", 2, flush_messages="1")
+    fail_flushes_of(broker.topics.log("t", 0), error, monkeypatch)
+    for _ in range(2):
+        assert (await wire.produce("t", [b"unsure"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await wire.produce("t", [b"safe"], partition=1)).error_code == ErrorCode.NONE
+    assert broker.topics.log("t", 1).recovery_point == 1
+
+
+class HeldDisk:
+    """Has the fsyncs of logs wait in their threads until they may go on, or fail."""
+
+    def __init__(self, logs: list[Log], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = {log: threading.Event() for log in logs}
+        self._may_go_on = {log: threading.Event() for log in logs}
+        self._errors: dict[Log, OSError] = {}
+        run = FlushPlan.run
+
+        def held(plan: FlushPlan) -> None:
+            log = plan._log
+            self.begun[log].set()
+            self._may_go_on[log].wait(20)
+            if log in self._errors:
+                raise self._errors[log]
+            run(plan)
+
+        monkeypatch.setattr(FlushPlan, "run", held)
+
+    def go_on(self, log: Log, error: OSError | None = None) -> None:
+        if error is not None:
+            self._errors[log] = error
+        self._may_go_on[log].set()
+
+
+@contextmanager
+def held_disk(logs: list[Log], monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldDisk]:
+    """A disk that lets everything go on at the end, whatever has come of the test."""
+    disk = HeldDisk(logs, monkeypatch)
+    try:
+        yield disk
+    finally:
+        for log in logs:
+            disk.go_on(log)
+
+
+@pytest.mark.parametrize("error", [None, ERRORS[0]], ids=["synced", "failed"])
+async def test_a_batch_sent_again_while_its_fsync_runs(
+    error: OSError | None, wire: WireClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is answered when the first one is, and as that one: with flush.messages=1 nothing is acknowledged that is not on
+    disk, and Kafka flushes inside the append. The fsync was asked for while that of another log ran.
+    """
+    for topic in "tu":
+        await wire.create(topic, 1, flush_messages="1")
+    await broker.flusher.settled()
+    log, other = broker.topics.log("t", 0), broker.topics.log("u", 0)
+    address = broker.bootstrap_servers
+    async with WireClient(address) as second, WireClient(address) as third:
+        with held_disk([log, other], monkeypatch) as disk:
+            before = asyncio.create_task(third.produce("u", [b"o"]))
+            await wait_until(disk.begun[other].is_set)
+            send = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0}
+            answers = [asyncio.create_task(wire.produce("t", [b"x"], **send))]
+            counts = broker.topic_metrics.topic("t")
+            await wait_until(lambda: counts.messages_in == 1)
+            disk.go_on(other)
+            await wait_until(disk.begun[log].is_set)
+            answers.append(asyncio.create_task(second.produce("t", [b"x"], **send)))
+            await wait_until(lambda: counts.messages_in == 2)
+            assert log.recovery_point == 0
+            disk.go_on(log, error)
+            expected = ErrorCode.NONE if error is None else ErrorCode.KAFKA_STORAGE_ERROR
+            for answer in answers:
+                result = await answer
+                assert (result.error_code, result.base_offset) == (expected, 0 if error is None else -1)
+        assert (await before).error_code == ErrorCode.NONE
+
+
+def waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[set[Log]]:
+    """The logs that each answer waits for from now on."""
+    found: list[set[Log]] = []
+    flushed = broker.flusher.flushed
+
+    async def noted(logs: Iterable[Log]) -> None:
+        found.append(set(logs))
+        await flushed(logs)
+
+    monkeypatch.setattr(broker.flusher, "flushed", noted)
+    return found
+
+
+async def begun(broker: Broker, wire: WireClient, second: WireClient) -> tuple[TxnProducer, TxnProducer, Log]:
+    """A transactional producer on two connections, and the log of its state, which is synced before each answer."""
+    txn, again = TxnProducer(wire, "id"), TxnProducer(second, "id")
+    await txn.wait_for_coordinator()
+    await wire.create("t", 1, flush_messages="1")
+    state = broker.topics.log("__transaction_state", broker.transactions.topic.partition_of("id"))
+    state.update_config(dataclasses.replace(state.config, flush_messages=1))
+    assert await txn.init() == "NONE"
+    again.producer_id, again.epoch = txn.producer_id, txn.epoch
+    await broker.flusher.settled()
+    return txn, again, state
+
+
+@pytest.mark.parametrize("slow", ["__transaction_state", "t"])
+async def test_an_end_of_a_transaction_asked_for_again_while_the_first_one_is_synced(
+    slow: str, broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is answered when all is on disk, be it the state or the marker that the disk takes its time for."""
+    async with WireClient(broker.bootstrap_servers) as second:
+        txn, again, state = await begun(broker, wire, second)
+        assert await txn.add(("t", 0)) == ["NONE"]
+        assert await txn.produce("t", 0) == "NONE"
+        log = broker.topics.log(slow, 0 if slow == "t" else state.partition)
+        other = state if slow == "t" else broker.topics.log("t", 0)
+        with held_disk([log, other], monkeypatch) as disk:
+            disk.go_on(other)
+            waiting = waited_for(broker, monkeypatch)
+            ends = [asyncio.create_task(txn.end(commit=True))]
+            await wait_until(lambda: disk.begun[log].is_set() and len(waiting) == 1)
+            ends.append(asyncio.create_task(again.end(commit=True)))
+            await wait_until(lambda: len(waiting) == 2 or ends[1].done())
+            assert not any(end.done() for end in ends)
+            assert waiting[0] == {log, other}
+            assert log in waiting[1]
+            disk.go_on(log)
+            assert [await end for end in ends] == ["NONE", "NONE"]
+        assert log.recovery_point == log.log_end_offset
+
+
+@pytest.mark.parametrize("failing", ["__transaction_state", "t"])
+async def test_an_end_of_a_transaction_that_could_not_be_synced(
+    failing: str, broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks for it once more is not told that it is done either, be it the state or the marker that is not on disk."""
+    async with WireClient(broker.bootstrap_servers) as second:
+        txn, again, state = await begun(broker, wire, second)
+        assert await txn.add(("t", 0)) == ["NONE"]
+        assert await txn.produce("t", 0) == "NONE"
+        fail_flushes_of(state if failing != "t" else broker.topics.log("t", 0), ERRORS[0], monkeypatch)
+        for one in (txn, again):
+            with pytest.raises(asyncio.IncompleteReadError):
+                await one.end(commit=True)
+
+
+async def test_partitions_added_again_while_the_first_request_is_synced(
+    broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is answered when the state of the transaction is on disk."""
+    async with WireClient(broker.bootstrap_servers) as second:
+        txn, again, state = await begun(broker, wire, second)
+        waiting = waited_for(broker, monkeypatch)
+        with held_disk([state], monkeypatch) as disk:
+            added = [asyncio.create_task(txn.add(("t", 0)))]
+            await wait_until(lambda: disk.begun[state].is_set() and len(waiting) == 1)
+            added.append(asyncio.create_task(again.add(("t", 0))))
+            await wait_until(lambda: len(waiting) == 2 or added[1].done())
+            assert waiting == [{state}, {state}]
+            assert not any(one.done() for one in added)
+            disk.go_on(state)
+            assert [await one for one in added] == [["NONE"], ["NONE"]]
+
+
+async def test_what_timers_have_appended_holds_up_no_request(
+    broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is told of it, so the next request is answered at once, and its connection stays if the flush fails."""
+    await wire.create("t", 1, flush_messages="1")
+    await broker.flusher.settled()
+    log = broker.topics.log("t", 0)
+    with held_disk([log], monkeypatch) as disk:
+        log.append_as_leader(batch(b"x"))
+        broker.flusher.owe(log)
+        assert log in broker.flusher.owed
+        assert not (await wire.call(METADATA, 12, {"topics": []})).topics
+        disk.go_on(log, OSError("Input/output error"))
+        await broker.flusher.settled()
+    assert log.write_failure is not None
+    assert not (await wire.call(METADATA, 12, {"topics": []})).topics
+
+
+async def test_who_waits_for_a_flush_under_way_waits_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flush that covers all that a log holds is enough; what was appended since it began needs one of its own."""
+    log, _ = two_logs(tmp_path, flush_messages=1)
+    flusher = Flusher(asyncio.get_running_loop())
+    log.on_flush_due = flusher.request
+    with held_disk([log], monkeypatch) as disk:
+        flusher.request(log)
+        await wait_until(disk.begun[log].is_set)
+        covered = asyncio.create_task(flusher.flushed([log]))
+        await asyncio.sleep(0)
+        assert log not in flusher._due
+        log.append_as_leader(batch(b"y"))
+        uncovered = flusher.pending(log)
+        assert uncovered is not None
+        assert log in flusher._due
+        disk.go_on(log)
+        async with asyncio.timeout(60):
+            await covered
+            assert log.recovery_point >= 1  # the second one may be over, too
+            await uncovered
+    assert log.recovery_point == log.log_end_offset == 2
+    assert flusher.pending(log) is None
+
+
+async def test_who_gives_up_waiting_takes_no_flush_away(tmp_path: Path) -> None:
+    """A waiter that is cancelled ends neither what others wait for nor the flusher."""
+    first, second = two_logs(tmp_path, flush_messages=1)
+    flusher = Flusher(asyncio.get_running_loop())
+    gone, stays = flusher.pending(first), flusher.pending(first)
+    assert gone is not None
+    assert stays is not None
+    flusher.request(second)
+    gone.cancel()
+    async with asyncio.timeout(60):
+        await stays
+        await flusher.settled()
+    assert first.recovery_point == second.recovery_point == 1
+
+
+async def test_a_flusher_that_is_cancelled_vouches_for_nothing(tmp_path: Path) -> None:
+    """What was being flushed has failed, and what was waiting for its turn is flushed at the next request."""
+    first, second = two_logs(tmp_path)
+    flusher = Flusher(asyncio.get_running_loop())
+    running, waiting = (asyncio.create_task(flusher.flushed([log])) for log in (first, second))
+    await wait_until(lambda: list(flusher._due) == [second])
+    assert flusher._task is not None
+    flusher._task.cancel()
+    async with asyncio.timeout(60):
+        await running
+        assert first.write_failure is not None
+        assert not waiting.done()
+        flusher.request(second)
+        await waiting
+    assert second.write_failure is None
+    assert second.recovery_point == second.log_end_offset

@@ -1,0 +1,355 @@
+"""A disk that is full or fails: the request hears of it, what was acknowledged stays, nothing half-written is served."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.node import housekeeping
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.errors import ErrorCode
+from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
+from diamant.storage.env.clock import SystemClock
+from diamant.storage.env.memory import Fault, MemoryEnv
+from diamant.storage.recovery.log_directory import LogDirectory
+from tests.broker.broker_process import broker_process
+from tests.broker.node.test_sigkill import read_all
+from tests.broker.wire import DELETE_TOPICS, WireClient
+from tests.waiting import wait_until
+
+LOG_00 = "/00000000000000000000.log"
+TIMEOUT_S = 60
+FULL = (
+    "/full"  # a directory of its own for the test of what is logged: the same message is not logged twice in a minute
+)
+
+
+@asynccontextmanager
+async def running(env: MemoryEnv, data_dir: str = "/data") -> AsyncIterator[tuple[Broker, WireClient]]:
+    """A broker on a file system in memory, and a connection to it."""
+    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=data_dir), env=env) as broker:
+        async with WireClient(broker.bootstrap_servers) as client:
+            yield broker, client
+
+
+def fill_disk(env: MemoryEnv, free_bytes: int = 0) -> None:
+    """Leave so much space."""
+    env.capacity_bytes = None
+    total, free = env.disk_usage("/")
+    env.capacity_bytes = total - free + free_bytes
+
+
+def stored(env: MemoryEnv, path: str) -> int:
+    """The size of a `.log` file, which must end where its last batch ends."""
+    data = env.read_bytes(path)
+    end = 0
+    for position, header in iter_headers(data):
+        end = position + header.size
+    assert end == len(data), f"{len(data) - end} bytes after the last batch of {path}"
+    return end
+
+
+async def test_one_partition_fails_the_others_go_on() -> None:
+    """A write that fails half-way is answered with KAFKA_STORAGE_ERROR and leaves no trace, for readers or on disk; other
+    partitions take records meanwhile; the partition takes them again as soon as the disk does, with no gap in offsets.
+    """
+    env = MemoryEnv()
+    async with running(env) as (_, client):
+        await client.create("t", 2)
+        assert (await client.produce("t", [b"a", b"b"])).error_code == ErrorCode.NONE
+        fault = env.fail("append", f"/data/t-0{LOG_00}", errno.ENOSPC, partial_bytes=50)
+        for _ in range(3):
+            refused = await client.produce("t", [b"lost"])
+            assert (refused.error_code, refused.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+            assert await read_all(client, "t") == [b"a", b"b"]
+            stored(env, f"/data/t-0{LOG_00}")
+        assert (await client.produce("t", [b"other"], partition=1)).error_code == ErrorCode.NONE
+        fault.clear()
+        assert (await client.produce("t", [b"c"])).base_offset == 2
+        assert await read_all(client, "t") == [b"a", b"b", b"c"]
+    async with running(env) as (_, client):
+        assert await read_all(client, "t") == [b"a", b"b", b"c"]
+
+
+async def test_what_cannot_be_cut_off_closes_the_partition_to_writes() -> None:
+    """If even cutting off a half-written batch fails, the partition is read-only until the broker is started again, and
+    that start cuts it off.
+    """
+    env = MemoryEnv()
+    async with running(env) as (_, client):
+        await client.create("t", 2)
+        await client.produce("t", [b"a"])
+        faults = [
+            env.fail("append", f"/data/t-0{LOG_00}", errno.EIO, times=1, partial_bytes=70),
+            env.fail("truncate", f"/data/t-0{LOG_00}", errno.EIO, times=1),
+        ]
+        for _ in range(2):
+            assert (await client.produce("t", [b"lost"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert await read_all(client, "t") == [b"a"]
+        assert [fault.hits for fault in faults] == [1, 1]
+        assert (await client.produce("t", [b"other"], partition=1)).error_code == ErrorCode.NONE
+    assert not env.exists("/data/.kafka_cleanshutdown")
+    async with running(env) as (broker, client):
+        assert await read_all(client, "t") == [b"a"]
+        assert (await client.produce("t", [b"b"])).base_offset == 1
+        assert await read_all(client, "t") == [b"a", b"b"]
+        assert broker.directory.logs["t", 1].log_end_offset == 1
+    stored(env, f"/data/t-0{LOG_00}")
+    assert env.exists("/data/.kafka_cleanshutdown")
+
+
+async def test_a_failed_fsync_closes_the_partition_to_writes() -> None:
+    """After a failed fsync nobody knows what the disk has: the record is not acknowledged, later ones are refused until
+    the next start, and other partitions are not touched by it.
+    """
+    env = MemoryEnv()
+    async with running(env) as (_, client):
+        await client.create("t", 2, flush_messages="1")
+        assert (await client.produce("t", [b"a"])).error_code == ErrorCode.NONE
+        env.fail("sync", f"/data/t-0{LOG_00}", errno.EIO, times=1)
+        for _ in range(2):
+            assert (await client.produce("t", [b"unsure"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.produce("t", [b"other"], partition=1)).error_code == ErrorCode.NONE
+        assert (await read_all(client, "t"))[0] == b"a"
+    assert not env.exists("/data/.kafka_cleanshutdown")
+    env.crash()
+    async with running(env) as (broker, client):
+        assert await read_all(client, "t") == [b"a"]
+        assert broker.directory.logs["t", 1].log_end_offset == 1
+        assert (await client.produce("t", [b"b"])).base_offset == 1
+
+
+async def test_everything_on_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
+    """With no space at all topics can be read and deleted, and what cannot be written is refused; the broker's log names
+    the file; stopping works and is recovered from; space that comes back is used at once.
+    """
+    env = MemoryEnv()
+    async with running(env, FULL) as (_, client):
+        await client.create("t")
+        await client.create("doomed")
+        assert (await client.produce("t", [b"a"])).error_code == ErrorCode.NONE
+        fill_disk(env, 60)
+        with caplog.at_level(logging.ERROR):
+            refused = await client.produce("t", [b"lost" * 100])
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "No space left on device" in refused.error_message
+        assert FULL not in refused.error_message
+        assert f"{FULL}/t-0{LOG_00}" in caplog.text
+        assert "No space left on device" in caplog.text
+        created = await client.create("new")
+        assert created.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.create("new")).error_code == ErrorCode.KAFKA_STORAGE_ERROR  # not: it exists already
+        assert await read_all(client, "t") == [b"a"]
+        fill_disk(env, 500)
+        assert await delete(client, "doomed") == ErrorCode.NONE
+        assert (await client.create("new")).error_code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+        env.capacity_bytes = None
+        assert (await client.produce("t", [b"b"])).base_offset == 1
+        assert (await client.create("newer")).error_code == ErrorCode.NONE
+        fill_disk(env)
+    assert not env.exists(f"{FULL}/.kafka_cleanshutdown")
+    assert not env.exists(f"{FULL}/.lock")
+    env.capacity_bytes = None
+    async with running(env, FULL) as (_, client):
+        assert await read_all(client, "t") == [b"a", b"b"]
+        assert await read_all(client, "newer") == []
+
+
+async def delete(client: WireClient, topic: str) -> int:
+    """Delete a topic; the error code."""
+    fields = {"topics": [{"name": topic, "topic_id": None}], "timeout_ms": 1000}
+    return int((await client.call(DELETE_TOPICS, 6, fields)).responses[0].error_code)
+
+
+@pytest.mark.parametrize("calls", range(8))
+@pytest.mark.parametrize("operation", ["create", "append", "sync", "make_dirs"])
+async def test_a_topic_half_created(operation: str, calls: int) -> None:
+    """A topic whose creation fails at any of its calls can be deleted and created again, or is there after a restart."""
+    env = MemoryEnv()
+    async with running(env) as (_, client):
+        await client.create("t")
+        fault = env.fail(operation, "/data/half-*", errno.ENOSPC, after=calls, times=1)  # type: ignore[arg-type]
+        created = await client.create("half", 3)
+        fault.clear()
+        if fault.hits == 0:
+            assert created.error_code == ErrorCode.NONE
+            return
+        assert created.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        if calls % 2:
+            assert await delete(client, "half") == ErrorCode.NONE
+            assert (await client.create("half", 3)).error_code == ErrorCode.NONE
+            for partition in range(3):
+                assert (await client.produce("half", [b"a"], partition=partition)).base_offset == 0
+    async with running(env) as (_, client):
+        for partition in range(3):
+            produced = await client.produce("half", [b"b"], partition=partition)
+            assert (produced.error_code, produced.base_offset) == (ErrorCode.NONE, calls % 2)
+
+
+async def test_checkpoints_that_the_disk_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are tried again without anything else happening: records that were deleted do not come back after a kill."""
+    monkeypatch.setattr(housekeeping, "CHECKPOINT_INTERVAL_MS", 1)
+    monkeypatch.setattr(housekeeping, "REFUSED_BY_DISK_S", 0.01)
+    env = MemoryEnv(SystemClock())
+    async with running(env) as (broker, client):
+        await client.create("t")
+        await client.produce("t", [b"a", b"b"])
+        await wait_until(lambda: not broker.housekeeping.has_changes)
+        fault = env.fail("rename", "/data/log-start-offset-checkpoint", errno.ENOSPC, times=2)
+        broker.topics.log("t", 0).delete_records(1)
+        await wait_for_hits(fault, 2)
+        path = "/data/log-start-offset-checkpoint"
+        await wait_until(lambda: read_offset_checkpoint(env, path) == {("t", 0): 1})
+
+
+async def test_files_that_the_disk_did_not_remove(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have another turn, and keep no others."""
+    monkeypatch.setattr(housekeeping, "REFUSED_BY_DISK_S", 0.01)
+    env = MemoryEnv(SystemClock())
+    async with running(env) as (_, client):
+        await client.create("t", 3, file_delete_delay_ms="0")
+        fault = env.fail("remove", "/data/t-?.*-delete*", errno.EIO, times=1)
+        assert await delete(client, "t") == ErrorCode.NONE
+        await wait_for_hits(fault, 1)
+        await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
+
+
+@pytest.mark.parametrize("call", ["write_checkpoints", "remove_paths"])
+async def test_no_thread_for_what_the_disk_is_to_do(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done a little later: nothing is forgotten because the machine had no thread or no memory for it."""
+    monkeypatch.setattr(housekeeping, "CHECKPOINT_INTERVAL_MS", 1)
+    monkeypatch.setattr(housekeeping, "REFUSED_BY_DISK_S", 0.01)
+    env = MemoryEnv(SystemClock())
+    async with running(env) as (broker, client):
+        await client.create("t", 1, file_delete_delay_ms="0")
+        await wait_until(lambda: not broker.housekeeping.has_changes)
+        do = getattr(LogDirectory, call)
+        failures = [RuntimeError("can't start new thread")]
+
+        def failing(directory: LogDirectory, *arguments: object) -> object:
+            if failures:
+                raise failures.pop()
+            return do(directory, *arguments)
+
+        monkeypatch.setattr(LogDirectory, call, failing)
+        if call == "remove_paths":
+            assert await delete(client, "t") == ErrorCode.NONE
+        else:
+            await client.produce("t", [b"a"])
+        await wait_until(lambda: not failures)
+        if call == "remove_paths":
+            await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
+        else:
+            path = "/data/replication-offset-checkpoint"
+            await wait_until(lambda: read_offset_checkpoint(env, path) == {("t", 0): 1})
+
+
+async def test_a_topic_made_anew_whose_directory_could_not_be_taken_away() -> None:
+    """The deletion is refused, yet the topic is gone; the new one of its name has none of its records."""
+    env = MemoryEnv()
+    async with running(env) as (_, client):
+        await client.create("t")
+        await client.produce("t", [b"old"])
+        env.fail("rename", "/data/t-0", errno.EIO, times=1)
+        assert await delete(client, "t") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.create("t")).error_code == ErrorCode.NONE
+        assert await read_all(client, "t") == []
+        assert (await client.produce("t", [b"new"])).base_offset == 0
+    async with running(env) as (_, client):
+        assert await read_all(client, "t") == [b"new"]
+
+
+async def wait_for_hits(fault: Fault, count: int) -> None:
+    """Return when so many calls have failed."""
+    while fault.hits < count:
+        await asyncio.sleep(0.001)
+
+
+async def test_an_idempotent_client_outlasts_a_full_disk() -> None:
+    """A real producer that retries delivers everything once and in order when the disk has space again."""
+    from aiokafka import AIOKafkaProducer
+
+    env = MemoryEnv()
+    async with running(env) as (broker, client):
+        await client.create("t")
+        fault = env.fail("append", f"/data/t-0{LOG_00}", errno.ENOSPC, after=2, partial_bytes=30)
+        values = [b"%d" % number for number in range(200)]
+        async with AIOKafkaProducer(
+            bootstrap_servers=broker.bootstrap_servers, enable_idempotence=True, max_batch_size=300, retry_backoff_ms=10
+        ) as producer:
+            sent = [await producer.send("t", value) for value in values[:100]]
+            async with asyncio.timeout(TIMEOUT_S):
+                await wait_for_hits(fault, 2)
+                assert not sent[-1].done()
+                fault.clear()
+                sent += [await producer.send("t", value) for value in values[100:]]
+                assert [(await future).offset for future in sent] == list(range(200))
+        assert await read_all(client, "t") == values
+
+
+@pytest.mark.slow
+async def test_a_real_process_at_its_file_size_limit(tmp_path: Path) -> None:
+    """The operating system refuses to let a segment grow (EFBIG): acknowledged records stay readable, before and after
+    SIGKILL; a smaller partition goes on; once files may grow again so does the partition.
+    """
+    limit = 64 * 1024
+    with broker_process(tmp_path / "data", tmp_path / "first") as process:
+        async with WireClient(process.wait_for_address()) as client:
+            assert (await client.create("t")).error_code == ErrorCode.NONE
+            assert (await client.create("small")).error_code == ErrorCode.NONE
+            _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, hard))
+            acknowledged = []
+            while True:
+                value = b"%d" % len(acknowledged) + b"x" * 10_000
+                produced = await client.produce("t", [value])
+                if produced.error_code:
+                    break
+                acknowledged.append(value)
+            assert produced.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert len(acknowledged) == 6
+            assert await read_all(client, "t") == acknowledged
+            assert (await client.produce("small", [b"a"])).error_code == ErrorCode.NONE
+            assert "File too large" in process.log
+            assert "/t-0/00000000000000000000.log" in process.log
+            assert "Traceback" not in process.log
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+            acknowledged.append(b"y" * 20_000)
+            assert (await client.produce("t", acknowledged[-1:])).base_offset == 6
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, hard))
+            assert (await client.produce("t", [b"lost" * 9])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        process.kill()
+    with broker_process(tmp_path / "data", tmp_path / "second") as process:
+        async with WireClient(process.wait_for_address()) as client:
+            assert await read_all(client, "t") == acknowledged
+            assert await read_all(client, "small") == [b"a"]
+            assert (await client.produce("t", [b"more"])).base_offset == len(acknowledged)
+        assert "cut off" not in process.log
+
+
+@pytest.mark.slow
+def test_a_start_without_space_is_one_line(tmp_path: Path) -> None:
+    """A broker that cannot even make its directory says which file it could not write, and ends with 1."""
+    command = [sys.executable, "-m", "diamant.broker.cli", "start", "-l", "127.0.0.1:0", "-d", str(tmp_path / "data")]
+    run = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -f 0 && exec "$@"', "sh", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    assert run.returncode == 1
+    assert run.stderr.startswith(f"diamant: {tmp_path}/data/")
+    assert run.stderr.endswith(": File too large\n")
+    assert len(run.stderr.splitlines()) == 1

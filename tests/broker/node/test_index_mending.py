@@ -1,0 +1,205 @@
+"""Damaged offset indexes of closed segments are made anew while the broker runs, and reads are right all the time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.node import index_repair as index_mending
+from diamant.broker.node.index_repair import IndexMender
+from diamant.protocol.batches.batch import parse_header
+from diamant.storage.env.env import RealEnv
+from diamant.storage.log.log import Log
+from diamant.storage.segments import segment as segment_module
+from diamant.storage.segments.offset_index import ENTRY_SIZE
+from tests.broker.handlers.test_admin import SET, TOPIC, alter
+from tests.broker.node.test_cleaning import SMALL, config, fill, read
+from tests.broker.wire import WireClient
+from tests.storage.conftest import START_MS
+from tests.storage.log.test_log import batch, make_log, values
+from tests.storage.recovery import test_loader
+from tests.storage.recovery.test_damaged_index import check_reads
+from tests.waiting import wait_until
+
+COUNT = 60
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    """Three closed segments with an entry for each batch, all of them wrong, and an active one."""
+    log = make_log(RealEnv(), tmp_path, index_interval_bytes=0)
+    for number in range(COUNT):
+        if number in (20, 40, 58):
+            log.roll()
+        log.append_as_leader(batch(b"%d" % number, b"x" * 20))
+    log.close()
+    for segment in log.segments[:-1]:
+        spoil(Path(segment.offset_index.path))
+    log.env = RealEnv()
+    return test_loader.load(log, is_clean=True, recovery_point=2 * COUNT)[0]
+
+
+def spoil(file: Path) -> None:
+    """Have each entry point into the batch before the one that it is for."""
+    data = bytearray(file.read_bytes())
+    for at in range(0, len(data), ENTRY_SIZE):
+        position = int.from_bytes(data[at + 4 : at + 8], "big") - 1
+        data[at + 4 : at + 8] = position.to_bytes(4, "big")
+    file.write_bytes(data)
+
+
+def seek(log: Log, offset: int) -> bytes | None:
+    """The first value of the batch at an offset, found by the index."""
+    log._read_positions.clear()
+    return values(log.read(offset, 1, isolation_level=0, min_one_message=True))[0]
+
+
+def headers_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The positions of the headers that are parsed from now on in windows of a segment."""
+    seen: list[int] = []
+
+    def parse(buffer: Any, at: int = 0) -> Any:
+        seen.append(at)
+        return parse_header(buffer, at)
+
+    monkeypatch.setattr(segment_module, "parse_header", parse)
+    return seen
+
+
+async def test_an_index_is_mended_once_a_read_has_met_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a seek looks at one header; the files stay as they are, and a stop in order leaves them so."""
+    mender = IndexMender()
+    log.on_index_damaged = mender.request
+    files = [Path(segment.offset_index.path) for segment in log.segments[:-1]]
+    before = [file.read_bytes() for file in files]
+    seen = headers_of(monkeypatch)
+    assert seek(log, 38) == b"19"
+    assert len(seen) > 19  # from the beginning on
+    await mender.settled()
+    seen.clear()
+    assert seek(log, 38) == b"19"
+    assert len(seen) < 6
+    assert seek(log, 2 * 39) == b"39"
+    await mender.settled()
+    check_reads(log, COUNT)
+    log.close()
+    assert [file.read_bytes() for file in files] == before
+
+
+async def test_what_happens_meanwhile(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads, appends and a roll go on; a segment that is removed before its index is there is left alone, the next one is not."""
+    begun, opened = threading.Event(), threading.Event()
+
+    def entries(*arguments: Any) -> Any:
+        begun.set()
+        assert opened.wait(10)
+        return segment_module.offset_entries(*arguments)
+
+    monkeypatch.setattr(index_mending, "offset_entries", entries)
+    mender = IndexMender()
+    log.on_index_damaged = mender.request
+    first, second = log.segments[:2]
+    for _ in range(3):
+        assert (seek(log, 38), seek(log, 2 * 39)) == (b"19", b"39")
+    await wait_until(begun.is_set)
+    assert len(mender._waiting) == 1
+    for number in range(COUNT, COUNT + 5):
+        log.append_as_leader(batch(b"%d" % number, b"x" * 20, timestamp=START_MS + number))
+    log.roll()
+    log.delete_oldest(1)
+    opened.set()
+    await mender.settled()
+    assert not first.offset_index._has_stand_in
+    assert second.offset_index._has_stand_in
+    for offset in range(40, 2 * COUNT + 10, 2):
+        assert seek(log, offset) == b"%d" % (offset // 2)
+
+
+async def test_bounds(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never more at once than there is room for, and none after the stop; all of it is read."""
+    monkeypatch.setattr(index_mending, "MAX_MENDED", 1)
+    mender = IndexMender()
+    log.on_index_damaged = mender.request
+    check_reads(log, COUNT)
+    await mender.settled()
+    assert [segment.offset_index._has_stand_in for segment in log.segments] == [True, False, False, False]
+    log.delete_oldest(1)
+    assert seek(log, 2 * 39) == b"39"
+    await mender.stop()
+    assert not any(segment.offset_index._has_stand_in for segment in log.segments)
+    assert seek(log, 2 * 39) == b"39"
+
+
+async def test_a_file_that_cannot_be_read_is_tried_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next read that comes to it."""
+    mender = IndexMender()
+    log.on_index_damaged = mender.request
+    real: Callable[..., Any] = segment_module.offset_entries
+
+    def fail(*_: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    for function, is_mended in ((fail, False), (real, True)):
+        monkeypatch.setattr(index_mending, "offset_entries", function)
+        assert seek(log, 38) == b"19"
+        await mender.settled()
+        assert log.segments[0].offset_index._has_stand_in is is_mended
+
+
+async def test_a_broker_mends_and_cleans_what_it_mends(tmp_path: Path) -> None:
+    """Fetches of a client have it done; a round of the cleaner puts whole indexes in their place."""
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", **{**SMALL, "cleanup_policy": "delete"}, index_interval_bytes="0")
+        last = await fill(wire, "t", 100)
+        expected = await read(wire, "t")
+    for file in sorted((tmp_path / "t-0").glob("*.index"))[:-1]:
+        spoil(file)
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        assert broker.index_mender is None
+        log = broker.topics.log("t", 0)
+        for offset in (3, 95, 50, 51, 7):
+            assert (await read(wire, "t", offset)) == expected[offset:]
+        assert broker.index_mender is not None
+        await broker.index_mender.settled()
+        assert sum(segment.offset_index._has_stand_in for segment in log.segments) > 2
+        assert await read(wire, "t") == expected
+        await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
+        cleaner = await broker.cleaning.service()
+        report = await cleaner.request(("t", 0), is_forced=True)
+        assert report.error is None
+        found = await read(wire, "t")
+        assert {key: value for _, key, value in found} == last
+
+
+@pytest.mark.parametrize("delta", [7, 1 << 40], ids=["near", "far"])
+async def test_a_damaged_batch_is_not_taken_for_a_damaged_index(
+    delta: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The offset of an indexed batch is wrong, which no CRC covers: the index of before leads to what lies behind it, as in
+    Kafka, and stays; the log tells which file it is.
+    """
+    log = make_log(RealEnv(), tmp_path, index_interval_bytes=0)
+    for number in range(COUNT):
+        log.append_as_leader(batch(b"%d" % number, b"x" * 20))
+    log.roll()
+    segment = log.segments[0]
+    offset, position = segment.offset_index.lookup(30)
+    segment.file.pwrite((offset - 1 + delta).to_bytes(8, "big"), position)
+    # Who looks for the next batch comes by the entry for the damaged one.
+    unharmed = [one for one in range(0, 2 * COUNT, 2) if not offset - 1 <= one <= offset + 2]
+    before = {one: seek(log, one) for one in unharmed}
+    assert all(value == b"%d" % (one // 2) for one, value in before.items() if one > offset)
+    mender = IndexMender()
+    log.on_index_damaged = mender.request
+    for _ in range(3):
+        for one in range(offset - 1, offset + 3):
+            seek(log, one)
+        await mender.settled()
+    assert {one: seek(log, one) for one in unharmed} == before
+    assert not segment.offset_index._has_stand_in
+    assert caplog.text.count(f"stays as it is, since the .log file is damaged: {segment.path} at") == 1

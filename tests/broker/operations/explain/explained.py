@@ -1,0 +1,153 @@
+"""A topic whose records are explained, in a broker whose clock stands still until it is moved."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.cleaner.explain.explanation import Gate, PartitionExplanation, RecordExplanation
+from diamant.cleaner.service.service import CleanerService
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.log.log import Log
+from tests.broker.handlers.test_admin import SET, TOPIC, alter
+from tests.broker.node.test_cleaning import produce, read
+from tests.broker.wire import WireClient
+
+START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+class Stage:
+    """The topic `t` with one partition."""
+
+    def __init__(self, broker: Broker, wire: WireClient, clock: SettableClock) -> None:
+        self.broker = broker
+        self.wire = wire
+        self.clock = clock
+
+    @property
+    def log(self) -> Log:
+        """Its log."""
+        return self.broker.topics.log("t", 0)
+
+    async def service(self) -> CleanerService:
+        """The cleaner."""
+        return await self.broker.cleaning.service()
+
+    async def settle(self) -> None:
+        """Have the cleaner, and retention, do all that is due at this time."""
+        if self.log.config.is_compacted:
+            await (await self.service()).settled()
+        else:
+            await self.broker.housekeeping.retain()
+
+    async def put(self, *words: str) -> int:
+        """Produce one batch of "key=value" at the clock's time; its base offset."""
+        return await produce(self.wire, "t", *words, timestamp=self.clock.now_ms())
+
+    async def roll(self) -> None:
+        """Close the active segment."""
+        self.log.roll()
+
+    async def alter(self, **configs: str) -> None:
+        """Change topic configurations."""
+        await alter(self.wire, TOPIC, "t", *((name.replace("_", "."), SET, value) for name, value in configs.items()))
+
+    def put_transactional(self, key: str, producer_id: int = 5) -> int:
+        """Append a batch of a transaction that no coordinator knows; its offset."""
+        records = [Record(0, self.clock.now_ms(), key.encode(), b"v")]
+        batch = build_batch(
+            records, base_offset=0, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+        return self.log.append_internal(batch).base_offset
+
+    def end_transaction(self, *, is_commit: bool, producer_id: int = 5) -> int:
+        """Append the marker of such a transaction's end; its offset."""
+        marker = build_marker(
+            is_commit=is_commit,
+            producer_id=producer_id,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            base_offset=0,
+            leader_epoch=0,
+            timestamp=self.clock.now_ms(),
+        )
+        return self.log.append_internal(marker).base_offset
+
+    async def offsets(self) -> list[int]:
+        """Offsets that a consumer finds, those of markers included."""
+        return [offset for offset, _, _ in await read(self.wire, "t", self.log.log_start_offset)]
+
+    async def partition(self, **what: Any) -> PartitionExplanation:
+        """The explanation of the partition."""
+        return (await self.broker.explain("t", **what)).partitions[0]
+
+    async def record(self, offset: int, key: str = "k") -> RecordExplanation:
+        """The explanation of a record in the log, asked for by its key."""
+        found = await self.partition(key=key)
+        return next(one for one in found.records if one.offset == offset and not one.segment.endswith(".deleted"))
+
+    async def at_offset(self, offset: int) -> RecordExplanation:
+        """The explanation of the record, or marker, at an offset."""
+        found = await self.partition(partition=0, offset=offset)
+        return next(one for one in found.records if one.offset == offset and not one.segment.endswith(".deleted"))
+
+    async def goes_exactly_when_told(self, offset: int, key: str = "k") -> RecordExplanation:
+        """Check that a record is there one millisecond before its stated time, and gone at it; what was told."""
+        told = await self.record(offset, key)
+        assert told.goes_ms is not None, told
+        await self.is_there_until(told.goes_ms, offset)
+        return told
+
+    async def is_there_until(self, goes_ms: int, offset: int) -> None:
+        """Move to one millisecond before a time and to it: a record is there, and then not."""
+        self.clock.set_ms(goes_ms - 1)
+        await self.settle()
+        assert offset in await self.offsets(), "gone too soon"
+        self.clock.set_ms(goes_ms)
+        await self.settle()
+        assert offset not in await self.offsets(), "still there"
+
+    async def stays(self, offset: int, for_ms: int = 400 * DAY_MS) -> None:
+        """Check that a record stays, whatever time passes."""
+        self.clock.advance_ms(for_ms)
+        await self.settle()
+        assert offset in await self.offsets()
+
+
+@asynccontextmanager
+async def stage(
+    path: Path, broker: dict[str, Any] | None = None, *, env: Env | None = None, is_there: bool = False, **configs: str
+) -> AsyncIterator[Stage]:
+    """A broker with the topic `t`, compacted unless `configs` say otherwise; `broker`: its configuration.
+
+    `env`: another one than the real one, with a settable clock; `is_there`: the topic is there from another stage.
+    """
+    env = RealEnv(SettableClock(START_MS)) if env is None else env
+    assert isinstance(env.clock, SettableClock)
+    settings: dict[str, Any] = {"listen": "127.0.0.1:0", "data_dir": path, **(broker or {})}
+    configs = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", **configs}
+    async with Broker(BrokerConfig(**settings), env=env) as running, WireClient(running.bootstrap_servers) as wire:
+        if not is_there:
+            await wire.create("t", 1, **configs)
+        made = Stage(running, wire, env.clock)
+        await made.settle()  # or the first look of the cleaner would come at some time during the test
+        yield made
+
+
+def gate(found: RecordExplanation | PartitionExplanation, kind: str) -> Gate:
+    """The gate of a kind."""
+    return next(one for one in found.gates if one.kind == kind)
+
+
+def kinds(found: RecordExplanation | PartitionExplanation) -> list[str]:
+    """The kinds of the gates."""
+    return [one.kind for one in found.gates]

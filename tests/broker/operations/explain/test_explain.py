@@ -1,0 +1,507 @@
+"""Why records are still there: each gate made true in turn in a real broker, and its time checked by moving the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.client.errors import BadArgument, NotFound
+from diamant.cleaner.explain import explanation as told
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.errors import ErrorCode
+from tests.broker.node.test_cleaning import produce
+from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, gate, kinds, stage
+from tests.broker.wire import CREATE_PARTITIONS
+
+
+def flip(path: str, modified_s: int) -> None:
+    """Change a bit of the last record's value, or change it back, and set the time of the file."""
+    content = Path(path).read_bytes()
+    Path(path).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+    os.utime(path, (modified_s, modified_s))
+
+
+# -- gates of rounds -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_live_value_stays(tmp_path: Path) -> None:
+    """The latest value of a key is kept by that alone, for ever."""
+    async with stage(tmp_path, segment_ms=str(HOUR_MS)) as at:
+        await at.put("k=1")
+        found = await at.record(0)
+        assert (kinds(found), found.status, found.goes_ms) == ([told.LIVE], told.IS_LIVE, None)
+        await at.stays(0)
+
+
+async def test_the_active_segment(tmp_path: Path) -> None:
+    """Mode prompt closes it by time: the superseded value goes in the loop that does."""
+    async with stage(tmp_path, segment_ms=str(HOUR_MS)) as at:
+        await at.put("k=1")
+        at.clock.advance_ms(1000)
+        await at.put("k=2")
+        found = await at.goes_exactly_when_told(0)
+        assert kinds(found) == [told.ACTIVE_SEGMENT]
+        assert gate(found, told.ACTIVE_SEGMENT).until_ms == found.goes_ms == START_MS + HOUR_MS + 1
+        assert found.superseded_by == 1
+        assert found.leaves_disk_ms == found.goes_ms + 60_000
+
+
+async def test_the_bytes_that_close_the_active_segment(tmp_path: Path) -> None:
+    """With one byte less it stays open, with as many as told it is closed."""
+    async with stage(tmp_path, internal_segment_bytes="1000", segment_ms=str(HOUR_MS)) as at:
+        await at.put("k=1")
+        await at.put("k=2")
+        more = gate(await at.record(0), told.ACTIVE_SEGMENT).bytes_more
+        assert more is not None
+        overhead = at.log.size // 2 - 2  # of a batch with one key of a byte and a value of a byte
+        await at.put("j=" + "x" * (more - 1 - overhead - 3))
+        size = at.log.size
+        assert len(at.log.segments) == 1
+        assert size == 1000
+        assert gate(await at.record(0), told.ACTIVE_SEGMENT).bytes_more == 1
+        await at.put("j=1")
+        assert len(at.log.segments) == 2
+
+
+async def test_the_dirty_ratio_until_the_longest_lag(tmp_path: Path) -> None:
+    """Too little is dirty: max.compaction.lag.ms makes the round due."""
+    async with stage(tmp_path, min_cleanable_dirty_ratio="0.9", max_compaction_lag_ms=str(6 * HOUR_MS)) as at:
+        await at.put("a=" + "x" * 500, "k=1")
+        await at.roll()
+        await at.settle()
+        at.clock.advance_ms(HOUR_MS)
+        await at.put("k=2")
+        await at.roll()
+        found = await at.goes_exactly_when_told(1)
+        assert kinds(found) == [told.DIRTY_RATIO]
+        assert gate(found, told.DIRTY_RATIO).until_ms == found.goes_ms == START_MS + 7 * HOUR_MS + 1
+        assert 0 < gate(found, told.DIRTY_RATIO).detail["dirty_ratio"] < 0.9
+
+
+async def test_the_dirty_bytes_that_are_missing(tmp_path: Path) -> None:
+    """Without a longest lag only more dirty bytes make the round due, as many as told."""
+    async with stage(tmp_path, min_cleanable_dirty_ratio="0.5") as at:
+        await at.put("a=" + "x" * 500, "k=1")
+        await at.roll()
+        await at.settle()
+        await at.put("k=2")
+        await at.roll()
+        found = await at.record(1)
+        more = gate(found, told.DIRTY_RATIO).bytes_more
+        assert found.goes_ms is None
+        assert more is not None
+        overhead = at.log.segments[1].size - 1
+        await at.put("b=" + "x" * (more - 2 - overhead - 1))
+        assert at.log.active.size == more - 1
+        await at.roll()
+        await at.settle()
+        assert 1 in await at.offsets()
+        assert gate(await at.record(1), told.DIRTY_RATIO).bytes_more == 1
+        await at.put("c=1")
+        await at.roll()
+        await at.settle()
+        assert 1 not in await at.offsets()
+
+
+async def test_the_shortest_lag(tmp_path: Path) -> None:
+    """What is younger than min.compaction.lag.ms waits, and the time is that of what supersedes."""
+    async with stage(tmp_path, min_compaction_lag_ms=str(2 * HOUR_MS)) as at:
+        await at.put("k=1")
+        at.clock.advance_ms(HOUR_MS)
+        await at.put("k=2")
+        await at.roll()
+        found = await at.goes_exactly_when_told(0)
+        assert kinds(found) == [told.MIN_LAG]
+        assert gate(found, told.MIN_LAG).until_ms == found.goes_ms == START_MS + 3 * HOUR_MS
+
+
+async def test_several_gates_at_once(tmp_path: Path) -> None:
+    """All that are closed are told, each with its own time; the last one decides."""
+    async with stage(tmp_path, segment_ms=str(HOUR_MS), min_compaction_lag_ms=str(5 * HOUR_MS)) as at:
+        await at.put("k=1")
+        await at.put("k=2")
+        found = await at.goes_exactly_when_told(0)
+        assert kinds(found) == [told.ACTIVE_SEGMENT, told.MIN_LAG]
+        assert gate(found, told.ACTIVE_SEGMENT).until_ms == START_MS + HOUR_MS + 1
+        assert found.goes_ms == START_MS + 5 * HOUR_MS
+
+
+async def test_an_open_transaction(tmp_path: Path) -> None:
+    """Nothing in its segment and behind it is cleaned before it ends, whoever's it is."""
+    async with stage(tmp_path) as at:
+        await at.put("k=1")
+        at.put_transactional("other", producer_id=5)
+        await at.put("k=2")
+        await at.roll()
+        await at.settle()
+        found = await at.record(0)
+        assert (kinds(found), found.goes_ms) == ([told.OPEN_TRANSACTION], None)
+        assert gate(found, told.OPEN_TRANSACTION).detail["producer_id"] == 5
+        assert gate(found, told.OPEN_TRANSACTION).detail["since_ms"] == START_MS
+        assert (await at.record(1, "other")).status == told.IS_UNDECIDED
+        await at.stays(0)
+        at.log.append_internal(
+            build_marker(
+                is_commit=False, producer_id=5, producer_epoch=0, coordinator_epoch=0, base_offset=0, leader_epoch=0,
+                timestamp=at.clock.now_ms(),
+            )
+        )  # fmt: skip
+        found = await at.record(0)
+        assert (kinds(found), found.goes_ms) == ([told.DUE], at.clock.now_ms())
+        assert (await at.record(1, "other")).status == told.IS_ABORTED
+        await at.settle()
+        assert await at.offsets() == [2, 3]
+
+
+# -- tombstones ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_tombstone_from_its_writing_to_its_horizon(tmp_path: Path) -> None:
+    """Before its first round the time of that is told and the horizon after it, and both come true."""
+    async with stage(tmp_path, segment_ms=str(HOUR_MS), delete_retention_ms=str(DAY_MS)) as at:
+        await at.put("k=1")
+        await at.put("k=")
+        await at.put("z=1")
+        before = await at.record(1)
+        assert before.status == told.IS_TOMBSTONE
+        assert kinds(before) == [told.ACTIVE_SEGMENT, told.NOT_STAMPED]
+        assert before.goes_ms == START_MS + HOUR_MS + 1 + DAY_MS
+        await at.is_there_until(START_MS + HOUR_MS + 1, 0)
+        after = await at.goes_exactly_when_told(1)
+        assert kinds(after) == [told.HORIZON]
+        assert after.goes_ms == before.goes_ms == after.horizon_ms
+        assert (await at.broker.explain("t", key="k")).records == 1, "in the .deleted file"
+
+
+async def test_a_tombstone_in_mode_kafka_waits_for_another_round(tmp_path: Path) -> None:
+    """Its horizon passes, but no round comes for it."""
+    async with stage(tmp_path, broker={"diamant_cleaner_mode": "kafka"}) as at:
+        await at.put("k=1")
+        await at.put("k=")
+        await at.put("z=1")
+        await at.roll()
+        await at.settle()
+        found = await at.record(1)
+        assert (kinds(found), found.goes_ms) == ([told.HORIZON, told.WAITS_FOR_ROUND], None)
+        await at.stays(1)
+        await at.put("k2=1")
+        await at.roll()
+        assert (await at.record(1)).goes_ms == at.clock.now_ms()
+        await at.settle()
+        assert 1 not in await at.offsets()
+
+
+async def test_mode_kafka_closes_a_segment_by_an_append_only(tmp_path: Path) -> None:
+    """There is no time at which it goes; the timestamp of the append that would close it is told."""
+    async with stage(tmp_path, broker={"diamant_cleaner_mode": "kafka"}, segment_ms=str(HOUR_MS)) as at:
+        await at.put("k=1")
+        await at.put("k=2")
+        found = await at.record(0)
+        active = gate(found, told.ACTIVE_SEGMENT)
+        assert (kinds(found), found.goes_ms, active.until_ms) == ([told.ACTIVE_SEGMENT], None, None)
+        assert active.detail["closed_by_timestamp_above_ms"] == START_MS + HOUR_MS
+        await at.stays(0)
+        await at.put("z=1")
+        await at.settle()
+        assert 0 not in await at.offsets()
+
+
+# -- what is wrong -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_partition_whose_round_failed(tmp_path: Path) -> None:
+    """The reason is told, and when it is tried again."""
+    async with stage(tmp_path) as at:
+        await at.settle()
+        service = await at.service()
+        service.states.mark_uncleanable(("t", 0), "no space left on device", START_MS, is_retried=True)
+        await at.put("k=1")
+        await at.put("k=2")
+        await at.roll()
+        found = await at.goes_exactly_when_told(0)
+        assert kinds(found) == [told.UNCLEANABLE]
+        assert gate(found, told.UNCLEANABLE).detail["reason"] == "no space left on device"
+        assert found.goes_ms == START_MS + 60_000
+
+
+async def test_a_segment_in_quarantine(tmp_path: Path) -> None:
+    """What it holds, and what it would supersede, stays until it can be read again; so do tombstones above it."""
+    async with stage(tmp_path, delete_retention_ms="1000") as at:
+        await at.put("k=1")
+        await at.roll()
+        corrupt = await at.put("k=2")
+        path = at.log.active.path
+        await at.roll()
+        await at.put("d=")
+        await at.put("z=1")
+        await at.roll()
+        flip(path, 1000)
+        await at.settle()
+        found = await at.record(0)
+        assert kinds(found) == [told.LIVE], "a record that cannot be read supersedes nothing that is known"
+        whole = await at.partition(key="k")
+        assert told.QUARANTINED in kinds(whole)
+        assert str(corrupt) in gate(whole, told.QUARANTINED).text
+        assert any("checksum" in problem for problem in whole.problems)
+        tombstone = await at.record(2, "d")
+        assert (kinds(tombstone), tombstone.goes_ms) == ([told.QUARANTINED], None)
+        await at.stays(2, 10 * DAY_MS)
+        flip(path, 2000)
+        await at.settle()
+        assert 0 not in await at.offsets()
+
+
+async def test_a_cleaner_that_is_off(tmp_path: Path) -> None:
+    """Nothing goes by itself; on request it does."""
+    async with stage(tmp_path, broker={"log_cleaner_enable": "false"}) as at:
+        await at.put("k=1")
+        await at.put("k=2")
+        await at.roll()
+        found = await at.record(0)
+        assert (kinds(found), found.goes_ms) == ([told.CLEANER_DISABLED], None)
+        assert found.change is not None
+        assert found.change.command == "compact t --partition 0"
+        await at.stays(0)
+        await (await at.service()).request(("t", 0))
+        assert 0 not in await at.offsets()
+
+
+async def test_a_pause(tmp_path: Path) -> None:
+    """As long as somebody keeps the cleaner away nothing goes."""
+    async with stage(tmp_path) as at:
+        service = await at.service()
+        await service.abort_and_pause(("t", 0))
+        await at.put("k=1")
+        await at.put("k=2")
+        await at.roll()
+        found = await at.record(0)
+        assert (kinds(found), found.goes_ms) == ([told.PAUSED], None)
+        await at.stays(0)
+        service.resume(("t", 0))
+        await at.settle()
+        assert 0 not in await at.offsets()
+
+
+# -- retention -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_topic_that_is_only_deleted(tmp_path: Path) -> None:
+    """Keys do not matter: retention.ms removes the segment, the active one included."""
+    async with stage(tmp_path, cleanup_policy="delete", retention_ms=str(HOUR_MS)) as at:
+        await at.put("k=1")
+        at.clock.advance_ms(1000)
+        await at.put("k=2")
+        found = await at.goes_exactly_when_told(0)
+        assert kinds(found) == [told.NOT_COMPACTED, told.RETENTION_TIME]
+        assert found.goes_ms == START_MS + 1000 + HOUR_MS + 1
+        assert found.change is not None
+        assert found.change.configs == {"cleanup.policy": "compact,delete"}
+
+
+async def test_retention_by_size(tmp_path: Path) -> None:
+    """So many bytes more as told remove the segment, one less does not."""
+    async with stage(tmp_path, cleanup_policy="delete", retention_ms="-1", retention_bytes="1000") as at:
+        await at.put("k=1")
+        await at.roll()
+        found = await at.record(0)
+        more = gate(found, told.RETENTION_SIZE).bytes_more
+        assert more is not None
+        assert (found.goes_ms, gate(found, told.RETENTION_TIME).until_ms) == (None, None)
+        overhead = at.log.size - 1
+        await at.put("z=" + "x" * (more - 1 - overhead - 2))
+        assert at.log.active.size == more - 1
+        await at.settle()
+        assert 0 in await at.offsets()
+        assert gate(await at.record(0), told.RETENTION_SIZE).bytes_more == 1
+        await at.put("z=1")
+        await at.settle()
+        assert 0 not in await at.offsets()
+
+
+async def test_a_live_value_under_both_policies(tmp_path: Path) -> None:
+    """It is the latest of its key and goes all the same, with its segment."""
+    async with stage(tmp_path, cleanup_policy="compact,delete", retention_ms=str(DAY_MS)) as at:
+        await at.put("k=1")
+        await at.roll()
+        found = await at.goes_exactly_when_told(0)
+        assert kinds(found) == [told.LIVE, told.RETENTION_TIME]
+        assert found.goes_ms == START_MS + DAY_MS + 1
+
+
+async def test_no_policy_at_all(tmp_path: Path) -> None:
+    """Nothing is ever removed."""
+    async with stage(tmp_path, cleanup_policy="") as at:
+        await at.put("k=1")
+        found = await at.record(0)
+        assert (kinds(found), found.goes_ms) == ([told.NOT_COMPACTED], None)
+        assert "empty" in found.gates[0].text
+
+
+# -- what would have it go now -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", [told.ACTIVE_SEGMENT, told.DIRTY_RATIO, told.MIN_LAG])
+async def test_the_configuration_that_is_proposed_is_enough(tmp_path: Path, which: str) -> None:
+    """Set as told, the record goes in the next loop."""
+    configs = {
+        told.ACTIVE_SEGMENT: {},
+        told.DIRTY_RATIO: {"min_cleanable_dirty_ratio": "0.9"},
+        told.MIN_LAG: {"min_compaction_lag_ms": str(DAY_MS)},
+    }[which]
+    async with stage(tmp_path, None, **configs) as at:
+        await at.put("a=" + "x" * 300, "k=1")
+        if which == told.DIRTY_RATIO:
+            await at.roll()
+            await at.settle()
+        await at.put("k=2")
+        at.clock.advance_ms(10_000)
+        if which != told.ACTIVE_SEGMENT:
+            await at.roll()
+        await at.settle()
+        found = await at.record(1)
+        assert kinds(found) == [which]
+        assert found.change is not None
+        assert found.change.command is not None
+        assert found.change.configs
+        await at.alter(**{name.replace(".", "_"): value for name, value in found.change.configs.items()})
+        await at.settle()
+        assert 1 not in await at.offsets()
+
+
+@pytest.mark.parametrize("which", [told.ACTIVE_SEGMENT, told.DIRTY_RATIO, told.MIN_LAG, told.CLEANER_DISABLED])
+async def test_the_command_that_is_proposed_is_enough(tmp_path: Path, which: str) -> None:
+    """Carried out as told, the record is gone when it returns."""
+    configs = {
+        told.DIRTY_RATIO: {"min_cleanable_dirty_ratio": "0.9"},
+        told.MIN_LAG: {"min_compaction_lag_ms": str(DAY_MS)},
+    }
+    broker = {"log_cleaner_enable": str(which != told.CLEANER_DISABLED).lower()}
+    async with stage(tmp_path, broker, **configs.get(which, {})) as at:
+        await at.put("a=" + "x" * 300, "k=1")
+        if which == told.DIRTY_RATIO:
+            await at.roll()
+            await at.settle()
+        await at.put("k=2")
+        if which != told.ACTIVE_SEGMENT:
+            await at.roll()
+        await at.settle()
+        found = await at.record(1)
+        assert kinds(found) == [which]
+        assert found.change is not None
+        assert found.change.command is not None
+        verb, topic, _, partition, *force = found.change.command.split()
+        assert verb == "compact"
+        report = await at.broker.compact(topic, int(partition), is_forced=force == ["--force"])
+        assert report.is_reached
+        assert 1 not in await at.offsets()
+
+
+# -- questions -----------------------------------------------------------------------------------------------------------
+
+
+async def test_every_record_of_a_key_and_what_the_log_has_let_go_of(tmp_path: Path) -> None:
+    """In segment after segment, and in `.deleted` files until they leave the disk."""
+    async with stage(tmp_path) as at:
+        await at.put("k=1", "other=1")
+        await at.roll()
+        await at.put("k=2")
+        await at.roll()
+        await at.settle()
+        await at.put("k=3")
+        found = await at.partition(key="k")
+        present = [one for one in found.records if not one.segment.endswith(".deleted")]
+        removed = [one for one in found.records if one.segment.endswith(".deleted")]
+        assert [(one.offset, one.status) for one in present] == [(2, told.IS_SUPERSEDED), (3, told.IS_LIVE)]
+        assert [(one.offset, kinds(one)) for one in removed] == [(0, [told.FILE_DELAY]), (2, [told.FILE_DELAY])]
+        assert {one.leaves_disk_ms for one in removed} == {START_MS + 60_000}
+
+
+async def test_by_an_offset(tmp_path: Path) -> None:
+    """The record's key is found out, and all of its records are told."""
+    async with stage(tmp_path) as at:
+        await at.put("k=1", "j=1")
+        await at.put("k=2")
+        found = await at.broker.explain("t", partition=0, offset=2)
+        assert found.key == b"k"
+        assert [one.offset for one in found.partitions[0].records] == [0, 2]
+
+
+async def test_the_partition_as_a_whole(tmp_path: Path) -> None:
+    """Where it is dirty, what keeps it from being clean, and when the next round comes."""
+    async with stage(tmp_path, segment_ms=str(HOUR_MS)) as at:
+        empty = await at.partition()
+        assert (kinds(empty), empty.next_round_ms) == ([], None)
+        await at.put("k=1")
+        await at.put("k=2")
+        found = await at.partition()
+        assert (kinds(found), found.next_round_ms) == ([told.ACTIVE_SEGMENT], START_MS + HOUR_MS + 1)
+        assert (found.first_dirty_offset, found.first_uncleanable_offset, found.log_end_offset) == (0, 0, 2)
+        at.clock.set_ms(START_MS + HOUR_MS + 1)
+        await at.settle()
+        clean = await at.partition()
+        assert (kinds(clean), clean.next_round_ms, clean.first_dirty_offset) == ([], None, 2)
+
+
+async def test_a_log_that_is_cleaned_while_it_is_explained(tmp_path: Path) -> None:
+    """What is told is of one moment: all records of the key, whatever the cleaner does meanwhile.
+
+    Outputs that lie there at that moment are told of, as not read.
+    """
+    async with stage(tmp_path, file_delete_delay_ms="0") as at:
+        for number in range(20):
+            await at.put(f"k={number}")
+            await at.roll()
+        asked = [at.partition(key="k") for _ in range(3)]
+        settled = at.settle()
+        *_, explained = await asyncio.gather(settled, asyncio.gather(*asked))
+        for found in explained:
+            present = [one for one in found.records if not one.segment.endswith(".deleted")]
+            assert present[-1].status == told.IS_LIVE
+            assert [one.offset for one in present][-1] == 19
+            assert all("outputs of a round that is under way" in one for one in found.problems)
+
+
+async def test_questions_that_make_no_sense(tmp_path: Path) -> None:
+    """An unknown topic, a partition that is not there, an offset without one, two questions at once."""
+    async with stage(tmp_path) as at:
+        for arguments, error in (
+            ({"topic": "nope"}, NotFound),
+            ({"topic": "t", "partition": 7}, NotFound),
+            ({"topic": "t", "offset": 3}, BadArgument),
+            ({"topic": "t", "partition": 0, "offset": -3}, BadArgument),
+            ({"topic": "t", "key": "k", "is_tombstones": True}, BadArgument),
+            ({"topic": "t", "partition": 0, "offset": 3}, NotFound),
+        ):
+            with pytest.raises(error):
+                await at.broker.explain(**arguments)
+
+
+# -- more partitions -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_key_that_goes_to_another_partition_by_now(tmp_path: Path) -> None:
+    """By the default partitioners; for sure once that partition has a later record. Where it goes nothing is told of it."""
+    async with stage(tmp_path) as at:
+        await at.put("k=1")
+        assert kinds(await at.record(0)) == [told.LIVE]
+        grown = {"topics": [{"name": "t", "count": 3, "assignments": None}], "timeout_ms": 1000, "validate_only": False}
+        assert (await at.wire.call(CREATE_PARTITIONS, 3, grown)).results[0].error_code == ErrorCode.NONE
+        by_java, by_librdkafka = 2, 1
+        found = await at.record(0)
+        assert kinds(found) == [told.STRANDED]
+        assert gate(found, told.STRANDED).detail == {"partitions": sorted([by_java, by_librdkafka])}
+        assert kinds(await at.at_offset(0)) == [told.STRANDED]
+        at.clock.advance_ms(1)
+        await produce(at.wire, "t", "k=2", partition=by_java, timestamp=at.clock.now_ms())
+        partitions = (await at.broker.explain("t", key="k")).partitions
+        (here,), (there,) = partitions[0].records, partitions[by_java].records
+        assert (
+            f"partition {by_java} takes this key now and has a later record of it (offset 0)"
+            in gate(here, told.STRANDED).text
+        )
+        assert here.change is not None
+        assert "into partition 0 itself" in here.change.text
+        assert kinds(there) == [told.LIVE]

@@ -1,0 +1,299 @@
+"""Explanations as they are asked for: over HTTP, on the command line, from other threads; tombstones and groups behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.cleaner.explain import explanation as told
+from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, wait_until_loaded
+from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, Stage, gate, kinds, stage
+from tests.broker.transactions.txn_wire import TxnProducer
+from tests.waiting import wait_until
+
+HTTP = {"diamant_http_listen": "127.0.0.1:0"}
+
+
+async def ask(at: Stage, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+    """One HTTP request; its status, and its JSON."""
+    assert at.broker.http_address is not None
+    reader, writer = await asyncio.open_connection(at.broker.http_address.host, at.broker.http_address.port)
+    data = b"" if body is None else json.dumps(body).encode()
+    method = "GET" if body is None else "POST"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    writer.write(head.encode() + data)
+    async with asyncio.timeout(60):
+        raw = await reader.read()
+    writer.close()
+    head, _, content = raw.decode().partition("\r\n\r\n")
+    return int(head.split()[1]), json.loads(content)
+
+
+async def run(at: Stage, *arguments: str) -> tuple[int, str]:
+    """`diamant explain`; exit code and output."""
+    command = [sys.executable, "-m", "diamant.broker.cli", "explain", *arguments, "-b", at.broker.bootstrap_servers]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env={**os.environ, "COLUMNS": "200"}
+    )
+    async with asyncio.timeout(300):
+        output, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+async def committed(at: Stage, group_id: str, offset: int) -> None:
+    """Have a group commit an offset of the topic."""
+    await find_coordinator(at.wire, group_id)
+    await wait_until_loaded(at.broker)
+    async with asyncio.timeout(60):
+        while (await commit(at.wire, group_id, {("t", 0): offset}))[0]:
+            await asyncio.sleep(0)
+
+
+# -- tombstones ----------------------------------------------------------------------------------------------------------
+
+
+async def test_tombstones_and_the_groups_that_have_not_passed_them(tmp_path: Path) -> None:
+    """Every tombstone that is the latest of its key, when it vanishes, and which groups would miss it."""
+    async with stage(tmp_path, broker={"offsets_topic_num_partitions": "1"}, delete_retention_ms=str(DAY_MS)) as at:
+        await at.put("a=1", "b=1", "c=1")
+        await at.put("a=", "b=", "c=")
+        await at.put("c=2", "z=1")
+        await at.roll()
+        await at.settle()
+        await committed(at, "late", 3)
+        await committed(at, "between", 4)
+        await committed(at, "done", 8)
+        await at.put("z=")
+        found = await at.partition(is_tombstones=True)
+        assert [one.offset for one in found.records] == [3, 4, 8]
+        assert [one.groups_behind for one in found.records] == [
+            ("late",),
+            ("late", "between"),
+            ("late", "between", "done"),
+        ]
+        assert [one.goes_ms for one in found.records[:2]] == [START_MS + DAY_MS] * 2
+        assert kinds(found.records[0]) == [told.HORIZON]
+        await at.is_there_until(START_MS + DAY_MS, 3)
+        assert [one.offset for one in (await at.partition(is_tombstones=True)).records] == [8]
+
+
+async def test_deadlines_in_the_metrics_and_the_health(tmp_path: Path) -> None:
+    """Ages grow with the clock; past the deadline /healthz?erasure fails, and not before. The plain paths do not mind."""
+    broker = HTTP | {"diamant_erasure_deadline_ms": str(2 * HOUR_MS), "offsets_topic_num_partitions": "1"}
+    async with stage(tmp_path, broker=broker, delete_retention_ms=str(DAY_MS)) as at:
+        await at.put("a=1")
+        await at.put("a=", "z=1")
+        at.clock.advance_ms(HOUR_MS)
+        shown = await scrape(at)
+        assert shown['diamant_oldest_superseded_age_seconds{topic="t"}'] == 3600
+        assert shown['diamant_oldest_tombstone_age_seconds{topic="t"}'] == 0
+        assert abs(shown['diamant_erasure_deadline_days_left{topic="t"}'] - 1 / 24) < 1e-6
+        assert not any("consumers_behind" in name for name in shown)
+        await at.roll()
+        await at.settle()
+        await committed(at, "late", 1)
+        await committed(at, "done", 3)
+        at.clock.advance_ms(2 * HOUR_MS)
+        shown = await scrape(at)
+        assert shown['diamant_oldest_superseded_age_seconds{topic="t"}'] == 0
+        assert shown['diamant_oldest_tombstone_age_seconds{topic="t"}'] == 7200
+        assert shown['diamant_tombstone_consumers_behind{partition="0",topic="t"}'] == 1
+        assert (await ask(at, "/healthz?erasure"))[0] == 200
+        at.clock.advance_ms(1)
+        status, fields = await ask(at, "/healthz?erasure")
+        assert (status, fields["status"], [one["topic"] for one in fields["topics"]]) == (503, "late", ["t"])
+        assert await ask(at, "/healthz") == (200, {"status": "ok"})
+        assert await ask(at, "/readyz") == (200, {"status": "ok", "partitions_offline": 0})
+        at.broker.server.is_stopping = True
+        assert (await ask(at, "/readyz"))[0] == 503
+        assert (await ask(at, "/healthz"))[0] == 200
+        at.broker.server.is_stopping = False
+
+
+async def test_a_transaction_that_its_coordinator_will_abort(tmp_path: Path) -> None:
+    """The producer, since when, and at the latest until when; after that time it holds nothing back."""
+    broker = {"transaction_state_log_num_partitions": "1"}
+    async with stage(tmp_path, broker=broker) as at:
+        producer = TxnProducer(at.wire, "hanging")
+        await producer.wait_for_coordinator()
+        await producer.wait_for_init(timeout_ms=60_000)
+        await at.put("k=1")
+        at.clock.advance_ms(1000)
+        assert await producer.add(("t", 0)) == ["NONE"]
+        at.put_transactional("other", producer.producer_id)
+        await at.put("k=2")
+        await at.roll()
+        found = await at.record(0)
+        opened = gate(found, told.OPEN_TRANSACTION)
+        assert (opened.detail["producer_id"], opened.detail["since_ms"]) == (producer.producer_id, START_MS + 1000)
+        assert opened.until_ms == found.goes_ms == START_MS + 1000 + 60_000 + 1
+        assert opened.until_ms is not None
+        at.clock.set_ms(opened.until_ms - 1)
+        await at.settle()
+        assert kinds(await at.record(0)) == [told.OPEN_TRANSACTION]
+        # The coordinator looks every ten seconds.
+        at.clock.set_ms(opened.until_ms + 10_000)
+        await wait_until(lambda: at.log.last_stable_offset >= at.log.log_end_offset)
+        await at.settle()
+        assert 0 not in await at.offsets()
+
+
+@pytest.mark.parametrize("mode", ["prompt", "kafka"])
+async def test_what_an_open_transaction_holds_goes_when_it_is_aborted(tmp_path: Path, mode: str) -> None:
+    """What is superseded before it and what is in it, both in closed segments, and not before."""
+    broker = {"transaction_state_log_num_partitions": "1", "diamant_cleaner_mode": mode}
+    async with stage(tmp_path, broker=broker) as at:
+        producer = TxnProducer(at.wire, "hanging")
+        await producer.wait_for_coordinator()
+        await producer.wait_for_init(timeout_ms=60_000)
+        await at.put("k=1")
+        assert await producer.add(("t", 0)) == ["NONE"]
+        undecided = at.put_transactional("other", producer.producer_id)
+        await at.put("k=2")
+        await at.roll()
+        told_before = await at.partition(key="k")
+        assert told_before.next_round_ms == START_MS + 60_001
+        assert [(await at.record(0)).goes_ms, (await at.record(undecided, "other")).goes_ms] == [START_MS + 60_001] * 2
+        await at.broker.clock.advance(60_000)
+        assert {0, undecided} <= set(await at.offsets())
+        await at.broker.clock.advance(1)
+        assert not {0, undecided} & set(await at.offsets())
+
+
+async def test_the_marker_of_an_abort_closes_an_old_segment(tmp_path: Path) -> None:
+    """In mode kafka, where only appends do: what is held in the active segment goes with the abort, too."""
+    broker = {"transaction_state_log_num_partitions": "1", "diamant_cleaner_mode": "kafka"}
+    async with stage(tmp_path, broker=broker, segment_ms="50000") as at:
+        producer = TxnProducer(at.wire, "hanging")
+        await producer.wait_for_coordinator()
+        await producer.wait_for_init(timeout_ms=60_000)
+        await at.put("k=1", "k=2")
+        assert await producer.add(("t", 0)) == ["NONE"]
+        at.put_transactional("other", producer.producer_id)
+        assert kinds(await at.record(0)) == [told.ACTIVE_SEGMENT, told.OPEN_TRANSACTION]
+        assert (await at.record(0)).goes_ms == START_MS + 60_001
+        await at.broker.clock.advance(60_000)
+        assert 0 in await at.offsets()
+        await at.broker.clock.advance(1)
+        assert 0 not in await at.offsets()
+
+
+async def scrape(at: Stage) -> dict[str, float]:
+    """Samples by name and labels."""
+    from diamant.broker.metrics import prometheus as metrics
+
+    text = metrics.render(await metrics.take(at.broker)).decode()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
+
+
+# -- ways to ask ---------------------------------------------------------------------------------------------------------
+
+
+async def test_over_http(tmp_path: Path) -> None:
+    """The same as from Python, as JSON; what makes no sense is told with its status."""
+    async with stage(tmp_path, broker=HTTP, segment_ms=str(HOUR_MS)) as at:
+        await at.put("k=1")
+        await at.put("k=2")
+        status, fields = await ask(at, "/v1/explain", {"topic": "t", "key": {"hex": "6b"}})
+        assert status == 200
+        assert fields["key"] == {"text": "k"}
+        record = fields["partitions"][0]["records"][0]
+        assert (record["offset"], record["status"], record["superseded_by"]) == (0, "superseded", 1)
+        assert record["goes_ms"] == START_MS + HOUR_MS + 1
+        assert record["gates"][0]["kind"] == told.ACTIVE_SEGMENT
+        assert fields == json.loads(json.dumps((await at.broker.explain("t", key="k")).to_fields()))
+        assert (await ask(at, "/v1/explain", {"topic": "t", "partition": 0, "offset": 9}))[0] == 404
+        assert (await ask(at, "/v1/explain", {"topic": "nope"}))[0] == 404
+        assert (await ask(at, "/v1/explain", {"topic": "t", "offset": 9}))[0] == 400
+        assert (await ask(at, "/v1/explain", {"topic": "t", "key": {"hex": "6"}}))[0] == 400
+
+
+@pytest.mark.slow
+async def test_on_the_command_line(tmp_path: Path) -> None:
+    """A table for people, JSON for programs, exit codes for scripts."""
+    async with stage(tmp_path, broker=HTTP, segment_ms=str(HOUR_MS)) as at:
+        await at.put("k=1")
+        await at.put("k=2")
+        await at.put("d=")
+        (
+            (code, text),
+            (whole_code, whole),
+            (json_code, as_json),
+            (none, _),
+            (usage, _),
+            (tombstones, shown),
+        ) = await asyncio.gather(
+            run(at, "t", "--key", "k"),
+            run(at, "t"),
+            run(at, "t", "--key-hex", "6b", "--json"),
+            run(at, "t", "--key", "absent"),
+            run(at, "t", "--key", "k", "--key-hex", "6b"),
+            run(at, "t", "--tombstones"),
+        )
+        assert (code, whole_code, json_code, none, usage, tombstones) == (0, 0, 0, 3, 2, 0)
+        for words in (
+            "2 records of the key",
+            "superseded",
+            "by 1",
+            "active segment",
+            "latest value",
+            "compact t --partition 0",
+        ):
+            assert words in text
+        assert "next round      2023-11-14 23:13:20.001Z (in 1h 1ms)" in whole
+        assert "groups behind" in shown
+        assert json.loads(as_json)["partitions"][0]["records"][0]["goes_ms"] == START_MS + HOUR_MS + 1
+
+
+async def test_no_key_and_no_value_in_logs_and_errors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever is asked for, found or not, the log does not tell, nor do errors, nor what is told of gates."""
+    caplog.set_level(logging.DEBUG)
+    async with stage(tmp_path, broker=HTTP) as at:
+        await at.put("secret-key=secret-value")
+        await at.put("secret-key=")
+        answers = [
+            await ask(at, "/v1/explain", {"topic": "t", "key": "secret-key", "offset": 1, "partition": 0}),
+            await ask(at, "/v1/explain", {"topic": "nope", "key": "secret-key"}),
+            await ask(at, "/v1/explain", {"topic": "t", "key": {"hex": "secret-key"}}),
+        ]
+        assert [status for status, _ in answers] == [400, 404, 400]
+        assert "secret" not in json.dumps(answers)
+        status, fields = await ask(at, "/v1/explain", {"topic": "t", "key": "secret-key"})
+        assert (status, fields.pop("key")) == (200, {"text": "secret-key"})
+        assert "secret" not in json.dumps(fields)
+        assert "secret" not in json.dumps((await ask(at, "/v1/jobs"))[1])
+        for body in ({"topic": "t", "key": "secret-key"}, {"topic": "t", "offset": 1, "partition": 0}):
+            status, job = await ask(at, "/v1/explain?wait_ms=0", body)
+            assert status == 202
+            async with asyncio.timeout(60):
+                while job["state"] == "running":
+                    _, job = await ask(at, f"{job['href']}?wait_ms=20000")
+            assert (job["state"], job["result"]["key"], job["is_result_kept"]) == ("done", None, True)
+            assert len(job["result"]["partitions"][0]["records"]) == 2
+            assert "secret" not in json.dumps(job)
+    assert "secret" not in caplog.text
+
+
+def test_from_a_thread(tmp_path: Path) -> None:
+    """A broker in a loop of its own is asked from another one."""
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=3)) as broker:
+
+        async def make() -> None:
+            await broker.topics.ensure(["t"])
+
+        assert broker._loop is not None
+        asyncio.run_coroutine_threadsafe(make(), broker._loop).result(60)
+        found = asyncio.run(broker.explain("t", key="k"))
+        assert [one.partition for one in found.partitions] == [0, 1, 2]
+        assert found.records == 0

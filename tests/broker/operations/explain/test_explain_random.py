@@ -1,0 +1,101 @@
+"""Random topics: what is told of all records at one moment comes true, record by record, as time passes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.explain import explanation as told
+from diamant.cleaner.explain.explanation import RecordExplanation
+from tests import effort
+from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, Stage, stage
+
+KEYS = ["a", "b", "c", "d"]
+
+
+def random_configs(rng: random.Random) -> dict[str, str]:
+    """Some of the settings that rounds and retention depend on."""
+    configs = {
+        "min_cleanable_dirty_ratio": rng.choice(["0", "0.3", "0.6", "1"]),
+        "segment_ms": str(rng.choice([HOUR_MS, 5 * HOUR_MS, 7 * DAY_MS])),
+        "delete_retention_ms": str(rng.choice([0, HOUR_MS, DAY_MS])),
+    }
+    if rng.random() < 0.5:
+        configs["max_compaction_lag_ms"] = str(rng.choice([6 * HOUR_MS, 3 * DAY_MS]))
+    if rng.random() < 0.5:
+        configs["min_compaction_lag_ms"] = str(rng.choice([1000, 2 * HOUR_MS]))
+    if rng.random() < 0.3:
+        configs |= {"cleanup_policy": "compact,delete", "retention_ms": str(4 * DAY_MS)}
+    return configs
+
+
+async def write(at: Stage, rng: random.Random) -> None:
+    """Records, closed segments, and rounds in between."""
+    for _ in range(rng.randrange(2, 12)):
+        at.clock.advance_ms(rng.choice([1, 1000, HOUR_MS // 2]))
+        step = rng.random()
+        if step < 0.7:
+            size = rng.choice([1, 30, 300])
+            await at.put(
+                *(f"{rng.choice(KEYS)}={'x' * size if rng.random() < 0.8 else ''}" for _ in range(rng.choice([1, 3])))
+            )
+        elif step < 0.9:
+            await at.roll()
+        else:
+            await at.settle()
+    await at.settle()
+
+
+def text(one: RecordExplanation, moment_ms: int, start_ms: int) -> str:
+    """What a failure shows; times count from the question."""
+    gates = [
+        (gate.kind, None if gate.until_ms is None else gate.until_ms - start_ms, gate.detail) for gate in one.gates
+    ]
+    goes_ms = None if one.goes_ms is None else one.goes_ms - start_ms
+    return f"{one.offset} {one.status} by {one.superseded_by} goes {goes_ms}, now {moment_ms - start_ms}: {gates}"
+
+
+async def next_stop(at: Stage, ahead: set[int]) -> int | None:
+    """Return when to look next: where something was told for, or at the next round, which must come in its own time."""
+    now_ms = at.clock.now_ms()
+    round_ms = (await at.partition()).next_round_ms
+    times = [time_ms for time_ms in (*ahead, *([] if round_ms is None else [round_ms])) if time_ms > now_ms]
+    return min(times, default=None)
+
+
+@pytest.mark.parametrize("seed", range(effort.examples(60)))
+async def test_what_is_told_comes_true(tmp_path: Path, seed: int) -> None:
+    """Each record is there a millisecond before its time and gone at it, unless that is only the earliest; others stay."""
+    rng = random.Random(seed)
+    mode = rng.choice(["prompt", "prompt", "kafka"])
+    configs = random_configs(rng)
+    print(f"seed {seed}, mode {mode}, {configs}")
+    settings: dict[str, Any] = {"diamant_cleaner_mode": mode}
+    async with stage(tmp_path, broker=settings, **configs) as at:
+        await write(at, rng)
+        records = [
+            one for key in KEYS for one in (await at.partition(key=key)).records if not one.segment.endswith(".deleted")
+        ]
+        assert sorted(one.offset for one in records) == await at.offsets()
+        start_ms = at.clock.now_ms()
+        times = {one.goes_ms for one in records} | {gate.until_ms for one in records for gate in one.gates}
+        ahead = {time_ms for told_ms in times if told_ms is not None for time_ms in (told_ms - 1, told_ms)}
+        while moment_ms := await next_stop(at, ahead):
+            at.clock.set_ms(moment_ms)
+            await at.settle()
+            present = set(await at.offsets())
+            for one in records:
+                is_gone = one.goes_ms is not None and one.goes_ms <= moment_ms
+                if not is_gone:
+                    assert one.offset in present, text(one, moment_ms, start_ms)
+                elif one.bound != told.EARLIEST:
+                    assert one.offset not in present, text(one, moment_ms, start_ms)
+        at.clock.advance_ms(100 * DAY_MS)
+        await at.settle()
+        present = set(await at.offsets())
+        for one in records:
+            if one.goes_ms is None:
+                assert one.offset in present, one

@@ -1,0 +1,529 @@
+"""The clock that people move: what follows it, what does not, and that everything due has happened when a move is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.cannot_start import CannotStart
+from diamant.broker.client.errors import BadArgument, NotAllowed, TimedOut
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.operations import clock as clock_verb
+from diamant.broker.operations.progress import Progress
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.errors import ErrorCode
+from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS
+from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
+from diamant.storage.env.memory import MemoryEnv
+from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, join
+from tests.broker.groups.offsets.offset_requests import fetch as fetch_offset
+from tests.broker.node.test_cleaning import produce, read
+from tests.broker.transactions.txn_wire import TxnProducer, read_committed
+from tests.broker.wire import FETCH, PRODUCE, WireClient, fetch_fields, produce_fields
+from tests.waiting import wait_until
+
+SECOND_MS, HOUR_MS, DAY_MS = 1_000, 3_600_000, 86_400_000
+START_MS = 1_800_000_000_000
+
+
+@asynccontextmanager
+async def frozen(**config: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
+    """A broker in memory whose clock stands still, and a connection to it."""
+    settings = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1, **config}
+    env = MemoryEnv(SettableClock(START_MS))
+    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="/data", **settings), env=env) as broker:
+        async with WireClient(broker.bootstrap_servers) as wire:
+            yield broker, wire
+
+
+def manual(path: Path, **config: Any) -> Broker:
+    """A broker as `--clock manual` makes it."""
+    return Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=path, diamant_clock="manual", **config))
+
+
+# -- whether it may be moved ---------------------------------------------------------------------------------------------
+
+
+async def test_the_systems_clock_is_not_moved(tmp_path: Path) -> None:
+    """Without the flag every verb that would move it is refused with a sentence that names the flag; looking is free."""
+    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
+        assert broker.clock.state().kind == "system"
+        assert not broker.clock.state().is_frozen
+        for move in (
+            broker.clock.advance(1),
+            broker.clock.set(MAX_TIME_MS),
+            broker.clock.freeze(),
+            broker.clock.resume(),
+        ):
+            with pytest.raises(NotAllowed, match="--clock manual"):
+                await move
+        assert await broker.clock.settled() == []
+        assert isinstance(broker.env.clock, SystemClock)
+
+
+async def test_it_goes_forward_only() -> None:
+    """Back, by nothing that is a duration, or beyond the year 9999: refused, and the clock stays."""
+    async with frozen() as (broker, _):
+        for duration in (-1, "8", "d", "8 parsecs", "-8d", ""):
+            with pytest.raises(BadArgument):
+                await broker.clock.advance(duration)
+        for time_ms in (START_MS - 1, 0, MAX_TIME_MS + 1):
+            with pytest.raises(BadArgument):
+                await broker.clock.set(time_ms)
+        assert broker.clock.now_ms() == START_MS
+        report = await broker.clock.set(START_MS)
+        assert (report.from_ms, report.to_ms, report.problems) == (START_MS, START_MS, ())
+        await broker.clock.advance("1d 2h30m 5s 7ms")
+        assert broker.clock.now_ms() == START_MS + DAY_MS + 2 * HOUR_MS + 30 * 60_000 + 5_007
+
+
+async def test_a_move_is_told_of() -> None:
+    """The report says from where to where, and by progress anybody can see how far it is."""
+    async with frozen() as (broker, _):
+        seen: list[dict[str, Any]] = []
+        progress = Progress(lambda now: seen.append(now.to_fields()))
+        report = await broker.clock.advance(DAY_MS, progress=progress)
+        assert report.to_fields()["clock"]["now_ms"] == report.to_ms == START_MS + DAY_MS
+        assert {"stage": "moving the clock", "done": 0, "total": DAY_MS, "unit": "ms"}.items() <= seen[0].items()
+        assert (seen[-1]["done"], seen[-1]["total"]) == (DAY_MS, DAY_MS)
+
+
+async def test_a_frozen_clock_stands_and_a_resumed_one_runs(tmp_path: Path) -> None:
+    """Frozen it moves only when told to; resumed it goes on from where it stands, with real time."""
+    async with manual(tmp_path) as broker:
+        assert not broker.clock.state().is_frozen
+        stood = (await broker.clock.freeze()).now_ms
+        assert broker.clock.state().is_frozen
+        assert broker.clock.now_ms() == stood
+        await broker.clock.advance("8d")
+        assert broker.clock.now_ms() == stood + 8 * DAY_MS
+        assert not (await broker.clock.resume()).is_frozen
+        await wait_until(lambda: broker.clock.now_ms() > stood + 8 * DAY_MS)
+        assert broker.clock.now_ms() < stood + 8 * DAY_MS + HOUR_MS
+
+
+async def test_moves_wait_for_each_other() -> None:
+    """Two at once add up; none is lost."""
+    async with frozen() as (broker, _):
+        await asyncio.gather(*(broker.clock.advance(DAY_MS) for _ in range(5)))
+        assert broker.clock.now_ms() == START_MS + 5 * DAY_MS
+
+
+def test_another_thread_and_another_loop_may_move_it(tmp_path: Path) -> None:
+    """With a broker in its own thread, by `call` or awaited in a loop of the caller's."""
+    with manual(tmp_path) as broker:
+        before_ms = broker.clock.now_ms()
+        broker.call(broker.clock.freeze())
+        broker.call(broker.clock.advance("1d"), timeout_s=10)
+        asyncio.run(broker.clock.advance("1d"))
+        assert before_ms + 2 * DAY_MS <= broker.clock.now_ms() < before_ms + 2 * DAY_MS + HOUR_MS
+
+
+async def test_the_brokers_own_thread_must_not_wait_for_itself(tmp_path: Path) -> None:
+    """`call` there is refused at once: it would never end."""
+    async with manual(tmp_path) as broker:
+        with pytest.raises(RuntimeError, match="await the call"):
+            broker.call(broker.clock.advance(1))
+
+
+async def test_a_frozen_broker_does_not_look_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With something due in a millisecond it sleeps until somebody moves the clock."""
+    async with manual(tmp_path) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await broker.clock.freeze()
+        await wire.create("t", cleanup_policy="compact", max_compaction_lag_ms="1")
+        await produce(wire, "t", "a=1", timestamp=broker.clock.now_ms())
+        await broker.clock.settled()
+        sleeps: list[float] = []
+        loop = asyncio.get_running_loop()
+        real = loop.call_later
+
+        def call_later(delay: float, *arguments: Any, **named: Any) -> asyncio.TimerHandle:
+            sleeps.append(delay)
+            return real(delay, *arguments, **named)
+
+        monkeypatch.setattr(loop, "call_later", call_later)
+        broker.scheduler.poke()
+        await broker.clock.settled()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert sleeps
+        assert min(sleeps) > 60
+
+
+# -- what follows it -----------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_superseded_is_gone_when_a_move_returns() -> None:
+    """One millisecond before max.compaction.lag.ms it is all there; at its end the segment is closed and cleaned."""
+    async with frozen() as (broker, wire):
+        await wire.create("t", cleanup_policy="compact", max_compaction_lag_ms=str(HOUR_MS))
+        await produce(wire, "t", "a=1", "b=1", timestamp=START_MS)
+        await produce(wire, "t", "a=2", timestamp=START_MS)
+        await broker.clock.advance(HOUR_MS)
+        assert [offset for offset, _, _ in await read(wire, "t")] == [0, 1, 2]
+        report = await broker.clock.advance(1)
+        assert report.problems == ()
+        assert await read(wire, "t") == [(1, "b", "1"), (2, "a", "2")]
+
+
+async def test_a_move_stops_where_something_is_due() -> None:
+    """Of eight days a tombstone's round falls into the first and its horizon into the second: gone when the move is over."""
+    async with frozen() as (broker, wire):
+        lag: Any = {"max_compaction_lag_ms": str(HOUR_MS), "delete_retention_ms": str(DAY_MS)}
+        await wire.create("t", cleanup_policy="compact", **lag)
+        await produce(wire, "t", "a=1", "b=1", timestamp=START_MS)
+        await produce(wire, "t", "a", timestamp=START_MS)
+        await broker.clock.advance(DAY_MS)
+        assert await read(wire, "t") == [(1, "b", "1"), (2, "a", "")]
+        report = await broker.clock.advance(7 * DAY_MS)
+        assert report.stops > 1
+        assert await read(wire, "t") == [(1, "b", "1")]
+
+
+async def test_mode_kafka_cleans_what_is_due_at_the_end_of_a_move() -> None:
+    """Nothing is known of deadlines there, but what is eligible has been cleaned when the move returns."""
+    async with frozen(diamant_cleaner_mode="kafka") as (broker, wire):
+        lag = {"max_compaction_lag_ms": str(DAY_MS), "min_cleanable_dirty_ratio": "1", "segment_ms": "1000"}
+        await wire.create("t", 1, **{"cleanup_policy": "compact", **lag})
+        await produce(wire, "t", "a=1", "b=1", timestamp=START_MS)
+        await produce(wire, "t", "a=2", timestamp=START_MS + 2_000)
+        await produce(wire, "t", "c=1", timestamp=START_MS + 4_000)
+        await broker.clock.advance(DAY_MS)
+        assert [offset for offset, _, _ in await read(wire, "t")] == [0, 1, 2, 3]
+        report = await broker.clock.advance(DAY_MS)
+        assert report.stops == 1
+        assert await read(wire, "t") == [(1, "b", "1"), (2, "a", "2"), (3, "c", "1")]
+
+
+@pytest.mark.parametrize("mode", ["prompt", "kafka"])
+async def test_retention_is_by_the_clock(mode: str) -> None:
+    """Whatever is left of its check interval: one millisecond before the time all is there, then nothing."""
+    async with frozen(diamant_cleaner_mode=mode) as (broker, wire):
+        await wire.create("t", retention_ms=str(DAY_MS))
+        await produce(wire, "t", "a=1", timestamp=START_MS)
+        await broker.clock.advance(DAY_MS)
+        assert len(await read(wire, "t")) == 1
+        await broker.clock.advance(1)
+        assert broker.topics.log("t", 0).log_start_offset == 1
+
+
+async def test_deleted_files_go_by_the_clock() -> None:
+    """file.delete.delay.ms after they were deleted they are removed from the disk before the move returns."""
+    async with frozen() as (broker, wire):
+        await wire.create("t", retention_ms=str(DAY_MS), file_delete_delay_ms="60000")
+        await produce(wire, "t", "a=1", timestamp=START_MS)
+        await broker.clock.advance(DAY_MS + 1)
+        path = broker.topics.log("t", 0).path
+        deleted = [name for name in broker.env.list_dir(path) if name.endswith(".deleted")]
+        assert deleted
+        await broker.clock.advance(59_999)
+        assert [name for name in broker.env.list_dir(path) if name.endswith(".deleted")] == deleted
+        await broker.clock.advance(1)
+        assert [name for name in broker.env.list_dir(path) if name.endswith(".deleted")] == []
+
+
+async def test_an_open_transaction_times_out() -> None:
+    """At its timeout it is there, one millisecond later aborted, and what it held back can be cleaned and read."""
+    async with frozen() as (broker, wire):
+        txn = TxnProducer(wire, "id")
+        await txn.wait_for_coordinator()
+        await wire.create("t", retention_ms="-1")
+        await txn.wait_for_init(timeout_ms=30_000)
+        assert await txn.produce("t", 0, version=12) == "NONE"
+        log = broker.topics.log("t", 0)
+        await broker.clock.advance(30_000)
+        assert (await txn.describe()).state == "Ongoing"
+        assert log.last_stable_offset == 0
+        await broker.clock.advance(1)
+        assert (await txn.describe()).state == "CompleteAbort"
+        assert log.last_stable_offset == log.log_end_offset == 2
+        assert await read_committed(wire, "t") == []
+
+
+async def test_the_end_of_a_transaction_lets_the_cleaner_go_on_in_the_same_move() -> None:
+    """The move stops at the timeout: what the transaction held back is cleaned then, and its horizon counts from there."""
+    async with frozen() as (broker, wire):
+        txn = TxnProducer(wire, "id")
+        await txn.wait_for_coordinator()
+        lag: Any = {"max_compaction_lag_ms": "300000", "delete_retention_ms": str(DAY_MS)}
+        await wire.create("t", cleanup_policy="compact", **lag)
+        await txn.wait_for_init(timeout_ms=600_000)
+        await produce(wire, "t", "a=1", "b=1", timestamp=START_MS)
+        open_batch = build_batch(
+            [Record(0, START_MS, b"c", b"open")],
+            base_offset=0,
+            producer_id=txn.producer_id,
+            producer_epoch=txn.epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        request = produce_fields("t", 0, bytes(open_batch)) | {"transactional_id": "id"}
+        answer = await wire.call(PRODUCE, 12, request)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        await produce(wire, "t", "a", timestamp=START_MS)
+        assert broker.topics.log("t", 0).last_stable_offset == 2
+        await broker.clock.advance(3 * DAY_MS)
+        assert [key for _, key, _ in await read(wire, "t")] == ["b"]
+
+
+async def test_transactional_ids_expire() -> None:
+    """transactional.id.expiration.ms after the last use of an id nothing is known of it."""
+    async with frozen() as (broker, wire):
+        txn = TxnProducer(wire, "id")
+        await txn.wait_for_coordinator()
+        await txn.wait_for_init()
+        limit_ms = broker.config.transactional_id_expiration_ms
+        await broker.clock.advance(limit_ms - 1)
+        assert "id" in broker.transactions.transactions
+        await broker.clock.advance(1)
+        assert broker.transactions.transactions == {}
+
+
+async def test_committed_offsets_expire() -> None:
+    """offsets.retention.minutes after the commit of a group without members it is gone, not a millisecond earlier."""
+    async with frozen(offsets_retention_minutes=60) as (broker, wire):
+        await wire.create("t")
+        await find_coordinator(wire)
+        await broker.groups.loaded()
+        assert await commit(wire, "g", {("t", 0): 5}) == [ErrorCode.NONE]
+        await broker.clock.advance(HOUR_MS - 1)
+        assert "g" in broker.groups.groups
+        assert await fetch_offset(wire, "g", {"t": [0]})
+        await broker.clock.advance(1)
+        assert "g" not in broker.groups.groups
+
+
+async def test_producers_expire() -> None:
+    """producer.id.expiration.ms after its last batch a producer's state is forgotten."""
+    async with frozen() as (broker, wire):
+        txn = TxnProducer(wire, "id")
+        await txn.wait_for_coordinator()
+        await wire.create("t", retention_ms="-1")
+        await txn.wait_for_init()
+        assert await txn.produce("t", 0, version=12) == "NONE"
+        assert await txn.end(commit=True, version=5) == "NONE"
+        producers = broker.topics.log("t", 0).producers
+        await broker.clock.advance(broker.config.producer_id_expiration_ms - 1)
+        assert producers.producer_count == 1
+        await broker.clock.advance(1)
+        assert producers.producer_count == 0
+
+
+async def test_log_append_time_is_the_clocks() -> None:
+    """Records of a LogAppendTime topic get the time that the clock shows."""
+    async with frozen() as (broker, wire):
+        await wire.create("t", message_timestamp_type="LogAppendTime")
+        await broker.clock.advance("8d")
+        await produce(wire, "t", "a=1", timestamp=0)
+        assert broker.topics.log("t", 0).active.max_timestamp == START_MS + 8 * DAY_MS
+
+
+# -- what does not -------------------------------------------------------------------------------------------------------
+
+
+async def test_members_survive_eight_days() -> None:
+    """Sessions are on real time: the group keeps its member."""
+    async with frozen() as (broker, wire):
+        await wire.create("t")
+        await find_coordinator(wire)
+        await broker.groups.loaded()
+        member = await join(wire, "g")
+        await broker.clock.advance("8d")
+        group = broker.groups.groups["g"].classic
+        assert group is not None
+        assert member.member_id in group.members
+
+
+async def test_a_fetch_that_waits_goes_on_waiting() -> None:
+    """It has a minute of real time: eight days of the clock do not answer it, a record does."""
+    async with frozen() as (broker, wire):
+        await wire.create("t")
+        async with WireClient(broker.bootstrap_servers) as reader:
+            correlation_id = reader.send(FETCH, 11, fetch_fields("t", 0, max_wait_ms=60_000))
+            answer = asyncio.ensure_future(reader.receive(FETCH, 11, correlation_id))
+            await wait_until(lambda: len(broker.purgatory) == 1)
+            await broker.clock.advance("8d")
+            assert len(broker.purgatory) == 1
+            await produce(wire, "t", "a=1", timestamp=broker.clock.now_ms())
+            assert (await answer).responses[0].partitions[0].high_watermark == 1
+
+
+async def test_sessions_advance_when_told_to() -> None:
+    """With `sessions` who did not send a heartbeat is thrown out, and the group's offsets expire from then on."""
+    async with frozen(offsets_retention_minutes=24 * 60) as (broker, wire):
+        await wire.create("t")
+        await find_coordinator(wire)
+        await broker.groups.loaded()
+        member = await join(wire, "g")
+        assert await commit(wire, "g", {("t", 0): 5}, member=member) == [ErrorCode.NONE]
+        await broker.clock.advance("1h", sessions=True)
+        group = broker.groups.groups["g"].classic
+        assert group is not None
+        assert group.members == {}
+        await broker.clock.advance("1d")
+        assert "g" not in broker.groups.groups
+
+
+async def test_a_group_that_ends_on_the_way_expires_on_the_way() -> None:
+    """In one move its member is thrown out in the first minutes, so that its offsets are past their day at the end."""
+    async with frozen(offsets_retention_minutes=24 * 60) as (broker, wire):
+        await wire.create("t")
+        await find_coordinator(wire)
+        await broker.groups.loaded()
+        member = await join(wire, "g")
+        assert await commit(wire, "g", {("t", 0): 5}, member=member) == [ErrorCode.NONE]
+        await broker.clock.advance("2d", sessions=True)
+        assert "g" not in broker.groups.groups
+
+
+async def test_producers_stamps_are_bound_by_the_later_clock(tmp_path: Path) -> None:
+    """Behind real time, what producers stamp now is not too far ahead; ahead of it, the clock itself is the bound."""
+    async with manual(tmp_path) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await broker.clock.freeze()
+        broker.env.clock = ManualClock(START_MS - 10_000 * DAY_MS, is_frozen=True)
+        await wire.create("t", message_timestamp_after_max_ms="60000")
+        now_ms = SystemClock().now_ms()
+        assert (await wire.produce("t", [b"now"], timestamp=now_ms)).error_code == ErrorCode.NONE
+        refused = await wire.produce("t", [b"ahead"], timestamp=now_ms + HOUR_MS)
+        assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
+        broker.env.clock = ManualClock(now_ms + DAY_MS, is_frozen=True)
+        for log in broker.directory.logs.values():
+            assert log.env is broker.env
+        assert (await wire.produce("t", [b"ahead"], timestamp=now_ms + DAY_MS)).error_code == ErrorCode.NONE
+
+
+# -- when it does not go well --------------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The move goes on to its end, the report names the job, the log has the reason."""
+    async with frozen() as (broker, _):
+
+        def fail(*_arguments: Any) -> None:
+            raise OSError("no space")
+
+        await broker.clock.advance(0)
+        monkeypatch.setattr(broker.directory, "checkpoint_state", fail)
+        monkeypatch.setattr(broker.housekeeping, "_changed_since_ms", START_MS)
+        report = await broker.clock.advance("8d")
+        assert report.problems == ("checkpoints",)
+        assert broker.clock.now_ms() == START_MS + 8 * DAY_MS
+        monkeypatch.setattr(broker.housekeeping, "_changed_since_ms", None)
+    assert "no space" in caplog.text
+
+
+async def test_a_move_ends_in_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is due and takes longer than it may: TimedOut; the clock stands where it got to, in the file, too."""
+    async with manual(tmp_path) as broker:
+        await broker.clock.freeze()
+        before_ms = broker.clock.now_ms()
+        never = asyncio.get_running_loop().create_future()
+
+        async def hang() -> None:
+            await asyncio.shield(never)
+
+        monkeypatch.setattr(broker.cleaning, "settled", hang)
+        with pytest.raises(TimedOut, match="within 20 ms"):
+            await broker.clock.advance("8d", timeout_ms=20)
+        assert broker.clock.now_ms() == before_ms
+        assert f"now.ms={before_ms}\n" in (tmp_path / "diamant-clock").read_text()
+        monkeypatch.undo()
+        never.cancel()
+        await broker.clock.advance("8d")
+        assert broker.clock.now_ms() == before_ms + 8 * DAY_MS
+
+
+async def test_deadlines_without_end_do_not_hold_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After so many stops on the way it goes straight to the end."""
+    monkeypatch.setattr(clock_verb, "MAX_STOPS", 10)
+    async with frozen() as (broker, _):
+        monkeypatch.setattr(type(broker.cleaning), "next_deadline_ms", property(lambda _: broker.clock.now_ms() + 1))
+        report = await broker.clock.advance("8d")
+        assert report.stops == 11
+        assert broker.clock.now_ms() == START_MS + 8 * DAY_MS
+
+
+async def test_a_stop_ends_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is stopped in the middle of a move stops; whoever waits is cancelled."""
+    async with frozen() as (broker, wire):
+        await wire.create("t", cleanup_policy="compact")
+        await broker.cleaning.service()
+        begun = asyncio.Event()
+
+        async def hang() -> list[str]:
+            begun.set()
+            await asyncio.get_running_loop().create_future()
+            raise AssertionError
+
+        monkeypatch.setattr(broker.scheduler, "settled", hang)
+        move = asyncio.ensure_future(broker.clock.advance("8d"))
+        await begun.wait()
+        move.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await move
+
+
+# -- restarts ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_running_clock_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """As far ahead as it was, and at least where it was."""
+    async with manual(tmp_path) as broker:
+        await broker.clock.advance("8d")
+        last_ms = broker.clock.now_ms()
+    async with manual(tmp_path) as broker:
+        assert last_ms <= broker.clock.now_ms() < last_ms + HOUR_MS
+        assert not broker.clock.state().is_frozen
+
+
+async def test_a_frozen_clock_stands_after_a_restart(tmp_path: Path) -> None:
+    """Exactly where it stood."""
+    async with manual(tmp_path) as broker:
+        await broker.clock.freeze()
+        await broker.clock.advance("8d")
+        last_ms = broker.clock.now_ms()
+    async with manual(tmp_path) as broker:
+        assert (broker.clock.now_ms(), broker.clock.state().is_frozen) == (last_ms, True)
+
+
+async def test_time_does_not_go_back_after_a_crash() -> None:
+    """The file is durable before the clock moves: a loss of power in the middle of a move cannot take time back."""
+    env = MemoryEnv(SystemClock())
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir="/data", diamant_clock="manual")
+    async with Broker(config, env=env) as broker:
+        await broker.clock.freeze()
+        await broker.clock.advance("8d")
+        last_ms = broker.clock.now_ms()
+        crashed = env.copy(SystemClock())
+        crashed.crash()
+    async with Broker(config, env=crashed) as broker:
+        assert broker.clock.now_ms() == last_ms
+
+
+async def test_a_broker_without_the_flag_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A directory that knew a manual clock is opened by the system's, which is said; the file stays for the next time."""
+    async with manual(tmp_path) as broker:
+        await broker.clock.advance("8d")
+    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
+        assert broker.clock.state().kind == "system"
+    assert any("manual clock" in warning for warning in caplog.messages)
+    assert (tmp_path / "diamant-clock").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "version=1\n", "now.ms=x", "\xff\xfe", "version=0\nnow.ms=-5\nahead.ms=0\nis.frozen=true"]
+)
+async def test_a_broken_file_keeps_the_broker_from_starting(tmp_path: Path, text: str) -> None:
+    """Nobody knows how late it was: the error names the file, and nothing holds the directory afterwards."""
+    (tmp_path / "diamant-clock").write_text(text)
+    with pytest.raises(CannotStart, match="diamant-clock"):
+        await manual(tmp_path).start()
+    (tmp_path / "diamant-clock").unlink()
+    async with manual(tmp_path) as broker:
+        assert abs(broker.clock.now_ms() - SystemClock().now_ms()) < HOUR_MS

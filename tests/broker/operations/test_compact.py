@@ -1,0 +1,253 @@
+"""`broker.compact`: from its loop, another loop and a thread, over HTTP and on the command line; and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.operations import compact as compaction
+from diamant.broker.operations.compact import BrokerStopping, CompactionFailed
+from diamant.broker.operations.progress import Progress
+from diamant.storage.env.clock import SettableClock
+from tests.broker.handlers.test_admin import SET, TOPIC, alter
+from tests.broker.node.test_cleaning import Gate, gate, produce, read
+from tests.broker.operations.compacting import DAY_MS, START_MS, broker, clock, fill
+from tests.broker.wire import DELETE_TOPICS, WireClient
+from tests.waiting import wait_until
+
+__all__ = ["broker", "clock", "gate"]
+
+
+async def test_compact_and_read(broker: Broker, wire: WireClient) -> None:
+    """When the call is over, a consumer reads the last values only; the report adds up, as JSON too."""
+    await fill(wire)
+    progress = Progress()
+    report = await broker.compact("t", progress=progress)
+    assert await read(wire, "t") == [(2, "a", "3")]
+    assert report.is_clean
+    assert report.is_reached
+    assert report.removed == {"superseded": 2}
+    assert (progress.done, progress.unit) == (progress.total, "bytes")
+    assert progress.done > 0
+    fields = json.loads(json.dumps(report.to_fields()))
+    assert fields["is_clean"] is True
+    assert fields["partitions"][0]["kept"] == {"live": 1, "tombstone": 0, "marker": 0}
+    assert fields["partitions"][0]["runners"] == ["inline"]
+
+
+async def test_ten_thousand_records(broker: Broker, wire: WireClient) -> None:
+    """They are cleaned by a thread of the broker: a worker process would take longer to start. Figures: docs/performance.md."""
+    await fill(wire)
+    for batch in range(100):
+        await produce(wire, "t", *(f"k{index}=" + f"{batch:0200}" for index in range(100)), timestamp=START_MS)
+    report = await broker.compact("t")
+    assert report.removed == {"superseded": 2 + 99 * 100}
+    assert report.partitions[0].runners == ("inline",)
+
+
+async def test_all_partitions_or_one(broker: Broker, wire: WireClient) -> None:
+    """Without a partition all are compacted, each with its report; with one that one."""
+    await wire.create("t", 3, cleanup_policy="compact")
+    report = await broker.compact("t")
+    assert [one.partition for one in report.partitions] == [0, 1, 2]
+    assert [one.partition for one in (await broker.compact("t", 1)).partitions] == [1]
+
+
+async def test_an_internal_topic(broker: Broker, wire: WireClient) -> None:
+    """__consumer_offsets is compacted like any other topic."""
+    await fill(wire)
+    await broker.topics.create([broker.topics.check_new("__consumer_offsets", 2, 1, {}, {"cleanup.policy": "compact"})])
+    report = await broker.compact("__consumer_offsets")
+    assert report.is_clean
+    assert len(report.partitions) == 2
+
+
+async def test_what_cannot_be_compacted(broker: Broker, wire: WireClient) -> None:
+    """Unknown topics and partitions, a delete-only topic, arguments that make no sense: each says what is wrong."""
+    await wire.create("d")
+    with pytest.raises(NotFound, match="there is no topic 'absent'"):
+        await broker.compact("absent")
+    with pytest.raises(NotFound, match="d has no partition 7, it has 1"):
+        await broker.compact("d", 7)
+    with pytest.raises(
+        NotPossible, match=r"its cleanup.policy is delete. Set cleanup.policy=compact or compact,delete"
+    ):
+        await broker.compact("d")
+    with pytest.raises(BadArgument, match="expected one of clean, tombstones-gone"):
+        await broker.compact("d", until="tomorrow")
+    with pytest.raises(BadArgument, match="the timeout is -1 ms"):
+        await broker.compact("d", timeout_ms=-1)
+
+
+async def test_a_timeout_leaves_the_round_to_the_next_call(broker: Broker, wire: WireClient, gate: Gate) -> None:
+    """The call ends in time; the round goes on, and the next call joins it."""
+    await fill(wire)
+    with pytest.raises(TimedOut, match="t was not compacted within 50 ms"):
+        await broker.compact("t", timeout_ms=50)
+    again = asyncio.ensure_future(broker.compact("t"))
+    gate.opened.set()
+    report = await again
+    assert report.partitions[0].rounds == 1
+    assert await read(wire, "t") == [(2, "a", "3")]
+
+
+async def test_a_topic_deleted_while_it_is_compacted(broker: Broker, wire: WireClient, gate: Gate) -> None:
+    """The call ends with an error that says so, and its report."""
+    await fill(wire)
+    call = asyncio.ensure_future(broker.compact("t"))
+    await wait_until(gate.begun.is_set)
+    await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
+    gate.opened.set()
+    with pytest.raises(CompactionFailed, match="t-0 was deleted") as caught:
+        await call
+    assert (caught.value.code, caught.value.status) == ("deleted", 404)
+    assert len(caught.value.report.failed) == 1
+
+
+async def test_a_broker_that_stops(tmp_path: Path, gate: Gate) -> None:
+    """Calls end at once when the broker is told to stop, and do not keep it from stopping."""
+    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
+        async with WireClient(broker.bootstrap_servers) as wire:
+            await fill(wire)
+            call = asyncio.ensure_future(broker.compact("t"))
+            await wait_until(gate.begun.is_set)
+            stopping = asyncio.ensure_future(broker.stop())
+            with pytest.raises(BrokerStopping):
+                await call
+            with pytest.raises(BrokerStopping):
+                await broker.compact("t")
+            gate.opened.set()
+            await stopping
+
+
+async def test_no_more_calls_than_are_allowed(
+    broker: Broker, wire: WireClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the limit a call is refused, and possible again when others have ended."""
+    monkeypatch.setattr(compaction, "MAX_CALLS", 2)
+    await fill(wire)
+    calls = [asyncio.ensure_future(broker.compact("t")) for _ in range(2)]
+    await wait_until(gate.begun.is_set)
+    with pytest.raises(TooMany, match="2 calls wait"):
+        await broker.compact("t")
+    gate.opened.set()
+    await asyncio.gather(*calls)
+    await broker.compact("t")
+
+
+async def test_tombstones_gone_by_the_clock(broker: Broker, wire: WireClient, clock: SettableClock) -> None:
+    """The time of the horizon comes at once if asked for; else the call returns when the clock has passed it."""
+    await wire.create("t", cleanup_policy="compact", delete_retention_ms=str(DAY_MS))
+    await produce(wire, "t", "a=1", timestamp=START_MS)
+    await produce(wire, "t", "a=", timestamp=START_MS)
+    report = await broker.compact("t", until="tombstones-gone", return_at_horizon=True)
+    assert (report.horizon_ms, report.is_clean, report.is_reached) == (START_MS + DAY_MS, True, False)
+    call = asyncio.ensure_future(broker.compact("t", until="tombstones-gone"))
+    with pytest.raises(TimedOut):
+        await broker.compact("t", until="tombstones-gone", timeout_ms=20)
+    clock.advance_ms(DAY_MS)
+    report = await call
+    assert report.is_reached
+    assert await read(wire, "t") == []
+
+
+# -- from elsewhere ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker in a thread of its own, with HTTP."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
+    with Broker(config) as running:
+        yield running
+
+
+def test_from_a_thread_and_from_another_loop(other_broker: Broker) -> None:
+    """`broker.call(broker.compact(...))` and `asyncio.run(broker.compact(...))` do the same."""
+
+    async def prepare() -> None:
+        async with WireClient(other_broker.bootstrap_servers) as wire:
+            await fill(wire)
+
+    asyncio.run(prepare())
+    assert other_broker.call(other_broker.compact("t")).removed == {"superseded": 2}
+    assert asyncio.run(other_broker.compact("t")).removed == {}
+    with pytest.raises(NotFound):
+        asyncio.run(other_broker.compact("absent"))
+
+
+def test_over_http_and_on_the_command_line(other_broker: Broker) -> None:
+    """The client, the command's table, its JSON and its exit codes: 0 clean, 3 held back, 2 no such topic, 1 not possible."""
+    from diamant.broker.cli import main
+    from diamant.broker.client.admin import Admin, AdminError
+
+    async def prepare() -> None:
+        async with WireClient(other_broker.bootstrap_servers) as wire:
+            await fill(wire)
+            await fill(wire, "young", min_compaction_lag_ms=str(10**15))
+            await wire.create("d")
+
+    asyncio.run(prepare())
+    report = Admin(other_broker.bootstrap_servers).compact("t")
+    assert report["removed"] == {"superseded": 2}
+    with pytest.raises(AdminError) as caught:
+        Admin(other_broker.bootstrap_servers).compact("d")
+    assert (caught.value.status, caught.value.code) == (409, "not-possible")
+
+    def run(*arguments: str) -> Any:
+        return CliRunner().invoke(main, ["compact", "-b", other_broker.bootstrap_servers, *arguments])
+
+    result = run("t")
+    assert result.exit_code == 0, result.output
+    assert "t: clean after" in result.output
+    assert "1 live" in result.output
+    result = run("t", "--json")
+    assert json.loads(result.output)["is_clean"] is True
+    result = run("young")
+    assert result.exit_code == 3
+    assert "held back by min.compaction.lag.ms until" in " ".join(result.output.split())
+    assert run("young", "--force").exit_code == 0
+    assert run("absent").exit_code == 2
+    result = run("d")
+    assert result.exit_code == 1
+    assert "cleanup.policy is delete" in result.output
+    assert run("t", "--until", "never").exit_code == 2
+
+
+@pytest.mark.slow
+def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> None:
+    """A broker with a compacted topic that nobody compacts on demand has none of the modules."""
+    program = (
+        "import asyncio, sys\n"
+        "from diamant import Broker, BrokerConfig\n"
+        "async def main():\n"
+        f"    async with Broker(BrokerConfig(listen='127.0.0.1:0', data_dir={str(tmp_path)!r})) as broker:\n"
+        "        await broker.topics.create([broker.topics.check_new('t', 1, 1, None, {'cleanup.policy': 'compact'})])\n"
+        "        await broker.cleaning.service()\n"
+        "asyncio.run(main())\n"
+        "wrong = ['diamant.broker.operations.compact', 'diamant.cleaner.on_demand.compaction', 'diamant.cleaner.on_demand.record_counts']\n"
+        "sys.exit(str([name for name in wrong if name in sys.modules]) if any(n in sys.modules for n in wrong) else 0)\n"
+    )
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+async def test_alter_then_compact_a_topic_whose_policy_changed(broker: Broker, wire: WireClient) -> None:
+    """A topic that was delete-only is compacted as soon as its policy says so."""
+    await fill(wire, cleanup_policy="delete")
+    with pytest.raises(NotPossible):
+        await broker.compact("t")
+    await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
+    assert (await broker.compact("t")).removed == {"superseded": 2}

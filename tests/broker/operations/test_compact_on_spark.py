@@ -1,0 +1,165 @@
+"""`compact --engine spark` in a broker: the same report, another runner; what is under way can be seen."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from diamant import Broker, BrokerConfig
+from diamant.broker.client.errors import BadArgument
+from diamant.broker.commands.log import clean as log_clean
+from diamant.broker.config.config_key import ConfigType
+from diamant.broker.node.topics import NewTopic
+from diamant.broker.operations.status import broker_status
+from diamant.cleaner.offline.clean import Engine, inline_engine
+from diamant.cleaner.spark.clean import staging
+from diamant.cleaner.spark.environment.settings import SparkSettings
+from diamant.cleaner.spark.runner import runner as spark_runner
+from diamant.cleaner.spark.runner import staging_sweep
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage.uuid_text import random_id
+from tests.cleaner.runners.test_runner import make_log
+from tests.cleaner.spark.fake_driver import MISCHIEF
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers without Spark."""
+    before, _, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.runner.driver")
+    text = f"{before}sys.path.insert(0, {str(ROOT)!r}); from tests.cleaner.spark.fake_driver{after}"
+    monkeypatch.setattr(spark_runner, "_DRIVER_BOOTSTRAP", text)
+
+
+@pytest.mark.slow
+async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Spark if it works, else by who takes over; status and report name the runner, settings reach it."""
+    config = BrokerConfig(
+        listen="127.0.0.1:0",
+        data_dir=tmp_path / "data",
+        properties={"diamant.cleaner.spark.master": "local[3]", "diamant.cleaner.spark.conf.spark.x.secret": "hidden"},
+    )
+    assert config.spark_conf == {"spark.x.secret": "hidden"}
+    assert config.with_dynamic({}, {}).spark_conf == config.spark_conf
+    assert "hidden" not in repr(config)
+    assert not [warning for warning in config.warnings if "spark" in warning]
+    async with Broker(config) as broker:
+        await broker.topics.create([NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
+        log = broker.topics.log("users", 0)
+        for number in range(20):
+            log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k%d" % (number % 3), b"v" * 100)])))
+        call = asyncio.create_task(broker.compact("users", engine="spark"))
+        seen = None
+        while not call.done():
+            if under_way := broker_status(broker).to_fields()["cleaner"]["under_way"]:
+                seen = under_way[0]
+            await asyncio.sleep(0)
+        report = await call
+        assert report.partitions[0].runners == ("spark",)
+        assert report.removed == {"superseded": 17}
+        assert seen is not None
+        assert (seen["topic"], seen["partition"], seen["runner"]) == ("users", 0, "spark")
+        assert not broker_status(broker).to_fields()["cleaner"]["under_way"]
+        monkeypatch.setenv(MISCHIEF, "die")
+        log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k0", b"new")])))
+        report = await broker.compact("users", engine="spark")
+        assert report.partitions[0].runners in (("process",), ("inline",))
+        assert report.is_clean
+        with pytest.raises(BadArgument, match="engine is 'abacus'"):
+            await broker.compact("users", engine="abacus")
+
+
+async def test_the_staging_uri_is_shown_to_nobody(tmp_path: Path) -> None:
+    """It may hold credentials: neither DescribeConfigs nor what is logged has it, as with Kafka's passwords."""
+    name, uri = "diamant.cleaner.spark.staging", "s3://user:s3cr3t@bucket/x"
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties={name: uri})
+    assert config.diamant_cleaner_spark_staging == uri
+    assert f"{name}=[hidden]" in repr(config)
+    [described] = [one for one in config.describe() if one.name == name]
+    assert (described.value, described.is_sensitive, described.type) == (None, True, ConfigType.PASSWORD)
+    assert [synonym.value for synonym in described.synonyms] == [None, None]
+    assert "s3cr3t" not in repr(config) + repr(config.describe())
+
+
+@pytest.mark.slow
+async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if nothing is compacted any more: values of a topic that was deleted since may lie there."""
+    place = tmp_path / "staging"
+    place.mkdir()
+    config = BrokerConfig(
+        listen="127.0.0.1:0",
+        data_dir=tmp_path / "data",
+        properties={
+            "diamant.cleaner.spark.staging": place.as_uri(),
+            "diamant.cleaner.spark.executor.timeout.ms": "30000",
+        },
+    )
+    async with Broker(config) as broker:
+        await broker.topics.create([NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
+        log = broker.topics.log("users", 0)
+        log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k", b"v" * 100)])))
+        monkeypatch.setenv(MISCHIEF, "hang")
+        call = asyncio.create_task(broker.compact("users", engine="spark"))
+        await wait_until(lambda: bool(list(place.glob("diamant-staging-*/*/*.log.cleaned"))))
+        [stray] = place.iterdir()
+        shutil.copytree(stray, tmp_path / "copy")
+        call.cancel()
+        await broker.topics.delete(["users"])
+        await wait_until(lambda: not list(place.iterdir()))
+    # As if another process had made it, and been killed.
+    (tmp_path / "copy").rename(stray)
+    monkeypatch.setattr(staging, "RUN", "00000000")
+    monkeypatch.setattr(staging, "YOUNG_S", 0)
+    async with Broker(config):
+        await wait_until(lambda: not list(place.iterdir()))
+
+
+async def test_a_broker_does_not_wait_at_its_end_for_a_staging_place_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The child that sweeps an object store is ended, and nobody is told that it was."""
+    begun = tmp_path / "begun"
+    monkeypatch.setattr(
+        staging_sweep,
+        "_PROGRAM",
+        f"import threading, pathlib; pathlib.Path({str(begun)!r}).touch(); threading.Event().wait()",
+    )
+    config = BrokerConfig(
+        listen="127.0.0.1:0",
+        data_dir=tmp_path / "data",
+        properties={"diamant.cleaner.spark.staging": "s3://bucket/x"},
+    )
+    async with Broker(config):
+        await wait_until(begun.exists)
+    assert "staging place" not in caplog.text
+
+
+def test_log_clean_hands_its_settings_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Master, configuration and staging place, as `diamant spark clean` does; a configuration without a name is refused."""
+    log = make_log(tmp_path)
+    log.close()
+    seen = []
+
+    def engine_of(settings: SparkSettings) -> Engine:
+        seen.append(settings)
+        return inline_engine
+
+    monkeypatch.setattr(log_clean, "spark_engine_of", engine_of)
+    command = [log.path, "--engine", "spark", "--force", "--set", "cleanup.policy=compact", "--master", "spark://h:1"]
+    command += ["--staging", "file:///mnt", "--conf", "spark.cores.max=4"]
+    done = CliRunner().invoke(log_clean.clean, command)
+    assert done.exit_code == 0, done.output
+    assert seen == [SparkSettings("spark://h:1", "file:///mnt", conf={"spark.cores.max": "4"})]
+    refused = CliRunner().invoke(log_clean.clean, [*command, "--conf", "=x"])
+    assert refused.exit_code == 2
+    assert "'=x': expected NAME=VALUE" in refused.output

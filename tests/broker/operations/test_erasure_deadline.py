@@ -1,0 +1,128 @@
+"""The deadline of erasure is missed by what is superseded, not by records that nothing supersedes and nothing has cleaned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.node import superseded_checks as superseded_looks
+from diamant.cleaner.prompt import superseded_check as superseded_look
+from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, Stage, stage
+from tests.broker.operations.explain.test_explain_asking import HTTP, ask, scrape
+
+BROKER = HTTP | {"diamant_erasure_deadline_ms": str(30 * DAY_MS)}
+LAZY: dict[str, Any] = {"min_cleanable_dirty_ratio": "1", "segment_ms": str(400 * DAY_MS)}
+
+
+async def health(at: Stage) -> tuple[int, str]:
+    status, fields = await ask(at, "/healthz?erasure")
+    return status, fields["status"]
+
+
+async def days_left(at: Stage) -> Any:
+    return (await scrape(at))['diamant_erasure_deadline_days_left{topic="t"}']
+
+
+@pytest.mark.parametrize("mode", ["prompt", "kafka"])
+async def test_distinct_keys_miss_no_deadline(tmp_path: Path, mode: str) -> None:
+    """However old; an age counts only until it is looked up. What supersedes one of them counts from its own append on."""
+    async with stage(tmp_path, broker=BROKER | {"diamant_cleaner_mode": mode}, **LAZY) as at:
+        await at.put(*(f"key-{index}=v" for index in range(22)))
+        at.clock.advance_ms(20 * DAY_MS)
+        assert await days_left(at) == 10
+        at.clock.advance_ms(20 * DAY_MS)
+        assert (await health(at), await days_left(at)) == ((200, "ok"), 30)
+        await at.put("key-7=w")
+        at.clock.advance_ms(29 * DAY_MS)
+        # By the record's timestamp, which may be an hour later than its append.
+        assert (await health(at), await days_left(at)) == ((200, "ok"), pytest.approx(1 - HOUR_MS / DAY_MS))
+        at.clock.advance_ms(DAY_MS)
+        assert await health(at) == (503, "late")
+
+
+@pytest.mark.parametrize(
+    "words", [["a=1", "a=2"], ["a=1", "b="], ["only-a-tombstone="]], ids=["value", "tombstone", "alone"]
+)
+async def test_what_should_be_gone_is_late(tmp_path: Path, words: list[str]) -> None:
+    """A superseded value, and a tombstone, in the part that no round has been over."""
+    async with stage(tmp_path, broker=BROKER, **LAZY) as at:
+        await at.put(*words)
+        at.clock.advance_ms(31 * DAY_MS)
+        assert await health(at) == (503, "late")
+
+
+async def test_a_value_in_the_clean_part_that_a_dirty_record_supersedes_is_late(tmp_path: Path) -> None:
+    """The clean part is looked into, too; the keys that are there alone are no matter."""
+    async with stage(tmp_path, broker=BROKER, **LAZY) as at:
+        await at.put("a=1", "b=1")
+        await at.broker.compact("t")
+        await at.put("c=1")
+        at.clock.advance_ms(31 * DAY_MS)
+        assert await health(at) == (200, "ok")
+        await at.put("a=2")
+        at.clock.advance_ms(31 * DAY_MS)
+        assert await health(at) == (503, "late")
+        await at.broker.compact("t")
+        assert await health(at) == (200, "ok")
+
+
+async def test_aborted_records_are_late(tmp_path: Path) -> None:
+    """Nothing supersedes them, and they have to go."""
+    async with stage(tmp_path, broker=BROKER, **LAZY) as at:
+        at.put_transactional("k")
+        at.end_transaction(is_commit=False)
+        at.clock.advance_ms(31 * DAY_MS)
+        assert await health(at) == (503, "late")
+    async with stage(tmp_path / "committed", broker=BROKER, **LAZY) as at:
+        at.put_transactional("k")
+        at.end_transaction(is_commit=True)
+        at.clock.advance_ms(31 * DAY_MS)
+        assert await health(at) == (200, "ok")
+
+
+async def test_what_cannot_be_told_is_named_and_is_not_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With too many keys to look up, or too many bytes: 200, a status of its own, the partitions, and a metric."""
+    async with stage(tmp_path, broker=BROKER, **LAZY) as at:
+        await at.put("a=1", "a=2", "b=1")
+        at.clock.advance_ms(31 * DAY_MS)
+        monkeypatch.setattr(superseded_look, "MAX_KEYS", 1)
+        status, fields = await ask(at, "/healthz?erasure")
+        assert (status, fields["status"]) == (200, "cannot-be-told")
+        assert fields["not_told"] == [{"topic": "t", "partitions": [0]}]
+        shown = await scrape(at)
+        assert shown['diamant_erasure_deadline_not_told{topic="t"}'] == 1
+        assert shown['diamant_oldest_superseded_age_seconds{topic="t"}'] == 31 * DAY_MS / 1000
+        monkeypatch.undo()
+        monkeypatch.setattr(superseded_looks, "MAX_BYTES", 10)
+        at.clock.advance_ms(superseded_looks.PAUSE_MS)
+        assert await health(at) == (200, "cannot-be-told")
+        monkeypatch.undo()
+        at.clock.advance_ms(superseded_looks.PAUSE_MS)
+        assert await health(at) == (503, "late")
+        assert (await scrape(at))['diamant_erasure_deadline_not_told{topic="t"}'] == 0
+
+
+async def test_a_log_is_not_read_again_while_nothing_can_be_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was appended after a look is younger than the look."""
+    looks = []
+    look = superseded_look.look
+
+    def counted(*arguments: Any) -> Any:
+        looks.append(arguments)
+        return look(*arguments)
+
+    monkeypatch.setattr(superseded_look, "look", counted)
+    async with stage(tmp_path, broker=BROKER, **LAZY) as at:
+        await at.put("a=1")
+        at.clock.advance_ms(31 * DAY_MS)
+        for index in range(5):
+            assert await health(at) == (200, "ok")
+            await at.put(f"b{index}=1")
+            at.clock.advance_ms(DAY_MS)
+        assert len(looks) == 1
+        at.clock.advance_ms(30 * DAY_MS)
+        assert (await health(at), len(looks)) == ((200, "ok"), 2)

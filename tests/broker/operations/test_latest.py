@@ -1,0 +1,203 @@
+"""The compacted view of a topic: of each key the latest committed record, as a naive reader finds it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from diamant.broker import cli
+from diamant.broker.broker import Broker
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.client.errors import NotFound, NotPossible, TooMany
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.operations import latest
+from diamant.cleaner.queries.latest_records import latest_records
+from diamant.protocol.batches.records import Record
+from diamant.storage.errors import CorruptLog
+from tests.broker.node.test_cleaning import keyed, produce
+from tests.broker.operations.explain.explained import START_MS, Stage, stage
+from tests.broker.operations.explain.test_explain import flip
+from tests.broker.wire import PRODUCE, WireClient, produce_fields
+
+
+async def view(broker: Broker, **options: Any) -> list[tuple[int, str, str | None]]:
+    """Offsets, keys and values of partition 0, in order."""
+    found = []
+    async for partition, record in broker.latest("t", **options):
+        assert partition == 0
+        assert record.key is not None
+        found.append((record.offset, record.key.decode(), None if record.value is None else record.value.decode()))
+    return found
+
+
+class Written:
+    """What a naive reader of committed records makes of what was written: whole transactions or nothing of them."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int, str, str | None, int | None]] = []
+        """Offset, key, value, and the transaction it is of."""
+        self.aborted: set[int] = set()
+        self.open: set[int] = set()
+
+    def view(self, log_start_offset: int, *, with_tombstones: bool) -> list[tuple[int, str, str | None]]:
+        """The last one of each key."""
+        stable = min((offset for offset, _, _, txn in self.records if txn in self.open), default=1 << 60)
+        found: dict[str, tuple[int, str, str | None]] = {}
+        for offset, key, value, txn in self.records:
+            if log_start_offset <= offset < stable and txn not in self.aborted:
+                found[key] = offset, key, value
+        return sorted(one for one in found.values() if with_tombstones or one[2] is not None)
+
+
+async def write(at: Stage, written: Written, chance: random.Random, steps: int) -> None:
+    """Append at random: values, deletions, transactions of two producers that end or do not, and close segments."""
+    current: dict[int, int] = {}
+    for step in range(steps):
+        key, action, producer = f"k{chance.randrange(9)}", chance.random(), chance.choice((5, 6))
+        if action < 0.45:
+            value = None if chance.random() < 0.3 else str(step)
+            written.records.append((await at.put(f"{key}={value or ''}"), key, value, None))
+        elif action < 0.7:
+            if producer not in current:
+                current[producer] = step
+                written.open.add(step)
+            offset = at.put_transactional(key, producer)
+            written.records.append((offset, key, "v", current[producer]))
+        elif action < 0.88 and producer in current:
+            is_commit = chance.random() < 0.5
+            at.end_transaction(is_commit=is_commit, producer_id=producer)
+            txn = current.pop(producer)
+            written.open.discard(txn)
+            if not is_commit:
+                written.aborted.add(txn)
+        else:
+            await at.roll()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_the_view_is_the_naive_readers(tmp_path: Path, seed: int) -> None:
+    """Before and after compactions, with deleted records; a map that must spill finds the same."""
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    written = Written()
+    async with stage(tmp_path, min_cleanable_dirty_ratio="1", delete_retention_ms="100000000") as at:
+        await write(at, written, chance, 60)
+        for _ in range(2):
+            for with_tombstones in (False, True):
+                expected = written.view(at.log.log_start_offset, with_tombstones=with_tombstones)
+                assert await view(at.broker, with_tombstones=with_tombstones) == expected
+            await at.broker.compact("t")
+            at.log.delete_records(chance.randrange(10))
+
+
+async def test_a_map_that_spills_finds_the_same(tmp_path: Path) -> None:
+    """With memory for some dozens of keys, of files that a compaction replaces meanwhile."""
+    async with stage(tmp_path) as at:
+        for turn in range(3):
+            await at.put(*(f"k{index}={turn}" for index in range(3000)))
+            await at.roll()
+        taken, files = await at.broker.explaining.open(at.log)
+        with files:
+            await at.broker.compact("t")
+            records = await asyncio.to_thread(
+                lambda: list(latest_records(files.present, taken.outcomes, 0, 1 << 60, map_bytes=24 * 100))
+            )
+        assert [record.offset for record in records] == [*range(6000, 9000)]
+        assert {record.value for record in records} == {b"2"}
+
+
+async def test_a_reader_holds_nobody_back_and_may_end_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are read when they are asked for; readers at once are bounded; one that goes away gives its place back."""
+    monkeypatch.setattr(latest, "PAGE_RECORDS", 2)
+    async with stage(tmp_path) as at:
+        await at.put(*(f"k{index}=1" for index in range(10)))
+        readers = [at.broker.latest("t") for _ in range(latest.MAX_AT_ONCE)]
+        for reader in readers:
+            assert (await anext(reader))[1].key == b"k0"
+        with pytest.raises(TooMany):
+            await anext(at.broker.latest("t"))
+        await at.put("k3=2")
+        await at.broker.compact("t")
+        assert [record.offset async for _, record in readers[0]] == [*range(1, 10)], "of the moment at which it began"
+        async with aclosing(readers[1]):
+            pass
+        assert len(await view(at.broker)) == 10
+        with pytest.raises(NotFound):
+            await anext(at.broker.latest("absent"))
+
+
+async def test_a_damaged_log_has_no_view(tmp_path: Path) -> None:
+    """Nobody could say which record is the latest: the file is named."""
+    async with stage(tmp_path) as at:
+        await at.put("k=1")
+        path = at.log.active.path
+        await at.roll()
+        await at.put("k=2")
+        flip(path, 1000)
+        with pytest.raises(NotPossible, match=r"00000000000000000000\.log at 0"):
+            await view(at.broker)
+
+
+def test_over_http_and_from_a_thread(tmp_path: Path) -> None:
+    """JSON lines with partition, key and value; a refusal is an error; another event loop than the broker's will do."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
+    with Broker(config) as broker:
+
+        async def make() -> list[tuple[int, bytes | None]]:
+            async with WireClient(broker.bootstrap_servers) as wire:
+                await wire.create("t", 2, cleanup_policy="compact")
+                for partition in range(2):
+                    batch = keyed(("a=1", "b="), START_MS)
+                    await wire.call(PRODUCE, 12, produce_fields("t", partition, batch))
+            return [(partition, record.key) async for partition, record in broker.latest("t", with_tombstones=True)]
+
+        assert asyncio.run(make()) == [(0, b"a"), (0, b"b"), (1, b"a"), (1, b"b")]
+        admin = Admin(broker.bootstrap_servers)
+        record = {"timestamp": START_MS, "key": {"text": "a"}, "value": {"text": "1"}, "headers": []}
+        assert list(admin.latest("t")) == [{"partition": one, "offset": 0, **record} for one in range(2)]
+        assert [one["value"] for one in admin.latest("t", 1, tombstones=True)] == [{"text": "1"}, None]
+        with pytest.raises(AdminError, match="absent"):
+            list(admin.latest("absent"))
+        reading = admin.latest("t")
+        next(reading)
+        reading.close()
+        assert len(list(admin.latest("t"))) == 2, "who went away holds nothing"
+
+
+def test_an_answer_that_breaks_off_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody takes half a view for a whole one; what came before is there, on the command line, too."""
+    pages: list[int] = []
+    whole = latest._page
+
+    def page(records: Iterator[Record]) -> tuple[Record, ...]:
+        pages.append(1)
+        if len(pages) % 2 == 0:
+            raise CorruptLog("t-0/0.log", 7, "the batch's CRC is wrong")
+        return whole(records)
+
+    monkeypatch.setattr(latest, "_page", page)
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
+    with Broker(config) as broker:
+
+        async def make() -> None:
+            async with WireClient(broker.bootstrap_servers) as wire:
+                await wire.create("t", cleanup_policy="compact")
+                await produce(wire, "t", "a=1", timestamp=START_MS)
+
+        asyncio.run(make())
+        reading = Admin(broker.bootstrap_servers).latest("t")
+        assert next(reading)["key"] == {"text": "a"}
+        with pytest.raises(AdminError, match="went away"):
+            next(reading)
+        printed = CliRunner().invoke(cli.main, ["latest", "t", "-b", broker.bootstrap_servers])
+        assert (printed.exit_code, '"a"' in printed.stdout) == (1, True)
+        counted = CliRunner().invoke(cli.main, ["count", "t", "-b", broker.bootstrap_servers, "--exact", "--json"])
+        assert json.loads(counted.stdout)["live"] == {"least": 1, "most": 1}

@@ -1,0 +1,711 @@
+"""Redact and certify in a whole broker: what is claimed is looked for again by a scanner that shares no code with it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import stat
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.erasure import redact as redacting
+from diamant.broker.erasure import redact_steps as redaction_steps
+from diamant.broker.erasure.redact import RedactFailed, Redaction
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.redaction.where import parse_where
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from tests.cleaner.evidence.scan.naive_scanner import files_with, log_files, records_in
+from tests.waiting import wait_until
+
+START_MS = 1_700_000_000_000
+EMAIL = "ada@example.com"
+WHERE = f'value.customer.email == "{EMAIL}"'
+ORDER = b'{"order": 7, "customer": {"email": "ada@example.com", "city": "Bern"}}'
+OTHER = b'{"order": 8, "customer": {"email": "bob@example.com", "city": "Basel"}}'
+
+
+def config(tmp_path: Path, **properties: str) -> BrokerConfig:
+    names = {"diamant.certificate.key.file": str(tmp_path / "keys" / "certificate.key"), **properties}
+    return BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=names)
+
+
+def env_at(now_ms: int = START_MS) -> RealEnv:
+    return RealEnv(SettableClock(now_ms))
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker whose clock stands still."""
+    async with Broker(config(tmp_path), env=env_at()) as running:
+        yield running
+
+
+async def create(broker: Broker, name: str = "orders", partitions: int = 1, **configs: str) -> None:
+    values = {"internal.segment.bytes": "1000", **configs}
+    await broker.topics.create([broker.topics.check_new(name, partitions, 1, None, values)])
+
+
+def write(
+    broker: Broker,
+    *values: bytes | None,
+    key: bytes | None = b"k",
+    topic: str = "orders",
+    partition: int = 0,
+    headers: tuple[Header, ...] = (),
+    **fields: Any,
+) -> int:
+    """Append one batch; its base offset."""
+    now_ms = broker.env.clock.now_ms()
+    records = [Record(offset, now_ms, key, value, headers) for offset, value in enumerate(values)]
+    log = broker.topics.log(topic, partition)
+    appended = log.append_as_leader(memoryview(build_batch(records, **fields)))
+    broker.log_changed(log)
+    return appended.base_offset
+
+
+def mark(broker: Broker, producer_id: int, *, is_commit: bool, topic: str = "orders") -> None:
+    """End a transaction."""
+    batch = build_marker(
+        is_commit=is_commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, base_offset=0, leader_epoch=0,
+        timestamp=START_MS,
+    )  # fmt: skip
+    broker.topics.log(topic, 0).append_internal(batch)
+
+
+def fill(broker: Broker, count: int = 10, topic: str = "orders", partition: int = 0) -> None:
+    """Write other orders."""
+    for number in range(count):
+        write(broker, OTHER.replace(b"8", b"%d" % number, 1), topic=topic, partition=partition)
+
+
+async def redact(broker: Broker, where: str = WHERE, topic: str = "orders", **options: Any) -> Redaction:
+    return await broker.redact(topic, where=where, reason="GDPR Art. 17", **options)
+
+
+def data_of(broker: Broker) -> Path:
+    return Path(broker.config.data_dir)
+
+
+def offsets(broker: Broker, topic: str = "orders", partition: int = 0) -> list[int]:
+    """Offsets of the records that the partition's files hold, ascending."""
+    directory = f"{topic}-{partition}"
+    found = [
+        one.offset
+        for path in log_files(data_of(broker), topic)
+        if path.parent.name == directory and path.name.endswith(".log")
+        for one in records_in(path)
+    ]
+    return sorted(found)
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[80] ^= 1
+    path.write_bytes(data)
+
+
+def move(path: Path, batch: int) -> None:
+    """Change the base offset of a segment's batch: the how manyth, from 0."""
+    data, at = path.read_bytes(), 0
+    for _ in range(batch):
+        at += int.from_bytes(data[at + 8 : at + 12], "big") + 12
+    path.write_bytes(data[:at] + (1 << 40).to_bytes(8, "big") + data[at + 8 :])
+
+
+def backed_up(path: Path) -> Callable[[], object]:
+    """What puts a file back as it is now."""
+    data = path.read_bytes()
+    return lambda: path.write_bytes(data)
+
+
+# -- what goes, and what is said of it -----------------------------------------------------------------------------------
+
+
+async def test_records_that_match_are_gone_from_every_file(broker: Broker) -> None:
+    """Of all partitions and codecs; other records keep their offsets, and the certificate tells where they were."""
+    await create(broker, partitions=3)
+    removed = {}
+    for partition, codec in ((0, 0), (1, 4), (2, 2)):
+        fill(broker, partition=partition)
+        first = write(broker, OTHER, ORDER, OTHER, partition=partition, codec=codec)
+        fill(broker, partition=partition)
+        last = write(broker, ORDER, partition=partition, codec=codec)
+        removed[partition] = [first + 1, last]
+    before = {partition: offsets(broker, partition=partition) for partition in removed}
+    assert files_with(data_of(broker), EMAIL.encode()) != []
+    redaction = await redact(broker, reference="ticket 7")
+    assert (redaction.state, redaction.removed, redaction.next_due_ms) == ("records-gone", 6, None)
+    assert files_with(data_of(broker), EMAIL.encode()) == []
+    for partition, gone in removed.items():
+        assert offsets(broker, partition=partition) == [one for one in before[partition] if one not in gone]
+    certificate = redaction.certificate
+    assert {one["partition"]: one["offsets"] for one in certificate["found"]} == removed
+    assert {(one["partition"], one["below_offset"], one["state"]) for one in certificate["claims"]} == {
+        (partition, gone[-1] + 1, "records-gone") for partition, gone in removed.items()
+    }
+    assert certificate["request"]["where_shape"] == "value.customer.email == ?"
+    assert certificate["request"]["reference"] == "ticket 7"
+    assert certificate["not_certified"] == []
+    assert not list(data_of(broker).glob("*.intent"))
+    text = json.dumps(certificate)
+    assert EMAIL not in text
+    assert "Bern" not in text
+    assert await broker.erasures.certificate(redaction.id) == certificate
+    assert "records-gone" in {one["state"] for one in await broker.erasures.certificates()}
+
+
+async def test_untouched_segments_stay_bit_for_bit(broker: Broker) -> None:
+    """And their files are the same files."""
+    await create(broker)
+    for _ in range(4):
+        fill(broker, 8)
+    write(broker, ORDER)
+    fill(broker, 20)
+    where_it_is = broker.topics.log("orders", 0)
+    base = where_it_is.segments[where_it_is.floor_segment(32)].base_offset
+    directory = data_of(broker) / "orders-0"
+    before = {path.name: (path.stat().st_ino, path.read_bytes()) for path in directory.glob("*.log")}
+    await redact(broker)
+    after = {path.name: (path.stat().st_ino, path.read_bytes()) for path in directory.glob("*.log")}
+    assert before.keys() == after.keys()
+    assert [name for name in before if before[name] != after[name]] == [f"{base:020d}.log"]
+
+
+async def test_how_far_it_is_is_told(broker: Broker) -> None:
+    """Stage after stage, without what is looked for."""
+    await create(broker)
+    write(broker, OTHER, ORDER)
+    seen: list[tuple[str, str]] = []
+
+    def note(progress: Progress) -> None:
+        if (progress.stage, progress.unit) not in seen:
+            seen.append((progress.stage, progress.unit))
+
+    await redact(broker, progress=Progress(note))
+    assert seen == [
+        ("locating the records", "bytes"),
+        ("writing segments anew", "bytes"),
+        ("waiting for readers of removed files", ""),
+        ("scanning everything", "bytes"),
+    ]
+
+
+async def test_headers_keys_and_nothing_at_all(broker: Broker) -> None:
+    """By header, by a binary key; a description that nothing matches yields a certificate that says so."""
+    await create(broker)
+    write(broker, b"one", headers=(Header("user", b"42"),))
+    write(broker, b"two", key=b"\x00\xff")
+    write(broker, b"three", b"four")
+    nothing = await redact(broker, 'key == "nobody"')
+    assert (nothing.state, nothing.removed, nothing.certificate["found"]) == ("nothing-matched", 0, [])
+    assert [path.name for path in data_of(broker).glob("diamant-*.json")] == [
+        f"diamant-redaction-{nothing.id}.nothing-matched.json"
+    ]
+    assert (broker.redactions.done, "This proves no removal" in certificate_page(nothing.certificate)) == (1, True)
+    pinned = bytes.fromhex(nothing.certificate["signature"]["public_key"])
+    verified = await broker.erasures.verify(nothing.certificate, public_key=pinned, where='key == "nobody"')
+    assert (verified.outcome, verified.claims[0]["verdict"]) == ("nothing-matched", "holds")
+    assert (await redact(broker, 'header.user == "42"')).removed == 1
+    assert (await redact(broker, 'key == hex:"00ff"')).removed == 1
+    assert offsets(broker) == [2, 3]
+
+
+async def test_a_description_of_everything_needs_yes_all(broker: Broker) -> None:
+    """Of a topic without records it is no description of everything."""
+    await create(broker, partitions=2)
+    assert (await redact(broker, "value exists")).removed == 0
+    write(broker, ORDER, ORDER)
+    write(broker, OTHER, partition=1)
+    with pytest.raises(NotPossible, match="all 3 records of orders match"):
+        await redact(broker, "value exists")
+    assert (offsets(broker), offsets(broker, partition=1)) == ([0, 1], [0])
+    assert not list(data_of(broker).glob("*.intent"))
+    assert (await redact(broker)).removed == 2
+    assert (await redact(broker, "value exists", yes_all=True)).removed == 1
+    assert (offsets(broker), offsets(broker, partition=1)) == ([], [])
+    assert write(broker, OTHER) == 2
+
+
+async def test_on_a_compacted_topic_no_older_value_comes_back(broker: Broker) -> None:
+    """Those of the matched key go along; a newer one that does not match stays."""
+    await create(broker, "orders", 1, **{"cleanup.policy": "compact"})
+    write(broker, b"an older value", key=b"a")
+    write(broker, ORDER, key=b"a")
+    write(broker, ORDER, key=b"b")
+    write(broker, OTHER, key=b"b")
+    redaction = await redact(broker)
+    assert (redaction.state, redaction.removed) == ("records-gone", 3), redaction.certificate["not_certified"]
+    assert redaction.certificate["found"][0]["superseded"] == 1
+    assert offsets(broker) == [3]
+    await broker.compact("orders")
+    assert offsets(broker) == [3]
+
+
+async def test_values_that_are_no_json_are_told_and_stay(broker: Broker) -> None:
+    """Nobody can decide whether they are meant; so are the same bytes in other topics."""
+    await create(broker)
+    await create(broker, "mails")
+    write(broker, ORDER)
+    odd = write(broker, b"no json: customer, email, ada@example.com")
+    write(broker, b"to: ada@example.com", topic="mails")
+    redaction = await redact(broker)
+    assert (redaction.state, redaction.removed, redaction.next_due_ms) == ("not-certified", 1, None)
+    found = redaction.certificate["found"][0]
+    assert (found["undecided"], found["undecided_offsets"]) == (1, [odd])
+    (refused,) = redaction.certificate["not_certified"]
+    assert refused["state"] == "inconclusive"
+    assert [(one["offset"], "nobody can tell" in one["reason"]) for one in refused["problems"]] == [(odd, True)]
+    assert redaction.certificate["ended"]["what"] == "undecided-records"
+    assert "nobody can tell whether they are meant" in certificate_page(redaction.certificate)
+    assert broker.redactions.unfinished() == []
+    seen = {(one["topic"], one["offset"], one["what"]) for one in redaction.certificate["elsewhere"]}
+    assert seen == {("orders", odd, "same-bytes"), ("mails", 0, "same-bytes")}
+
+
+async def test_undecided_records_go_or_stay_as_is_asked(broker: Broker) -> None:
+    """Either is certified, and verified: removed ones may not come back, kept ones are listed and are no obstacle."""
+    await create(broker)
+    write(broker, ORDER, OTHER)
+    odd = write(broker, ORDER + b" and something else")
+    kept = await redact(broker, undecided="keep")
+    certificate = kept.certificate
+    assert (kept.state, kept.removed, certificate["request"]["undecided"]) == ("records-gone", 1, "keep")
+    assert [one["offsets"] for one in certificate["overrides"]] == [[odd]]
+    assert f"Offsets: {odd}." in certificate_page(certificate)
+    pinned = bytes.fromhex(certificate["signature"]["public_key"])
+    found = await broker.erasures.verify(certificate, public_key=pinned, where=WHERE)
+    assert (found.is_valid, [one["verdict"] for one in found.claims]) == (True, ["holds"])
+    gone = await redact(broker, undecided="remove")
+    assert (gone.state, gone.removed, gone.certificate["request"]["undecided"]) == ("records-gone", 1, "remove")
+    assert gone.certificate["overrides"] == []
+    assert offsets(broker) == [1]
+    assert (await broker.erasures.verify(gone.certificate, public_key=pinned, where=WHERE)).is_valid
+    with pytest.raises(BadArgument, match="expected hold, remove or keep"):
+        await redact(broker, undecided="perhaps")
+
+
+async def test_escapes_in_values_that_are_no_strict_json_hide_nothing(broker: Broker) -> None:
+    """Those with NaN go; one with bytes behind its end cannot be decided, and then nothing is certified."""
+    where = 'value.name == "Müller"'
+    await create(broker)
+    write(broker, b'{"name": "M\\u00fcller", "score": NaN}', OTHER)
+    assert ((await redact(broker, where)).state, offsets(broker)) == ("records-gone", [1])
+    write(broker, b'{"name": "M\\u00fcller"} ;')
+    assert (await redact(broker, where)).state == "not-certified"
+    assert offsets(broker) == [1, 2]
+
+
+# -- transactions ----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_above_the_last_stable_offset_is_not_called_gone(broker: Broker) -> None:
+    """It goes by itself once the transaction is over, and then the certificate says so."""
+    await create(broker)
+    write(broker, ORDER, OTHER)
+    write(broker, ORDER, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    write(broker, ORDER)
+    redaction = await redact(broker)
+    assert (redaction.state, redaction.removed) == ("not-certified", 1)
+    assert offsets(broker) == [1, 2, 3]
+    certificate = redaction.certificate
+    assert [(one["below_offset"], one["state"]) for one in certificate["claims"]] == [(2, "records-gone")]
+    assert [one["state"] for one in certificate["not_certified"]] == ["not-stable-yet"]
+    assert "2 of them match" in certificate["not_certified"][0]["problems"][0]["reason"]
+    assert broker.redactions.unfinished() == [
+        {"id": redaction.id, "kind": "redaction", "due_ms": redaction.next_due_ms}
+    ]
+
+    mark(broker, 5, is_commit=False)
+    write(broker, OTHER)
+    clock = broker.env.clock
+    assert isinstance(clock, SettableClock)
+    assert redaction.next_due_ms is not None
+    clock.set_ms(redaction.next_due_ms)
+    broker.scheduler.poke()
+    await wait_until(lambda: list(data_of(broker).glob("diamant-redaction-*.records-gone.json")) != [])
+    await wait_until(lambda: not broker.redactions.unfinished())
+    final = await broker.erasures.certificate(redaction.id)
+    assert (final["state"], final["runs"], final["found"][0]["offsets"]) == ("records-gone", 2, [0, 2, 3])
+    assert offsets(broker) == [1, 5]
+    assert not list(data_of(broker).glob("*.intent"))
+
+
+async def test_an_open_transaction_without_a_match_is_no_obstacle(broker: Broker) -> None:
+    """Everything up to the end was judged."""
+    await create(broker)
+    write(broker, ORDER, OTHER)
+    write(broker, OTHER, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    redaction = await redact(broker)
+    assert redaction.state == "records-gone"
+    assert [one["below_offset"] for one in redaction.certificate["claims"]] == [3]
+
+
+async def test_producers_go_on_after_a_restart(tmp_path: Path) -> None:
+    """Sequences and epochs are those from before, although every record of theirs is gone."""
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await create(broker)
+        fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
+        write(broker, ORDER, ORDER, base_sequence=0, **fields)
+        fill(broker, 3)
+        await redact(broker)
+        assert write(broker, OTHER, base_sequence=2, **fields) == 5
+        await redact(broker, 'key == "k"', yes_all=True)
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        assert write(broker, OTHER, base_sequence=2, **fields) == 5
+        assert write(broker, OTHER, base_sequence=3, **fields) == 6
+
+
+# -- interrupted -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["_rewrite", "_replace", "_scan", "_certify"])
+async def test_a_redaction_that_was_interrupted_goes_on_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    """Wherever it stopped; the intent is encrypted, its mode is 0600, and it is gone in the end. No log line tells anything."""
+
+    def interrupted(*_: object) -> None:
+        raise RedactFailed("stopped here")
+
+    caplog.set_level(logging.DEBUG, "diamant")
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await create(broker, partitions=2)
+        for partition in range(2):
+            fill(broker, partition=partition)
+            write(broker, OTHER, ORDER, partition=partition)
+        with monkeypatch.context() as patched:
+            patched.setattr(redacting.Redactions, where, interrupted)
+            with pytest.raises(RedactFailed):
+                await redact(broker)
+        (intent,) = data_of(broker).glob("diamant-redaction-*.intent")
+        assert stat.S_IMODE(intent.stat().st_mode) == 0o600
+        assert EMAIL.encode() not in intent.read_bytes()
+        assert len(broker.redactions.unfinished()) == 1
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await wait_until(lambda: not broker.redactions.unfinished())
+        (path,) = data_of(broker).glob("diamant-redaction-*.records-gone.json")
+        certificate = json.loads(path.read_text())
+        assert [one["offsets"] for one in certificate["found"]] == [[11], [11]]
+        assert certificate["runs"] == 2
+        assert files_with(data_of(broker), EMAIL.encode()) == []
+        assert not list(data_of(broker).glob("*.intent"))
+    assert "is unfinished" in caplog.text
+    assert EMAIL not in caplog.text
+    assert "Bern" not in caplog.text
+
+
+@pytest.mark.parametrize("when", ["before it is located", "when its segment is closed"])
+async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """A write to it has failed; an attempt ends early, and the broker is started anew: the certificate has all that went."""
+    failure = OSError(errno.EIO, "mended later")
+
+    def interrupted(*_: object) -> None:
+        raise failure
+
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await create(broker, partitions=2)
+        for partition in range(2):
+            write(broker, OTHER, ORDER, partition=partition)
+        log = broker.topics.log("orders", 0)
+        with monkeypatch.context() as patched:
+            if when == "before it is located":
+                log.write_failure = failure
+                patched.setattr(redacting.Redactions, "_rewrite", interrupted)
+            else:
+                patched.setattr(log, "roll", interrupted)
+            with pytest.raises(RedactFailed):
+                await redact(broker)
+        if when != "before it is located":
+            log.write_failure = failure
+            await go_on(broker, lambda: [*data_of(broker).glob("diamant-redaction-*.not-certified.json")] != [])
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await go_on(broker, lambda: not broker.redactions.unfinished())
+        (path,) = data_of(broker).glob("diamant-redaction-*.records-gone.json")
+        certificate = json.loads(path.read_text())
+        found = sorted((one["partition"], one["offsets"], one["records"]) for one in certificate["found"])
+        assert found == [(0, [1], 1), (1, [1], 1)]
+        assert {one["file"].partition("/")[0] for one in certificate["segments"]["before"]} == {"orders-0", "orders-1"}
+        assert files_with(data_of(broker), EMAIL.encode()) == []
+
+
+async def go_on(broker: Broker, is_so: Callable[[], bool]) -> None:
+    """Move the clock until something is so."""
+    clock = broker.env.clock
+    assert isinstance(clock, SettableClock)
+
+    def is_so_later() -> bool:
+        clock.set_ms(clock.now_ms() + 60_000)
+        broker.scheduler.poke()
+        return is_so()
+
+    await wait_until(is_so_later)
+
+
+async def test_a_call_that_takes_too_long_goes_on_in_the_broker(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was begun is ended; the caller is told. A segment at hand is never left half."""
+    await create(broker)
+    write(broker, OTHER, ORDER)
+    real = redacting.Redactions._certify
+
+    async def never(self: Any, *arguments: Any) -> Any:
+        if self._calls:
+            raise TimeoutError
+        return await real(self, *arguments)
+
+    monkeypatch.setattr(redacting.Redactions, "_certify", never)
+    with pytest.raises(TimedOut, match="goes on in the broker"):
+        await redact(broker, timeout_ms=100_000)
+    clock = broker.env.clock
+    assert isinstance(clock, SettableClock)
+    clock.set_ms(START_MS + 60_000)
+    broker.scheduler.poke()
+    await wait_until(lambda: list(data_of(broker).glob("diamant-redaction-*.records-gone.json")) != [])
+
+
+async def test_a_full_disk_changes_nothing_and_is_tried_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The segments stay as they were, no file is left over, and the error names what failed."""
+    await create(broker)
+    write(broker, OTHER, ORDER)
+    fill(broker, 10)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "orders-0")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(redaction_steps, "write_redacted", full)
+        with pytest.raises(RedactFailed, match="No space left on device"):
+            await redact(broker)
+    assert 1 in offsets(broker)
+    assert not list((data_of(broker) / "orders-0").glob("*.cleaned"))
+    clock = broker.env.clock
+    assert isinstance(clock, SettableClock)
+    clock.set_ms(START_MS + 60_000)
+    broker.scheduler.poke()
+    await wait_until(lambda: list(data_of(broker).glob("diamant-redaction-*.records-gone.json")) != [])
+    assert 1 not in offsets(broker)
+
+
+async def test_records_written_meanwhile_are_named_and_not_removed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim ends where the log ended when it was asked for."""
+    await create(broker)
+    write(broker, OTHER, ORDER)
+    real = redacting.Redactions._rewrite
+
+    async def write_first(self: Any, *arguments: Any) -> Any:
+        write(broker, ORDER)
+        return await real(self, *arguments)
+
+    monkeypatch.setattr(redacting.Redactions, "_rewrite", write_first)
+    redaction = await redact(broker)
+    assert redaction.state == "records-gone"
+    assert [one["offset"] for one in redaction.certificate["written_since"]] == [2]
+    assert offsets(broker) == [0, 2]
+
+
+@pytest.mark.slow
+async def test_very_many_records_written_meanwhile_are_no_obstacle(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than are listed; those below the claim would be listed first."""
+    monkeypatch.setattr("diamant.cleaner.evidence.search.found_list.MAX_LISTED", 10)
+    await create(broker, **{"internal.segment.bytes": "100000"})
+    write(broker, OTHER, ORDER)
+    real = redacting.Redactions._scan
+
+    async def write_first(self: Any, *arguments: Any) -> Any:
+        for _ in range(20):
+            write(broker, ORDER)
+        return await real(self, *arguments)
+
+    monkeypatch.setattr(redacting.Redactions, "_scan", write_first)
+    redaction = await redact(broker)
+    assert redaction.state == "records-gone"
+    certificate = redaction.certificate
+    unlisted = certificate["written_since_not_listed"]
+    assert unlisted > 0
+    assert len(certificate["written_since"]) + unlisted == 20
+    pinned = bytes.fromhex(certificate["signature"]["public_key"])
+    verified = await broker.erasures.verify(certificate, public_key=pinned, where=WHERE)
+    assert (verified.is_valid, verified.claims[0]["written_since"]) == (True, 20)
+    monkeypatch.setattr("diamant.cleaner.redaction.locate._Search._keep", lambda self, offsets: None)
+    redaction = await redact(broker)
+    assert redaction.state == "not-certified"
+
+
+async def test_a_damaged_segment_gets_no_certificate(broker: Broker) -> None:
+    """Other segments of a topic that is not compacted are written anew nevertheless."""
+    await create(broker)
+    write(broker, OTHER, ORDER)
+    fill(broker, 12)
+    write(broker, OTHER, ORDER)
+    log = broker.topics.log("orders", 0)
+    assert log.segments[1].base_offset < 14
+    damage(Path(log.segments[1].path))
+    redaction = await redact(broker)
+    assert redaction.state == "not-certified"
+    assert redaction.removed == 2
+    reasons = " ".join(one["reason"] for one in redaction.certificate["not_certified"][0]["problems"])
+    assert "checksum is wrong" in reasons or "CRC is wrong" in reasons
+
+
+@pytest.mark.parametrize(
+    ("topic", "where", "options", "error", "message"),
+    [
+        ("nothing", WHERE, {}, NotFound, "no topic 'nothing'"),
+        ("__consumer_offsets", WHERE, {}, NotFound, "no topic"),
+        ("orders", "secret", {}, BadArgument, "where: at character 1"),
+        ("orders", WHERE, {"reason": " "}, BadArgument, "reason is missing"),
+        ("orders", WHERE, {"reason": "r\x1b[2J"}, BadArgument, "no control characters"),
+        ("orders", WHERE, {"reference": "1\n2"}, BadArgument, "no line ends"),
+        ("orders", WHERE, {"reference": "1\u20282"}, BadArgument, "no line ends"),
+    ],
+)
+async def test_mistakes_change_nothing(
+    broker: Broker, topic: str, where: str, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """And the error says what to do, without what was looked for."""
+    await create(broker)
+    with pytest.raises(error, match=message) as found:
+        await broker.redact(topic, where=where, **({"reason": "r"} | options))
+    assert "secret" not in str(found.value)
+    assert EMAIL not in str(found.value)
+
+
+# -- verified later --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_certificate_is_verified_against_the_broker_and_its_files(broker: Broker, tmp_path: Path) -> None:
+    """With the description the records are looked at again; another description, or a changed certificate, is told."""
+    await create(broker)
+    write(broker, OTHER, ORDER)
+    fill(broker)
+    certificate = (await redact(broker)).certificate
+    pinned = bytes.fromhex(certificate["signature"]["public_key"])
+    found = await broker.erasures.verify(
+        certificate, public_key=pinned, where="value.customer.email=='ada@example.com'"
+    )
+    assert (found.is_valid, found.was_scanned) == (True, True)
+    assert {one["verdict"] for one in found.claims} == {"holds"}
+    assert found.coverage_adds_up
+    other = await broker.erasures.verify(certificate, public_key=pinned, where='key == "k"')
+    assert (other.is_valid, {one["verdict"] for one in other.claims}) == (False, {"cannot be told"})
+    without = await broker.erasures.verify(certificate, public_key=pinned)
+    assert (without.outcome, without.was_scanned) == ("not-confirmed", False)
+    with pytest.raises(BadArgument, match="where: "):
+        await broker.erasures.verify(certificate, public_key=pinned, where="nonsense")
+    write(broker, ORDER)
+    later = await broker.erasures.verify(certificate, public_key=pinned, where=WHERE)
+    assert (later.is_valid, later.claims[0]["written_since"]) == (True, 1)
+    forged = {**certificate, "found": []}
+    assert not (await broker.erasures.verify(forged, public_key=pinned, where=WHERE)).is_valid
+    page = certificate_page(certificate)
+    assert EMAIL not in page
+    assert "Certificate of redaction" in page
+
+
+async def test_a_backup_that_is_put_back_breaks_the_claim(tmp_path: Path) -> None:
+    """Offline, by the files alone."""
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await create(broker)
+        write(broker, OTHER, ORDER)
+        fill(broker, 3)
+        path = Path(broker.topics.log("orders", 0).active.path)
+        put_back = backed_up(path)
+        certificate = (await redact(broker)).certificate
+    key = SigningKey.load(str(tmp_path / "keys" / "certificate.key"))
+    arguments = {"where": parse_where(WHERE), "secret": key.secret}
+    directory = str(tmp_path / "data")
+    assert verify_certificate(certificate, key.public_bytes, RealEnv(), directory, **arguments).is_valid  # type: ignore[arg-type]
+    put_back()
+    found = verify_certificate(certificate, key.public_bytes, RealEnv(), directory, **arguments)  # type: ignore[arg-type]
+    assert not found.is_valid
+    assert {one["verdict"] for one in found.claims} == {"broken"}
+
+
+async def test_what_may_be_of_the_topic_is_not_passed_over(broker: Broker) -> None:
+    """A compressed copy of a segment that somebody has put into the data directory, and bytes in files that are no segments."""
+    await create(broker)
+    write(broker, OTHER, ORDER)
+    fill(broker)
+    copies = data_of(broker) / "copies" / "of-orders"
+    copies.mkdir(parents=True)
+    for name, data in (
+        ("00000000000000000000.log", bytes(build_batch([Record(0, 1, b"k", ORDER)], codec=4))),
+        ("00000000000000000000.log", bytes(build_batch([Record(0, 1, b"k", ORDER.hex().encode() + ORDER)], codec=3))),
+        ("anything", b"before" + ORDER + b"after"),
+    ):
+        (copies / name).write_bytes(data)
+        assert (await redact(broker)).state == "not-certified", name
+        (copies / name).unlink()
+        write(broker, ORDER)
+    snapshot = data_of(broker) / "orders-0" / "00000000000000000000.snapshot"
+    snapshot.write_bytes(b"\0" * 9 + ORDER)
+    redaction = await redact(broker)
+    assert [one["state"] for one in redaction.certificate["not_certified"]] == ["inconclusive"]
+    assert "outside of records" in redaction.certificate["not_certified"][0]["problems"][0]["reason"]
+    snapshot.unlink()
+    assert (await redact(broker)).state == "nothing-matched"
+
+
+async def test_a_record_that_was_moved_out_of_the_claim_is_not_gone(broker: Broker) -> None:
+    """Base offsets are in no checksum: a changed one is damage, and of that partition nothing is claimed."""
+    await create(broker, "orders", 1, **{"internal.segment.bytes": "100000"})
+    for value in (OTHER, ORDER, OTHER):
+        write(broker, value)
+    path = Path(broker.topics.log("orders", 0).active.path)
+    put_back = backed_up(path)
+    for batch in (1, 2):
+        move(path, batch)
+        redaction = await redact(broker)
+        assert redaction.state == "not-certified"
+        assert "the batch has offsets" in redaction.certificate["not_certified"][0]["problems"][0]["reason"]
+        put_back()
+    assert (await redact(broker)).state == "records-gone"
+
+
+async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path) -> None:
+    """As for erasures: nothing was changed by then."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "diamant-redaction-abc.intent.tmp").write_bytes(b"x")
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        assert not list(data_of(broker).glob("diamant-redaction-*"))
+
+
+async def test_sabotage_is_caught(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that misses a record, and a rewrite that keeps one: the scan finds it, and nothing is certified."""
+    await create(broker)
+    write(broker, OTHER, ORDER)
+    for target, sabotage in (
+        ("diamant.cleaner.redaction.locate._Search._keep", lambda self, offsets: None),
+        ("diamant.cleaner.redaction.rewrite._Cut.goes", lambda self, record: False),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(target, sabotage)
+            redaction = await redact(broker)
+        assert redaction.state == "not-certified"
+        assert [one["state"] for one in redaction.certificate["not_certified"]] == ["records-present"]
+    with monkeypatch.context() as patched:
+        patched.setattr(redacting.Redactions, "_remove_doomed", lambda *_: {})
+        redaction = await redact(broker)
+    assert redaction.state == "not-certified"
+    assert certificates.check_signature(redaction.certificate, None) == certificates.UNTRUSTED

@@ -1,0 +1,372 @@
+"""How redactions end that were not simply carried out: refused in a later run, cancelled, or left without their topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import NotFound, NotPossible, TimedOut
+from diamant.broker.erasure import redact as redacting
+from diamant.broker.erasure import redact_certificates as redaction_certificates
+from diamant.broker.erasure import redact_steps as redaction_steps
+from diamant.broker.erasure import redaction
+from diamant.broker.erasure.redaction import Redaction
+from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.redaction.intent import remove_redaction, write_redaction
+from diamant.cleaner.redaction.rewrite import write_redacted
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    KEY,
+    RETRY_MS,
+    START_MS,
+    Producer,
+    broker_at,
+    create,
+    data_of,
+    intents_of,
+    move_to,
+    pinned,
+    write,
+)
+from tests.broker.erasure.obstacles import Held, TimeLimit, damage, no_space
+from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in
+from tests.waiting import wait_until
+
+WHERE = 'key == "customer-42"'
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker whose clock stands still."""
+    async with broker_at(tmp_path) as running:
+        yield running
+
+
+async def make(broker: Broker, partitions: int = 1, **options: Any) -> None:
+    """Make the topic."""
+    await create(broker, "orders", partitions, policy="delete", **options)
+
+
+def write_two(broker: Broker, partition: int = 0) -> None:
+    """A record that matches, and another one."""
+    write(broker, (KEY, b"one"), (b"another", b"two"), topic="orders", partition=partition)
+
+
+def hold_up(broker: Broker) -> Producer:
+    """Open a transaction with a record that matches."""
+    producer = Producer(broker, "orders", 0, 5)
+    producer.write((KEY, b"one"))
+    return producer
+
+
+async def redact(broker: Broker, where: str = WHERE, **options: Any) -> Redaction:
+    return await broker.redact("orders", where=where, reason="GDPR Art. 17", **options)
+
+
+def keys(broker: Broker) -> list[bytes | None]:
+    """Keys of the records that the topic's files hold, by file and offset."""
+    return [one.key for path in sorted(log_files(data_of(broker), "orders")) for one in records_in(path)]
+
+
+async def wait_over(broker: Broker) -> None:
+    """Go on after the usual pause, and wait for the end."""
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(lambda: not broker.redactions.unfinished())
+
+
+# -- everything matches --------------------------------------------------------------------------------------------------------
+
+
+async def test_what_shows_later_that_everything_matches_ends_then(broker: Broker) -> None:
+    """When the open transaction is over in which all of it was hidden; nobody has said that this is meant."""
+    await make(broker)
+    producer = Producer(broker, "orders", 0, 5)
+    producer.write((KEY, b"one"), (KEY, b"two"))
+    held = await redact(broker)
+    assert (held.state, held.removed) == ("not-certified", 0)
+    assert broker.redactions.held == 1
+    producer.end(is_commit=True)
+    await wait_over(broker)
+    assert keys(broker).count(KEY) == 2
+    certificate = await broker.erasures.certificate(held.id)
+    assert (certificate["state"], certificate["ended"]["what"]) == ("not-certified", "everything-matches")
+    assert "all 2 records of orders match" in certificate["ended"]["reason"]
+    assert intents_of(broker) == []
+    assert (await redact(broker, yes_all=True)).removed == 2
+
+
+async def test_when_it_was_said_that_everything_is_meant_it_goes_on(broker: Broker) -> None:
+    """And so it does when something else stayed in the run before: then it was no description of everything."""
+    await make(broker)
+    producer = hold_up(broker)
+    assert (await redact(broker, yes_all=True)).state == "not-certified"
+    producer.end(is_commit=False)
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(lambda: list(data_of(broker).glob("*.records-gone.json")) != [])
+    assert KEY not in keys(broker)
+
+
+async def test_a_damaged_segment_does_not_hide_that_everything_else_matches(broker: Broker) -> None:
+    """What cannot be read counts for nothing, in the topic itself and in another partition."""
+    await make(broker, partitions=2)
+    for partition in (0, 1):
+        write(broker, (KEY, b"one"), (KEY, b"two"), topic="orders", partition=partition)
+    damage(broker, "orders", 1)
+    with pytest.raises(NotPossible, match="all 2 records of orders that can be read match"):
+        await redact(broker)
+    assert intents_of(broker) == []
+    assert keys(broker).count(KEY) >= 2
+    write(broker, (b"somebody else", b"three"), topic="orders")
+    assert (await redact(broker)).removed == 2
+
+
+# -- timeouts --------------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For so it does."""
+    await make(broker)
+    write_two(broker)
+    held, limit = Held(write_redaction), TimeLimit(monkeypatch)
+    monkeypatch.setattr(redacting, "write_redaction", held)
+    call = asyncio.ensure_future(redact(broker, timeout_ms=limit.ms))
+    await wait_until(held.begun.is_set)
+    limit.end()
+    await wait_until(lambda: any(task.cancelling() for task in broker.redactions._running))
+    held.go_on.set()
+    with pytest.raises(TimedOut, match="it goes on in the broker"):
+        await call
+    assert len(intents_of(broker)) == 1
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(lambda: list(data_of(broker).glob("*.records-gone.json")) != [])
+    assert KEY not in keys(broker)
+
+
+async def test_a_timeout_while_the_intent_goes_leaves_nothing_to_be_tried_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate is there; no attempt is made again every minute."""
+    await make(broker)
+    write_two(broker)
+    held, limit = Held(remove_redaction), TimeLimit(monkeypatch)
+    monkeypatch.setattr(redaction_certificates, "remove_redaction", held)
+    call = asyncio.ensure_future(redact(broker, timeout_ms=limit.ms))
+    await wait_until(held.begun.is_set)
+    limit.end()
+    await wait_until(lambda: any(task.cancelling() for task in broker.redactions._running))
+    held.go_on.set()
+    with pytest.raises(TimedOut, match="it has ended just now, see its certificate"):
+        await call
+    assert (broker.redactions.unfinished(), intents_of(broker)) == ([], [])
+    assert len(list(data_of(broker).glob("*.records-gone.json"))) == 1
+
+
+async def test_an_intent_that_is_gone_is_not_gone_on_with(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever took it away, the broker notes it and does not try again."""
+    await make(broker)
+    write(broker, (b"another", b"two"), topic="orders")
+    hold_up(broker)
+    await redact(broker)
+    (intent,) = intents_of(broker)
+    intent.unlink()
+    await wait_over(broker)
+    assert "tried again" not in caplog.text
+
+
+# -- topics and partitions that change -------------------------------------------------------------------------------------------
+
+
+async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> None:
+    """While the redaction waited for its transactions: it ends with a word that says so, and takes nothing from the new one."""
+    await make(broker)
+    hold_up(broker)
+    redaction = await redact(broker)
+    assert redaction.state == "not-certified"
+    await broker.topics.delete(["orders"])
+    await make(broker)
+    write(broker, (KEY, b"new"), (b"another", b"two"), topic="orders")
+    await wait_over(broker)
+    assert keys(broker) == [KEY, b"another"]
+    certificate = await broker.erasures.certificate(redaction.id)
+    assert (certificate["ended"]["what"], certificate["claims"]) == ("topic-recreated", [])
+    assert [one["topic"] for one in certificate["topics_ended"]] == ["orders"]
+    verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), where=WHERE)
+    assert (verified.signature, verified.coverage_adds_up, verified.is_valid) == ("trusted", True, False)
+    assert intents_of(broker) == []
+
+
+async def test_a_topic_that_is_deleted_ends_its_redaction(broker: Broker) -> None:
+    """There is nothing left to be gone on with."""
+    await make(broker)
+    hold_up(broker)
+    redaction = await redact(broker)
+    await broker.topics.delete(["orders"])
+    await wait_over(broker)
+    assert (await broker.erasures.certificate(redaction.id))["ended"]["what"] == "topic-deleted"
+    assert list(data_of(broker).glob("orders-*")) == []
+
+
+async def test_a_partition_that_is_added_meanwhile_is_named(broker: Broker) -> None:
+    """It is no part of the redaction; records there that match were written since."""
+    await make(broker)
+    write(broker, (b"another", b"two"), topic="orders")
+    producer = hold_up(broker)
+    redaction = await redact(broker)
+    await broker.topics.add_partitions("orders", 2)
+    write(broker, (KEY, b"new"), topic="orders", partition=1)
+    producer.end(is_commit=True)
+    await wait_over(broker)
+    certificate = await broker.erasures.certificate(redaction.id)
+    assert (certificate["state"], certificate["partitions_added"]) == (
+        "records-gone",
+        [{"topic": "orders", "partition": 1}],
+    )
+    assert [(one["partition"], one["offset"]) for one in certificate["written_since"]] == [(1, 0)]
+
+
+async def test_a_partition_that_could_not_be_opened_is_judged_once_it_is(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is certified before."""
+    await make(broker, partitions=2)
+    for partition in (0, 1):
+        write_two(broker, partition)
+    with monkeypatch.context() as patched:
+        real = redacting.Redactions._log
+        patched.setattr(redacting.Redactions, "_log", lambda self, one: None if one[1] else real(self, one))
+        redaction = await redact(broker)
+    assert (redaction.state, redaction.removed) == ("not-certified", 1)
+    await wait_over(broker)
+    certificate = await broker.erasures.certificate(redaction.id)
+    assert [one["partition"] for one in certificate["claims"]] == [0, 1]
+    assert KEY not in keys(broker)
+
+
+# -- cancelled by its user -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_redaction_that_can_never_be_certified_is_cancelled(broker: Broker) -> None:
+    """What was removed stays so; the last certificate says that nothing is certified, and the metrics count it."""
+    await make(broker, partitions=2)
+    for partition in (0, 1):
+        write_two(broker, partition)
+    damage(broker, "orders", 1)
+    redaction = await redact(broker)
+    assert (redaction.state, redaction.removed) == ("not-certified", 1)
+    ended = await broker.cancel(redaction.id, reason="the disk is replaced")
+    certificate = ended.certificate
+    assert (ended.state, certificate["claims"], ended.next_due_ms) == ("not-certified", [], None)
+    assert (certificate["ended"]["what"], certificate["ended"]["reason"]) == ("cancelled", "the disk is replaced")
+    assert [one["records"] for one in certificate["found"]] == [1]
+    assert {one["state"] for one in certificate["not_certified"]} == {"cancelled"}
+    assert "cancelled" in certificate_page(certificate)
+    assert (intents_of(broker), broker.redactions.unfinished()) == ([], [])
+    assert (broker.redactions.done, broker.redactions.failed, broker.redactions.held) == (0, 1, 1)
+    move_to(broker, START_MS + DAY_MS)
+    assert not broker.redactions.is_at_work
+    with pytest.raises(NotFound, match=r"no erasure or redaction .* under way, so nothing was cancelled"):
+        await broker.cancel(redaction.id, reason="again")
+
+
+async def test_a_redaction_that_somebody_waits_for_is_cancelled(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment at hand is ended, the call is told, and cleaning goes on."""
+    await make(broker)
+    write_two(broker)
+    held = Held(write_redacted)
+    monkeypatch.setattr(redaction_steps, "write_redacted", held)
+    call = asyncio.ensure_future(redact(broker))
+    await wait_until(held.begun.is_set)
+    (one,) = broker.redactions.unfinished()
+    cancelling = asyncio.ensure_future(broker.cancel(one["id"], reason="enough"))
+    await wait_until(lambda: any(task.cancelling() for task in broker.redactions._running))
+    held.go_on.set()
+    assert (await cancelling).certificate["ended"]["what"] == "cancelled"
+    with pytest.raises(NotPossible, match="was cancelled meanwhile"):
+        await call
+    service = await broker.cleaning.service()
+    assert service.states.state(("orders", 0)) == "none"
+    assert intents_of(broker) == []
+
+
+async def test_a_cancellation_that_stops_halfway_is_not_called_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as its intent is there the redaction goes on, and nobody finds a certificate that says otherwise."""
+    await make(broker)
+    write(broker, (b"another", b"two"), topic="orders")
+    producer = hold_up(broker)
+    held = await redact(broker)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(redaction_certificates, "remove_redaction", no_space)
+        with pytest.raises(redaction.RedactFailed):
+            await broker.cancel(held.id, reason="enough")
+    assert (await broker.erasures.certificate(held.id))["ended"] is None
+    producer.end(is_commit=True)
+    await wait_over(broker)
+    assert (await broker.erasures.certificate(held.id))["state"] == "records-gone"
+
+
+async def test_undecided_records_in_files_of_no_partition_are_kept_like_others(broker: Broker) -> None:
+    """With `keep` they are no obstacle, and the certificate names them; else nothing is certified as long as they lie there."""
+    where = 'value.email == "ada@example.com"'
+    await make(broker)
+    write(broker, (b"1", b'{"email": "ada@example.com"}'), (b"2", b"no json: email ada@example.com"), topic="orders")
+    segment = next(iter(data_of(broker).glob("orders-0/*.log")))
+    write(broker, (b"3", b'{"email": "bob@example.com"}'), topic="orders")
+    stray = data_of(broker) / "stray" / "00000000000000000000.log"
+    stray.parent.mkdir()
+    kept = await redact(broker, where, undecided="keep")
+    assert kept.state == "records-gone"
+    stray.write_bytes(segment.read_bytes())
+    kept = await redact(broker, where, undecided="keep")
+    assert (kept.state, kept.next_due_ms) == ("nothing-matched", None), str(kept.certificate["not_certified"])
+    assert [one["file"] for one in kept.certificate["overrides"] if "file" in one] == [f"stray/{stray.name}"]
+    assert "stray/" in certificate_page(kept.certificate)
+    verified = await broker.erasures.verify(kept.certificate, public_key=pinned(kept.certificate), where=where)
+    assert verified.outcome == "nothing-matched", verified.notes
+
+
+# -- bounds ----------------------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_remembered_is_bounded_for_all_partitions_together(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them would fit; both do not, and nothing is changed."""
+    await make(broker, partitions=2)
+    for partition in (0, 1):
+        write_two(broker, partition)
+    monkeypatch.setattr(redacting, "MAX_OFFSET_BYTES", 300)
+    with pytest.raises(NotPossible, match="more than can be remembered; nothing was changed"):
+        await redact(broker)
+    assert (intents_of(broker), keys(broker).count(KEY)) == ([], 2)
+    monkeypatch.setattr(redacting, "MAX_OFFSET_BYTES", 600)
+    assert (await redact(broker)).removed == 2
+
+
+async def test_runs_of_offsets_are_listed_up_to_a_bound_and_counted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all segments and partitions together; single offsets of each partition."""
+    monkeypatch.setattr(redaction, "MAX_RANGES", 6)
+    monkeypatch.setattr(redaction, "MAX_OFFSETS", 3)
+    await make(broker, partitions=2)
+    for partition in (0, 1):
+        for _ in range(5):
+            write(broker, (KEY, b"v"), (b"another", b"two"), topic="orders", partition=partition)
+            write(broker, (b"another", b"x" * 700), topic="orders", partition=partition)
+    first, second = (await redact(broker)).certificate["found"]
+    assert first["offset_ranges"] == [[one, one] for one in (0, 3, 6, 9, 12)]
+    assert (second["offset_ranges"], second["offset_ranges_not_listed"]) == ([[0, 0]], 4)
+    assert (first["offset_ranges_not_listed"], first["offsets"], second["offsets"]) == (0, [0, 3, 6], [0, 3, 6])
+    assert (first["records"], second["records"]) == (5, 5)

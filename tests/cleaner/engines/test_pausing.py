@@ -1,0 +1,93 @@
+"""Pausing a partition: whoever stops waiting for it leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CheckDone, CleanResult, never_done
+from diamant.cleaner.runners.inline import SwapOutput
+from tests.cleaner.held_runner import HeldRunner
+from tests.cleaner.service.several_logs import SeveralLogs
+from tests.waiting import wait_until
+
+TP = ("t", 0)
+
+
+class StubbornRunner(HeldRunner):
+    """Does not look at whether it is to stop before the test lets it go on."""
+
+    async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
+        """Wait first."""
+        self.plans.append(plan)
+        await self.go_on.wait()
+        return await self._inline.run(plan, on_output=on_output, check_done=check_done)
+
+
+@pytest.fixture
+def stubborn(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> StubbornRunner:
+    """A runner for all plans, however small."""
+    monkeypatch.setattr("diamant.cleaner.service.cleaner_thread.MAX_INLINE_BYTES", -1)
+    return StubbornRunner(logs.env)
+
+
+async def test_a_pause_that_nobody_waits_for_any_more_is_taken_back(
+    logs: SeveralLogs, stubborn: StubbornRunner
+) -> None:
+    """Cancelled while a round is under way: once that has ended, the partition is cleaned as before."""
+    log = logs.filthy("t", 20)
+    service = await logs.start(new_process_runner=lambda: stubborn)
+    await wait_until(lambda: stubborn.plans != [])
+    pausing = asyncio.ensure_future(service.abort_and_pause(TP))
+    await asyncio.sleep(0)
+    pausing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await pausing
+    assert service.states.state(TP) == "aborted"
+    stubborn.go_on.set()
+    await service.settled()
+    assert service.states.state(TP) == "none"
+    assert logs.is_clean(log)
+
+
+async def test_others_who_wait_for_the_same_pause_get_it(logs: SeveralLogs, stubborn: StubbornRunner) -> None:
+    """One of two is cancelled: the other one has the partition for itself until it resumes it."""
+    log = logs.filthy("t", 20)
+    service = await logs.start(new_process_runner=lambda: stubborn)
+    await wait_until(lambda: stubborn.plans != [])
+    first, second = (asyncio.ensure_future(service.abort_and_pause(TP)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    stubborn.go_on.set()
+    await second
+    assert (first.cancelled(), service.states.state(TP)) == (True, "paused(1)")
+    service.resume(TP)
+    await service.settled()
+    assert logs.is_clean(log)
+
+
+async def test_a_pause_that_is_cancelled_as_it_is_granted_is_taken_back(
+    logs: SeveralLogs, stubborn: StubbornRunner
+) -> None:
+    """The round had ended already when the caller was cancelled, and the caller never learned of it."""
+    log = logs.filthy("t", 20)
+    service = await logs.start(new_process_runner=lambda: stubborn)
+    await wait_until(lambda: stubborn.plans != [])
+    pausing = asyncio.ensure_future(service.abort_and_pause(TP))
+    await asyncio.sleep(0)
+    told = service.states.on_paused
+    assert told is not None
+
+    def tell_and_cancel(partition: tuple[str, int]) -> None:
+        told(partition)
+        pausing.cancel()
+
+    service.states.on_paused = tell_and_cancel
+    stubborn.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await pausing
+    await service.settled()
+    assert service.states.state(TP) == "none"
+    assert logs.is_clean(log)

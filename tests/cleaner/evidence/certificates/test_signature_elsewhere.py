@@ -1,0 +1,74 @@
+"""A certificate's signature, checked by other programs as the documentation tells auditors to."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.evidence.certificates.certificate import canonical, sign
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "erase.md"
+ODD = 'Straße \u00e9 \U0001f600 \u2028 / \\ " \x7f \x1f \b\t\n\f\r \udc80'
+
+
+def recipe() -> str:
+    """What the documentation has for a shell."""
+    (found,) = re.findall(r"```sh\n(python3 .*?)```", DOCUMENT.read_text(), re.DOTALL)
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
+    """One for all."""
+    return SigningKey.load(str(tmp_path_factory.mktemp("keys") / "certificate.key"))
+
+
+def put(directory: Path, key: SigningKey, fields: dict[str, Any], **layout: Any) -> None:
+    (directory / "public.pem").write_text(key.public_pem)
+    (directory / "erasure.json").write_text(json.dumps(fields, **layout), encoding="utf-8", errors="surrogatepass")
+
+
+def run(directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["sh", "-ec", recipe()], cwd=directory, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@pytest.mark.parametrize("layout", [{}, {"indent": 1, "sort_keys": True}, {"indent": 4}])
+def test_openssl_checks_the_signature(tmp_path: Path, key: SigningKey, layout: dict[str, Any]) -> None:
+    """However the file is laid out; a changed letter, or another key, and it says so. None of our code takes part."""
+    fields = sign({"id": "1", "request": {"reason": ODD, "größe": [2**63 - 1, -1, True, None]}, "claims": []}, key)
+    put(tmp_path, key, fields, **layout)
+    result = run(tmp_path)
+    assert (result.returncode, "Verified Successfully" in result.stdout) == (0, True), result.stderr
+    put(tmp_path, key, {**fields, "id": "2"}, **layout)
+    assert run(tmp_path).returncode != 0
+    put(tmp_path, SigningKey.load(str(tmp_path / "another.key")), fields, **layout)
+    assert run(tmp_path).returncode != 0
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_a_name_that_is_given_twice_is_no_signed_certificate(tmp_path: Path, key: SigningKey) -> None:
+    """Whoever reads it may take the first one; what a check before has left behind is not checked instead."""
+    put(tmp_path, key, sign({"id": "1", "state": "not-certified"}, key))
+    assert run(tmp_path).returncode == 0
+    path = tmp_path / "erasure.json"
+    path.write_text(path.read_text().replace("{", '{"state": "key-gone", ', 1))
+    for flags in ("-c", "-ec"):
+        result = subprocess.run(["sh", flags, recipe()], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (result.returncode != 0, "Verified" in result.stdout) == (True, False)
+
+
+def test_the_signed_bytes_are_those_that_the_documentation_describes() -> None:
+    """To the letter: so that a certificate of today can be checked by any version to come."""
+    fields = {"b": [], "a": {"z": -1, "B": {}, "\u00e9": True}, "text": ODD, "none": None, "n": 2**63 - 1}
+    assert canonical(fields) == (
+        b'{"a":{"B":{},"z":-1,"\xc3\xa9":true},"b":[],"n":9223372036854775807,"none":null,"text":"Stra\xc3\x9fe \xc3\xa9 '
+        b'\xf0\x9f\x98\x80 \xe2\x80\xa8 / \\\\ \\" \x7f \\u001f \\b\\t\\n\\f\\r \xed\xb2\x80"}'
+    )

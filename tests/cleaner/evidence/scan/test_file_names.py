@@ -1,0 +1,66 @@
+"""Names of files: bytes of the data directory like any others, and each stands in the certificate's account."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.evidence.scan import scan as scan_module
+from diamant.cleaner.evidence.scan.file_listing import Place
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE
+from diamant.cleaner.evidence.search.findings import RAW
+from diamant.protocol.batches.records import build_batch
+from tests.cleaner.evidence.scan.test_scan import LOG, put, record, scan, state, subject
+
+KEY = "customer-000042"
+SECRET = "Anna Schmidt of Bern"
+
+
+@pytest.mark.parametrize(
+    "name", [f"{KEY}.csv", f"users-0/{KEY}", f"exports/{KEY}/0", f"users-0.{'0' * 32}-stray/{KEY}"]
+)
+def test_a_name_with_the_key_is_a_finding(tmp_path: Path, name: str) -> None:
+    """Wherever it is, also of an empty file; what is told of the file does not repeat it."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    put(tmp_path, name)
+    report = scan(tmp_path, looked_for := subject(KEY.encode()))
+    (found,) = report.findings
+    label = f"[key {looked_for.key_digest.hex()[:8]}]"
+    assert (found.what, found.file) == (RAW, name.replace(KEY, label))
+    assert found.file in {row.file for row in report.rows}
+    assert KEY not in json.dumps(report.coverage())
+    assert state(report, looked_for) != KEY_GONE or report.astray
+
+
+def test_a_file_that_was_not_read_does_not_give_its_name_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a link to a directory: the account has neither with the key."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    put(tmp_path, f"exports/{KEY}.csv")
+    (tmp_path / "exports" / KEY).symlink_to(tmp_path)
+    real = scan_module.list_places
+
+    def listed(*arguments: Any) -> Iterator[Place]:
+        return (one for one in real(*arguments) if ".csv" not in one.name)
+
+    monkeypatch.setattr(scan_module, "list_places", listed)
+    coverage = scan(tmp_path, looked_for := subject(KEY.encode())).coverage()
+    label = f"[key {looked_for.key_digest.hex()[:8]}]"
+    assert coverage["links_not_followed"] == [f"exports/{label}"]
+    assert f"exports/{label}.csv" in [one["file"] for one in coverage["not_read"]]
+    assert KEY not in json.dumps(coverage)
+
+
+def test_a_name_with_a_value_lets_nothing_be_claimed(tmp_path: Path) -> None:
+    """Two of them are told apart, and letters that are no UTF-8 are no obstacle."""
+    put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
+    looked_for = subject(KEY.encode(), SECRET.encode(), b"Bert Schmidt of Rome")
+    for name in (f"\udcff{SECRET}.txt", "\udcffBert Schmidt of Rome.txt"):
+        put(tmp_path, name)
+    report = scan(tmp_path, looked_for)
+    assert state(report, looked_for) == INCONCLUSIVE
+    assert len({one.file for one in report.in_the_way}) == 2
+    assert SECRET not in json.dumps(report.coverage())

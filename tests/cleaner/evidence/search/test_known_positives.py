@@ -1,0 +1,295 @@
+"""A certifying scan proves that it sees: it finds what was written for it, or nothing is certain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.evidence.scan import scan
+from diamant.cleaner.evidence.scan.coverage import coverage_problems
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, ScanReport
+from diamant.cleaner.evidence.scan.scan import scan_directory
+from diamant.cleaner.evidence.search import compiled_search, needles, record_search
+from diamant.cleaner.evidence.search.known_positives import KnownPositives, make_known_positives
+from diamant.cleaner.evidence.search.needles import Needles
+from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
+from diamant.cleaner.kernels import search as search_kernels
+from diamant.cleaner.redaction.claims import RECORDS_GONE, WHERE, Redacted, state_of
+from diamant.cleaner.redaction.where import Where, parse_where
+from diamant.cleaner.segments.unpacker import Unpacker
+from diamant.protocol.batches.records import build_batch
+from diamant.storage.env.env import RealEnv
+from tests.cleaner.evidence.scan.test_scan import LOG, TOPIC, put, record, subject
+
+TEXT = 'value == "ada@example.com"'
+PLANTED = 49
+
+
+def redacted() -> Redacted:
+    """What a redaction of the topic looks for."""
+    found = Needles(b"s" * 32)
+    found.add(WHERE, b"ada@example.com")
+    return Redacted(parse_where(TEXT), "users", found)
+
+
+def state(report: ScanReport, looked_for: Subject) -> str:
+    if isinstance(looked_for, Redacted):
+        return state_of(report, TOPIC, 1 << 40)
+    return report.state(TOPIC, 1 << 40, looked_for.key_digest.hex())
+
+
+def put_logs(directory: Path) -> None:
+    """A log with nothing of what is looked for, and one of another topic."""
+    put(directory, LOG, build_batch([record(b"a", b"b" * 30)], codec=2))
+    put(directory, "orders-0/00000000000000000000.log", build_batch([record(b"a", b"b" * 30)], codec=2))
+
+
+def scanned(directory: Path, looked_for: Subject, **options: Any) -> ScanReport:
+    put_logs(directory)
+    return scan_directory(RealEnv(), str(directory), looked_for, {}, **options)
+
+
+def by_digest() -> Subject:
+    """What is looked for when the key is not known any more."""
+    return Subject(None, frozenset({"users"}), Needles(b"s" * 32), b"x" * 32)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True, None])
+@pytest.mark.parametrize("looked_for", [subject, redacted, by_digest])
+def test_everything_that_was_written_is_found_and_nothing_of_it_stays(
+    tmp_path: Path, looked_for: Callable[[], Subject], is_compiled: bool | None
+) -> None:
+    """Neither on the disk, nor in what the scan has found, counted or listed."""
+    what = looked_for()
+    before = len(what.needles), what.topics
+    report = scanned(tmp_path, what, is_compiled=is_compiled)
+    assert (report.planted, report.seen, report.unaccounted) == (PLANTED, PLANTED, [])
+    assert state(report, what) == (RECORDS_GONE if isinstance(what, Redacted) else KEY_GONE)
+    assert (report.findings, report.files_listed, len(report.rows), report.counts.files) == ([], 2, 2, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["orders-0", "users-0"]
+    assert (len(what.needles), what.topics) == before
+    assert report.coverage()["known_positives"] == {"planted": PLANTED, "seen": PLANTED}
+
+
+@pytest.mark.parametrize("what", [b"", b"a", b"b", b"k", b"x" * 12, "value exists", "key exists", "value.id exists"])
+def test_whatever_is_looked_for_is_no_obstacle(tmp_path: Path, what: bytes | str) -> None:
+    """Records that were written are none of those that are looked for, also if these are about everything."""
+    looked_for = subject(what) if isinstance(what, bytes) else Redacted(parse_where(what), "users", Needles(b"s" * 32))
+    for is_compiled in (False, True):
+        report = scanned(tmp_path, looked_for, is_compiled=is_compiled)
+        assert (report.seen, report.unaccounted) == (PLANTED, [])
+
+
+def test_compressed_bytes_do_not_show_what_was_written() -> None:
+    """Who does not decompress does not find it, however the random bytes fall, but for an odd one."""
+    shown = 0
+    for _ in range(20):
+        known = make_known_positives(b"s" * 32)
+        looked_for = Needles(b"s" * 32).joined(known.needles)
+        for name, data in known.files.items():
+            found = {hit.needle.digest.hex() for hit in looked_for.find(data)}
+            there = [label for one, label in known.expected.items() if one[0] == name and one[2] in found]
+            shown += sum("record" in label and "(none" not in label for label in there)
+        assert sum(map(len, known.files.values())) < 20_000
+    assert shown < 3
+
+
+def blind_for_a_codec(patch: pytest.MonkeyPatch) -> None:
+    """Batches of lz4 are passed over as if there were nothing in them."""
+    real = FileSearch.look_at
+    patch.setattr(
+        FileSearch,
+        "look_at",
+        lambda self, one: (
+            record_search.add_to(self.amounts, "lz4", 1, one.header.record_count, one.header.size)
+            if one.header.codec == 3
+            else real(self, one)
+        ),
+    )
+    search_rows = search_kernels.search_rows
+
+    def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> int:
+        lz4 = rows[compiled_search.fields.ATTRIBUTES, :count] & 7 == 3
+        found: int = search_rows(data, unpacked, rows, count, *others)
+        rows[compiled_search.fields.STEP, :count][lz4] = search_kernels.CLEAN
+        return found
+
+    patch.setattr(compiled_search.kernels, "search_rows", rows)
+
+
+def blind_for_old_formats(patch: pytest.MonkeyPatch) -> None:
+    """Batches of before 0.11 are passed over as if there were nothing in them."""
+    real = FileSearch.look_at
+    name = record_search.codec_name
+
+    def look_at(self: FileSearch, one: Any) -> None:
+        header = one.header
+        if header.magic == 2:
+            real(self, one)
+        else:
+            record_search.add_to(self.amounts, name(header.magic, header.codec), 1, 0, header.size)
+
+    patch.setattr(FileSearch, "look_at", look_at)
+
+
+def blind_for_the_key(patch: pytest.MonkeyPatch) -> None:
+    """No record is one of the key, or one that matches."""
+    patch.setattr(Subject, "is_key", lambda *_: False)
+    patch.setattr(Where, "judge", lambda *_: 0)
+
+
+def blind_for_bytes(patch: pytest.MonkeyPatch) -> None:
+    """What is no batch is counted, and not searched."""
+
+    def search_raw(self: FileSearch, file: Any, position: int, end: int) -> None:
+        record_search.add_to(self.amounts, "bytes", 0, 0, end - position)
+
+    patch.setattr(FileSearch, "search_raw", search_raw)
+
+
+def blind_for_needles(patch: pytest.MonkeyPatch) -> None:
+    """No needle is anywhere."""
+    patch.setattr(Needles, "find", lambda *_: [])
+
+
+def blind_for_needles_at_odd_places(patch: pytest.MonkeyPatch) -> None:
+    """Windows are looked at too rarely."""
+    real = needles.Needles._window_places
+    patch.setattr(Needles, "_window_places", lambda *arguments: [one for one in real(*arguments) if one % 8])
+
+
+def blind_for_batches_in_other_files(patch: pytest.MonkeyPatch) -> None:
+    """Only segments are read as batches."""
+    patch.setattr(scan, "find_batches", lambda *_: iter(()))
+
+
+def blind_for_what_is_decompressed(patch: pytest.MonkeyPatch) -> None:
+    """What zstd yields is something else."""
+    real = record_search.records_payload
+
+    def payload(buffer: Any, at: int, header: Any, **options: Any) -> bytes:
+        found: bytes = real(buffer, at, header, **options)
+        return bytes(len(found)) if header.codec == 4 else found
+
+    patch.setattr(record_search, "records_payload", payload)
+    unpack = Unpacker.unpack
+
+    def empty(self: Unpacker, codec: int, *arguments: Any, **options: Any) -> Any:
+        found = unpack(self, codec, *arguments, **options)
+        if codec == 4:
+            self.buffer[found[0] : found[1]] = 0
+        return found
+
+    patch.setattr(Unpacker, "unpack", empty)
+
+
+def blind_for_another_topic(patch: pytest.MonkeyPatch) -> None:
+    """Of other topics' segments only their sizes count."""
+    real = FileSearch.look_at
+    patch.setattr(FileSearch, "look_at", lambda self, one: real(self, one) if self.is_in_scope else None)
+
+
+def blind_for_directories(patch: pytest.MonkeyPatch) -> None:
+    """Directories that were set aside are not listed, by nobody."""
+    real = scan.list_places
+    patch.setattr(scan, "list_places", lambda *them: (one for one in real(*them) if not one.is_set_aside))
+
+
+BLIND = [
+    blind_for_a_codec,
+    blind_for_old_formats,
+    blind_for_the_key,
+    blind_for_bytes,
+    blind_for_needles,
+    blind_for_needles_at_odd_places,
+    blind_for_batches_in_other_files,
+    blind_for_what_is_decompressed,
+    blind_for_another_topic,
+    blind_for_directories,
+]
+
+
+@pytest.mark.parametrize("blind", BLIND)
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("looked_for", [subject, redacted])
+def test_a_blind_scan_says_so(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    looked_for: Callable[[], Subject],
+    is_compiled: bool,
+    blind: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    """It claims nothing of any partition, names what it has missed, and leaves nothing behind."""
+    what = looked_for()
+    put_logs(tmp_path)
+    blind(monkeypatch)
+    report = scanned(tmp_path, what, is_compiled=is_compiled)
+    assert (state(report, what), report.seen < report.planted) == (INCONCLUSIVE, True)
+    assert any("may be blind: " in one.reason for one in report.unaccounted)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["orders-0", "users-0"]
+
+
+def test_a_compiled_search_that_is_blind_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it calls everything clean, and the plain one sees."""
+    search_rows = search_kernels.search_rows
+
+    def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> int:
+        found: int = search_rows(data, unpacked, rows, count, *others)
+        rows[compiled_search.fields.STEP, :count] = search_kernels.CLEAN
+        return found
+
+    monkeypatch.setattr(compiled_search.kernels, "search_rows", rows)
+    report = scanned(tmp_path, subject(), is_compiled=True)
+    assert (state(report, subject()), report.seen < PLANTED) == (INCONCLUSIVE, True)
+    assert scanned(tmp_path, subject(), is_compiled=False).seen == PLANTED
+
+
+def test_where_nothing_can_be_written_nothing_is_certain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk; the reason says so."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(KnownPositives, "write", full)
+    report = scanned(tmp_path, subject())
+    assert (state(report, subject()), report.planted, report.seen) == (INCONCLUSIVE, 0, 0)
+    assert "No space left" in report.reasons(TOPIC, 1)[0]["reason"]
+
+
+def test_a_scan_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
+    """Whoever waited for it is gone."""
+
+    def check() -> None:
+        raise RuntimeError("nobody waits")
+
+    with pytest.raises(RuntimeError, match="nobody waits"):
+        scanned(tmp_path, subject(), check=check)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["orders-0", "users-0"]
+
+
+def test_elsewhere_is_written_if_the_directory_is_not_to_be(tmp_path: Path) -> None:
+    """As when somebody verifies a copy."""
+    data, other = tmp_path / "data", tmp_path / "other"
+    put_logs(data)
+    other.mkdir()
+    before = data.stat().st_mtime_ns, other.stat().st_mtime_ns
+    report = scan_directory(RealEnv(), str(data), subject(), {}, prove_in=str(other))
+    assert (report.seen, report.files_listed, list(other.iterdir())) == (PLANTED, 2, [])
+    assert data.stat().st_mtime_ns == before[0]
+    assert other.stat().st_mtime_ns > before[1]
+
+
+@pytest.mark.parametrize("known", [{"planted": 29, "seen": 28}, {"planted": 0, "seen": 0}])
+def test_a_certificate_of_a_blind_scan_does_not_add_up(tmp_path: Path, known: dict[str, int]) -> None:
+    """Claims need a scan that has found all; certificates from before have no such figures."""
+    claim = {"topic": "users", "partition": 0, "below_offset": 1, "state": "key-gone"}
+    fields = {"claims": [claim], "coverage": scanned(tmp_path, subject()).coverage(frozenset({"users"}))}
+    assert coverage_problems(fields) == []
+    fields["coverage"]["known_positives"] = known
+    (problem,) = coverage_problems(fields)
+    assert f"Of {known['planted']} known positives" in problem
+    del fields["coverage"]["known_positives"]
+    assert coverage_problems(fields) == []

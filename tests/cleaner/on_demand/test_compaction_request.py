@@ -1,0 +1,563 @@
+"""Compacting one partition on demand: what a call waits for, what it reports, and how it ends when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.on_demand.compaction import Compactor
+from diamant.cleaner.on_demand.report import (
+    DELETED,
+    MIN_COMPACTION_LAG,
+    NOT_COMPACTED,
+    OPEN_TRANSACTION,
+    QUARANTINED,
+    STOPPING,
+    TOMBSTONES_GONE,
+    UNCLEANABLE,
+    PartitionCompaction,
+)
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.protocol.batches.batch import iter_headers
+from diamant.storage.log.log import Log
+from tests.cleaner.held_runner import HeldRunner
+from tests.cleaner.service.several_logs import HOUR_MS, START_MS, SeveralLogs
+from tests.waiting import wait_until
+
+DAY_MS = 24 * HOUR_MS
+PART = ("t", 0)
+
+
+async def compactor(logs: SeveralLogs, **settings: Any) -> Compactor:
+    """A cleaner that does nothing of its own accord, and what compacts on demand with it."""
+    settings.setdefault("is_enabled", False)
+    return Compactor(logs.env, await logs.start(**settings))
+
+
+async def compact(made: Compactor, log: Log, **options: Any) -> PartitionCompaction:
+    """Compact within a time that is long enough."""
+    async with asyncio.timeout(60):
+        return await made.compact(log, **options)
+
+
+def count(logs: SeveralLogs, log: Log) -> tuple[int, int]:
+    """How many records and how many markers there are."""
+    found = [0, 0]
+    for segment in log.segments:
+        for _, header in iter_headers(logs.env.read_bytes(segment.path)[: segment.size]):
+            found[header.is_control] += header.record_count
+    return found[0], found[1]
+
+
+def keys(logs: SeveralLogs, log: Log) -> list[str]:
+    """The keys of all records, in order."""
+    return [key for _, key in logs.values(log)]
+
+
+# -- what it does ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_one_small_active_segment_is_cleaned(logs: SeveralLogs, mode: str) -> None:
+    """What was just written, and is far below any dirty ratio or size, is closed, cleaned and reported."""
+    log = logs.add("t")
+    for value in range(10):
+        logs.data(log, f"a=v{value}", f"b=v{value}")
+    made = await compactor(logs, mode=mode)
+    report = await compact(made, log)
+    assert keys(logs, log) == ["a", "b"]
+    assert report.is_clean
+    assert (report.first_dirty_offset, report.cleaned_to_offset, report.asked_offset) == (0, 20, 20)
+    assert (report.records_before, report.records_after) == (20, 2)
+    assert report.removed == {"superseded": 18}
+    assert report.kept == {"live": 2, "tombstone": 0, "marker": 0}
+    assert (report.rounds, report.runners) == (1, ("inline",))
+    assert report.bytes_after < report.bytes_before
+    assert (report.segments_before, report.segments_after) == (1, 1)
+    assert log.active.base_offset == 20
+    assert logs.checkpoints == {PART: 20}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_clean_log_needs_no_round(logs: SeveralLogs, mode: str) -> None:
+    """A second call at once, and one for an empty log, come back without a round and without a new segment."""
+    log, empty = logs.filthy("t", 20), logs.add("empty")
+    made = await compactor(logs, mode=mode)
+    await compact(made, log)
+    segments = list(log.segments)
+    for one in (log, empty):
+        report = await compact(made, one)
+        assert report.is_clean
+        assert (report.rounds, report.removed) == (0, {})
+    assert log.segments == segments
+    assert len(empty.segments) == 1
+
+
+async def test_as_many_rounds_as_kafkas_map_makes_needful(logs: SeveralLogs) -> None:
+    """In mode kafka a round ends where its map is full; the call goes on until all is clean."""
+    log = logs.add("t")
+    for turn in range(3):
+        for index in range(40):
+            logs.data(log, f"k{index}=v{turn}")
+    made = await compactor(logs, mode=KAFKA, dedupe_buffer_bytes=24 * 30, load_factor=1.0)
+    report = await compact(made, log)
+    assert report.rounds > 1
+    assert len(keys(logs, log)) == len(set(keys(logs, log))) == 40
+    assert report.removed == {"superseded": 80}
+    assert report.cleaned_to_offset == report.asked_offset == 120
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_is_written_later_is_not_waited_for(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
+    """Appends during the round stay as they are, and the call ends nevertheless."""
+    log = logs.add("t")
+    logs.data(log, "a=1")
+    logs.data(log, "a=2")
+    made = await compactor(logs, mode=mode, new_process_runner=lambda: held)
+    call = asyncio.ensure_future(compact(made, log))
+    await wait_until(lambda: bool(held.plans))
+    logs.data(log, "a=3")
+    logs.data(log, "a=4")
+    held.go_on.set()
+    report = await call
+    assert report.is_clean
+    assert report.asked_offset == 2
+    assert [offset for offset, _ in logs.values(log)] == [1, 2, 3]
+    assert report.records_after == 1
+
+
+async def test_both_policies_and_a_moved_log_start(logs: SeveralLogs) -> None:
+    """compact,delete is compacted; what lies below the log start goes in mode prompt, with its own reason."""
+    log = logs.add("t", cleanup_policy=frozenset({"compact", "delete"}))
+    for index in range(6):
+        logs.data(log, f"k{index}=v")
+    log.delete_records(2)
+    made = await compactor(logs)
+    report = await compact(made, log)
+    assert report.removed == {"below_log_start": 2}
+    assert keys(logs, log) == ["k2", "k3", "k4", "k5"]
+    assert report.kept == {"live": 4, "tombstone": 0, "marker": 0}
+
+
+async def test_aborted_data_and_its_marker(logs: SeveralLogs) -> None:
+    """Data of an aborted transaction goes at once and is counted as such; the marker stays for its time and is counted."""
+    log = logs.add("t")
+    logs.data(log, "a=1")
+    logs.data(log, "a=2", "b=2", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    logs.marker(log, 7, is_commit=False)
+    logs.data(log, "c=1", producer_id=7, producer_epoch=0, base_sequence=2)
+    report = await compact(await compactor(logs), log)
+    assert report.removed == {"aborted": 2}
+    assert report.kept == {"live": 2, "tombstone": 0, "marker": 1}
+    assert (report.records_before, report.records_after) == (4, 2), "a marker is no record"
+    assert (report.markers_before, report.markers_after) == (1, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_markers_are_counted_apart_from_records(logs: SeveralLogs, mode: str) -> None:
+    """Those that stay, those that go with their horizon or with what lies below the log start, and those held back."""
+    log = logs.add("t", delete_retention_ms=HOUR_MS)
+    made = await compactor(logs, mode=mode)
+    producer = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    for turn in range(3):
+        logs.data(log, "a=1", base_sequence=turn, **producer)
+        logs.marker(log, 7, is_commit=True)
+    report = await compact(made, log)
+    assert (report.records_before, report.records_after, report.removed) == (3, 1, {"superseded": 2})
+    assert (report.markers_before, report.markers_after) == (3, 3)
+    logs.clock.advance_ms(HOUR_MS)
+    logs.data(log, "b=1", base_sequence=3, **producer)
+    logs.marker(log, 7, is_commit=True)
+    logs.data(log, "c=1", base_sequence=4, **producer)
+    logs.marker(log, 7, is_commit=True)
+    log.roll()
+    logs.data(log, "d=1", base_sequence=5, **producer)
+    log.delete_records(8)
+    report = await compact(made, log)
+    assert report.held_back is not None
+    assert report.kept is not None
+    assert (report.records_after, report.markers_after) == (report.kept["live"] + 1, report.kept["marker"])
+    removed_markers = report.removed.get("marker", 0)
+    assert report.markers_after == report.markers_before - removed_markers
+    assert report.records_before == report.records_after + sum(report.removed.values()) - removed_markers
+    if mode == PROMPT:
+        assert report.removed == {"below_log_start": 2, "marker": 4}
+
+
+async def test_a_forced_call_shares_its_round_with_others(logs: SeveralLogs) -> None:
+    """What one caller forces is done for the partition; the other's report says what is so, too."""
+    log = logs.add("t", min_compaction_lag_ms=HOUR_MS)
+    logs.data(log, "a=1")
+    logs.data(log, "a=2")
+    made = await compactor(logs, mode=KAFKA)
+    plain, forced = await asyncio.gather(compact(made, log), compact(made, log, is_forced=True))
+    assert forced.is_clean
+    assert forced.removed == {"superseded": 1}
+    assert plain.error is None
+    assert keys(logs, log) == ["a"]
+
+
+# -- what holds back ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_open_transaction_is_respected_and_named(logs: SeveralLogs, mode: str) -> None:
+    """Nothing from its first segment on is touched, by force neither; the report has producer, offsets and records."""
+    log = logs.add("t")
+    logs.data(log, "a=1")
+    logs.data(log, "a=2")
+    log.roll()
+    logs.data(log, "a=3", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    logs.data(log, "a=4")
+    made = await compactor(logs, mode=mode)
+    report = await compact(made, log, is_forced=True)
+    held_back = report.held_back
+    assert held_back is not None
+    assert (held_back.reason, held_back.producer_id, held_back.transaction_first_offset) == (OPEN_TRANSACTION, 7, 2)
+    assert (held_back.first_offset, held_back.end_offset) == (2, 4)
+    assert not report.is_clean
+    assert report.error is None
+    assert report.kept == {"live": 1, "tombstone": 0, "marker": 0, "open_transaction": 2}
+    assert [offset for offset, _ in logs.values(log)] == [1, 2, 3]
+    logs.marker(log, 7, is_commit=True)
+    report = await compact(made, log)
+    assert report.is_clean
+    assert [offset for offset, _ in logs.values(log)] == [3]
+
+
+async def test_the_shortest_lag_holds_back_unless_forced(logs: SeveralLogs) -> None:
+    """min.compaction.lag.ms is respected up to the millisecond the report names, and overridden by force."""
+    log = logs.add("t", min_compaction_lag_ms=HOUR_MS)
+    logs.data(log, "a=1")
+    logs.data(log, "a=2")
+    made = await compactor(logs)
+    report = await compact(made, log)
+    assert report.rounds == 0
+    assert report.held_back is not None
+    assert (report.held_back.reason, report.held_back.until_ms) == (MIN_COMPACTION_LAG, START_MS + HOUR_MS)
+    assert report.kept == {"live": 0, "tombstone": 0, "marker": 0, "min_compaction_lag": 2}
+    logs.clock.set_ms(START_MS + HOUR_MS - 1)
+    assert not (await compact(made, log)).is_clean
+    logs.clock.set_ms(START_MS + HOUR_MS)
+    assert (await compact(made, log)).is_clean
+    assert keys(logs, log) == ["a"]
+    logs.data(log, "a=3")
+    forced = await compact(made, log, is_forced=True)
+    assert forced.is_clean
+    assert keys(logs, log) == ["a"]
+
+
+# -- tombstones --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_tombstones_gone_waits_for_the_clock(logs: SeveralLogs, mode: str) -> None:
+    """The call comes back once the horizon is over on the clock, not before, and the tombstone is gone."""
+    log = logs.add("t", delete_retention_ms=DAY_MS)
+    logs.data(log, "a=1", "b=1")
+    logs.data(log, "a=")
+    made = await compactor(logs, mode=mode)
+    stages: list[str] = []
+    call = asyncio.ensure_future(compact(made, log, until=TOMBSTONES_GONE, on_stage=stages.append))
+    await wait_until(lambda: any("horizon" in stage for stage in stages))
+    logs.clock.set_ms(START_MS + DAY_MS - 1)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not call.done()
+    assert keys(logs, log) == ["b", "a"]
+    logs.clock.advance_ms(1)
+    report = await call
+    assert keys(logs, log) == ["b"]
+    assert report.removed == {"superseded": 1, "tombstone": 1}
+    assert report.rounds == 2
+    assert report.horizon_ms is None
+    assert report.kept == {"live": 1, "tombstone": 0, "marker": 0}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_time_of_the_horizon_at_once(logs: SeveralLogs, mode: str) -> None:
+    """With return_at_horizon the call does not wait; a later plain call removes what has expired by then."""
+    log = logs.add("t", delete_retention_ms=DAY_MS)
+    logs.data(log, "a=1")
+    logs.data(log, "a=")
+    made = await compactor(logs, mode=mode)
+    report = await compact(made, log, until=TOMBSTONES_GONE, return_at_horizon=True)
+    assert report.horizon_ms == START_MS + DAY_MS
+    assert report.kept == {"live": 0, "tombstone": 1, "marker": 0}
+    logs.clock.set_ms(START_MS + DAY_MS - 1)
+    assert (await compact(made, log)).rounds == 0
+    logs.clock.advance_ms(1)
+    report = await compact(made, log)
+    assert report.removed == {"tombstone": 1}
+    assert keys(logs, log) == []
+    assert report.horizon_ms is None
+
+
+async def test_waiting_for_a_horizon_ends_with_the_topic(logs: SeveralLogs) -> None:
+    """A deleted topic, one that is compacted no more, and a cleaner that stops end the wait with their reason."""
+    made = await compactor(logs)
+    calls, stages = [], [0]
+
+    def stage(text: str) -> None:
+        stages[0] += "horizon" in text
+
+    for topic in ("deleted", "switched", "stopped"):
+        log = logs.add(topic, delete_retention_ms=DAY_MS)
+        logs.data(log, "a=")
+        calls.append(asyncio.ensure_future(compact(made, log, until=TOMBSTONES_GONE, on_stage=stage)))
+    await wait_until(lambda: stages[0] == 3)
+    logs.delete(logs.logs["deleted", 0])
+    logs.change(logs.logs["switched", 0], cleanup_policy=frozenset({"delete"}))
+    assert (await calls[0]).error_code == DELETED
+    switched = await calls[1]
+    assert switched.error_code == NOT_COMPACTED
+    assert "cleanup.policy is delete" in (switched.error or "")
+    await logs.stop()
+    assert (await calls[2]).error_code == STOPPING
+
+
+# -- several calls -----------------------------------------------------------------------------------------------------
+
+
+async def test_calls_at_the_same_time_share_a_round(logs: SeveralLogs) -> None:
+    """Fifty calls, one round, fifty equal reports."""
+    log = logs.filthy("t", 20)
+    made = await compactor(logs)
+    reports = await asyncio.gather(*[compact(made, log) for _ in range(50)])
+    assert logs.cleaned == ["t"]
+    assert {report.rounds for report in reports} == {1}
+    assert len({tuple(report.removed.items()) for report in reports}) == 1
+
+
+async def test_a_call_joins_the_round_under_way_if_that_is_enough(logs: SeveralLogs, held: HeldRunner) -> None:
+    """A round that began before the call and covers all of it is waited for, counted, and not repeated."""
+    log = logs.filthy("t", 20)
+    made = await compactor(logs, new_process_runner=lambda: held)
+    first = asyncio.ensure_future(compact(made, log))
+    await wait_until(lambda: len(held.plans) == 1)
+    second = asyncio.ensure_future(compact(made, log))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    held.go_on.set()
+    assert (await first).rounds == (await second).rounds == 1
+    assert (await second).removed == (await first).removed
+    assert len(held.plans) == 1
+
+
+async def test_a_call_follows_the_round_under_way_if_there_is_more(logs: SeveralLogs, held: HeldRunner) -> None:
+    """What was written after the round had begun needs another one, for both mean what was there when they came."""
+    log = logs.add("t")
+    logs.data(log, "a=1")
+    logs.data(log, "a=2")
+    made = await compactor(logs, new_process_runner=lambda: held)
+    held.is_one_by_one = True
+    first = asyncio.ensure_future(compact(made, log))
+    await wait_until(lambda: len(held.plans) == 1)
+    logs.data(log, "a=3")
+    second = asyncio.ensure_future(compact(made, log))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    held.go_on.set()
+    # A round that ends before the first call has its report would be in that.
+    assert (await first).rounds == 1
+    held.go_on.set()
+    assert (await second).rounds == 2
+    assert [offset for offset, _ in logs.values(log)] == [2]
+
+
+async def test_whoever_stops_waiting_leaves_the_round_alone(logs: SeveralLogs, held: HeldRunner) -> None:
+    """A cancelled call ends at once; its round goes on, and serves the next call."""
+    log = logs.filthy("t", 20)
+    made = await compactor(logs, new_process_runner=lambda: held)
+    call = asyncio.ensure_future(compact(made, log))
+    await wait_until(lambda: bool(held.plans))
+    call.cancel()
+    await asyncio.wait({call})
+    assert call.cancelled()
+    held.go_on.set()
+    report = await compact(made, log)
+    assert report.is_clean
+    assert len(held.plans) == 1
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_log_that_is_not_compacted(logs: SeveralLogs) -> None:
+    """The report says which setting, and nothing was rolled."""
+    log = logs.add("t", cleanup_policy=frozenset({"delete"}))
+    logs.data(log, "a=1")
+    report = await compact(await compactor(logs), log)
+    assert report.error_code == NOT_COMPACTED
+    assert report.error == "t-0: cleanup.policy is delete, not compact"
+    assert len(log.segments) == 1
+
+
+async def test_a_topic_deleted_during_the_round(logs: SeveralLogs, held: HeldRunner) -> None:
+    """The call ends with it."""
+    log = logs.filthy("t", 20)
+    made = await compactor(logs, new_process_runner=lambda: held)
+    call = asyncio.ensure_future(compact(made, log))
+    await wait_until(lambda: bool(held.plans))
+    logs.delete(log)
+    report = await call
+    assert report.error_code == DELETED
+    assert report.error == "t-0 was deleted"
+    assert (await compact(made, log)).error_code == DELETED
+
+
+async def test_a_cleaner_that_stops(logs: SeveralLogs, held: HeldRunner) -> None:
+    """Calls end with it, those that come later too."""
+    log = logs.filthy("t", 20)
+    made = await compactor(logs, new_process_runner=lambda: held)
+    call = asyncio.ensure_future(compact(made, log))
+    await wait_until(lambda: bool(held.plans))
+    await logs.stop()
+    assert (await call).error_code == STOPPING
+    assert (await compact(made, log)).error_code == STOPPING
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_disk_that_is_full(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """The failed round ends the call with its reason; once there is room the next call succeeds, in both modes."""
+    from diamant.cleaner.engines import plain_round as rewrite
+
+    log = logs.filthy("t", 20)
+    made = await compactor(logs, mode=mode)
+    with monkeypatch.context() as patched:
+
+        def fails(*_arguments: object, **_options: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        patched.setattr(rewrite, "clean", fails)
+        report = await compact(made, log)
+    assert report.error_code == UNCLEANABLE
+    assert "No space left on device" in (report.error or "")
+    assert (await compact(made, log)).is_clean
+
+
+async def test_a_corrupt_segment_is_worked_around_and_told(logs: SeveralLogs) -> None:
+    """Mode prompt: the others are clean, the call fails and names the segment. Mode kafka: the partition is uncleanable."""
+    for mode, code in ((PROMPT, QUARANTINED), (KAFKA, UNCLEANABLE)):
+        log = logs.add(mode)
+        for index in range(4):
+            logs.data(log, f"k{index % 2}=v{index}")
+            log.roll()
+        path = log.segments[1].path
+        data = bytearray(logs.env.read_bytes(path))
+        data[-1] ^= 0xFF
+        file = logs.env.open(path)
+        file.pwrite(bytes(data), 0)
+        file.close()
+        report = await compact(await compactor(logs, mode=mode), log)
+        assert report.error_code == code, report.error
+        assert "CRC" in (report.error or "")
+        await logs.stop()
+
+
+async def test_a_paused_partition_is_compacted_when_it_is_resumed(logs: SeveralLogs) -> None:
+    """The call waits for whoever has paused it."""
+    log = logs.filthy("t", 20)
+    made = await compactor(logs)
+    assert logs.service is not None
+    await logs.service.abort_and_pause(PART)
+    call = asyncio.ensure_future(compact(made, log))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not call.done()
+    logs.service.resume(PART)
+    assert (await call).is_clean
+
+
+async def test_a_log_too_large_to_be_counted(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report says that it does not know how many records there are; tombstones are waited for all the same."""
+    monkeypatch.setattr("diamant.cleaner.on_demand.compaction.MAX_CENSUS_BYTES", 0)
+    log = logs.add("t", delete_retention_ms=0)
+    logs.data(log, "a=1", "b=1")
+    logs.data(log, "a=")
+    report = await compact(await compactor(logs), log, until=TOMBSTONES_GONE)
+    assert (report.records_before, report.records_after, report.kept) == (None, None, None)
+    assert keys(logs, log) == ["b"]
+    assert report.removed == {"superseded": 1, "tombstone": 1}
+
+
+# -- whatever happens --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seed", range(8))
+async def test_calls_among_random_writes(logs: SeveralLogs, mode: str, seed: int) -> None:
+    """Strategy: writers, transactions, horizons, deleted heads and calls (some of them given up) in random turns.
+
+    Invariants: after a call that says so, no key is twice below the offset at which it was asked (but for data of aborted
+    transactions, which are gone), nothing committed and not superseded is lost, and the counts are those of a naive count.
+    """
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    log = logs.add("t", delete_retention_ms=1000, segment_bytes=rng.choice([300, 2000, 100_000]))
+    is_enabled = rng.random() < 0.5
+    made = await compactor(logs, mode=mode, is_enabled=is_enabled, dedupe_buffer_bytes=24 * rng.choice([4, 1000]))
+    last: dict[str, str] = {}
+    calls = 0
+    sequence = 0
+
+    def write() -> None:
+        for _ in range(rng.randrange(1, 12)):
+            key, value = f"k{rng.randrange(6)}", rng.choice(["", "x" * rng.randrange(1, 40)])
+            logs.data(log, f"{key}={value}", codec=rng.randrange(5))
+            last[key] = value
+
+    async def call() -> None:
+        nonlocal calls
+        asked = log.log_end_offset
+        report = await compact(made, log, is_forced=rng.random() < 0.3)
+        calls += 1
+        assert report.error is None, report.error
+        assert report.asked_offset == asked
+        if report.is_clean:
+            below = [key for offset, key in logs.values(log) if offset < asked]
+            assert len(below) == len(set(below))
+
+    for _ in range(25):
+        action = rng.randrange(6)
+        if action <= 1:
+            write()
+        elif action == 2:
+            pending = [asyncio.ensure_future(call()) for _ in range(rng.randrange(1, 4))]
+            for _ in range(rng.randrange(30)):
+                await asyncio.sleep(0)
+            write()
+            if rng.random() < 0.3:
+                pending[0].cancel()
+            for one in await asyncio.gather(*pending, return_exceptions=True):
+                if isinstance(one, Exception):
+                    raise one
+        elif action == 3:
+            logs.clock.advance_ms(rng.randrange(2000))
+        elif action == 4:
+            is_commit = rng.random() < 0.5
+            key = f"k{rng.randrange(6)}"
+            logs.data(log, f"{key}=txn", producer_id=9, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+            sequence += 1
+            await call()
+            logs.marker(log, 9, is_commit=is_commit)
+            if is_commit:
+                last[key] = "txn"
+        else:
+            log.roll()
+    before = count(logs, log)
+    report = await compact(made, log)
+    assert (report.records_after, report.markers_after) == count(logs, log)
+    # Else the cleaner may have been there in between.
+    assert (report.records_before, report.markers_before) == before or is_enabled
+    assert report.kept is not None
+    assert report.kept["live"] + report.kept["tombstone"] == len(logs.values(log))
+    live = {key for _, key in logs.values(log)}
+    assert {key for key, value in last.items() if value} <= live <= set(last)
+    logs.clock.advance_ms(10_000)
+    await compact(made, log, until=TOMBSTONES_GONE)
+    assert {key for _, key in logs.values(log)} == {key for key, value in last.items() if value}
+    assert calls

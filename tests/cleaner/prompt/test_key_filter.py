@@ -1,0 +1,425 @@
+"""Segments that a round leaves alone: the filter of their keys, and that the outcome is the same as of a whole round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.prompt import key_filter, segment_keys
+from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id, leave_alone, segments_to_leave_alone
+from diamant.cleaner.prompt.segment_facts import facts_path, file_facts, load_facts
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import OutputSegment, never_done, no_throttle
+from diamant.storage.errors import CorruptLog
+from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
+from tests.cleaner.engines.test_rewrite_properties import histories, play
+from tests.effort import examples
+
+HASH_KEY = bytes(range(16))
+SIPHASH = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+
+words = st.lists(st.integers(0, 2**64 - 1), max_size=200)
+many_keys = st.sampled_from([f"key-{number}{'=' if number % 5 == 0 else ''}" for number in range(40)])
+# Rather more different keys, rolls and rounds, and fewer transactions, than in ordinary histories.
+sparse_histories = st.lists(
+    st.one_of(
+        *[
+            st.tuples(
+                st.just("data"),
+                st.sampled_from([-1, -1, 1]),
+                st.lists(many_keys, min_size=1, max_size=3),
+                st.sampled_from([0, 0, 4]),
+            )
+        ]
+        * 6,
+        st.tuples(st.just("data"), st.just(11), st.lists(many_keys, min_size=1, max_size=2), st.just(0)),
+        st.tuples(st.just("marker"), st.just(11), st.sampled_from(["commit", "abort"])),
+        st.just(("roll",)),
+        st.just(("roll",)),
+        st.just(("clean",)),
+        st.just(("clean",)),
+        st.tuples(st.just("wait"), st.sampled_from([1, 20, 60])),
+    ),
+    min_size=4,
+    max_size=30,
+)
+quickly = settings(
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small logs count as large ones, but where a test says otherwise."""
+    monkeypatch.setattr(key_filter, "MIN_LOG_BYTES", 0)
+
+
+def hashes(values: list[int]) -> np.ndarray[Any, Any]:
+    """An array of hashes."""
+    return np.array(values, np.uint64)
+
+
+def hash_of(key: bytes) -> int:
+    """The first half of a key's SipHash-2-4-128 under HASH_KEY, written out."""
+    mask = 2**64 - 1
+    k0, k1 = (int.from_bytes(HASH_KEY[at : at + 8], "little") for at in (0, 8))
+    a, b, c, d = (one ^ two for one, two in zip(SIPHASH, (k0, k1 ^ 0xEE, k0, k1), strict=True))
+
+    def rounds(count: int) -> None:
+        nonlocal a, b, c, d
+        for _ in range(count):
+            a, c = (a + b) & mask, (c + d) & mask
+            b, d = turned(b, 13) ^ a, turned(d, 16) ^ c
+            a = turned(a, 32)
+            c, a = (c + b) & mask, (a + d) & mask
+            b, d = turned(b, 17) ^ c, turned(d, 21) ^ a
+            c = turned(c, 32)
+
+    whole = len(key) // 8 * 8
+    last = key[whole:].ljust(7, b"\0") + bytes([len(key) & 255])
+    for at in range(0, whole + 8, 8):
+        word = int.from_bytes(key[at : at + 8] if at < whole else last, "little")
+        d ^= word
+        rounds(2)
+        a ^= word
+    c ^= 0xEE
+    rounds(4)
+    return a ^ b ^ c ^ d
+
+
+def turned(value: int, bits: int) -> int:
+    """64 bits rotated to the left."""
+    return (value << bits | value >> 64 - bits) & 2**64 - 1
+
+
+def plan_of(log: CleanerLog, **fields: Any) -> CleanPlan:
+    """The plan of a round in mode prompt."""
+    return replace(log.plan(mode=PROMPT), hash_key=HASH_KEY, **fields)
+
+
+def learn(log: CleanerLog) -> dict[int, Any]:
+    """Facts and filters of every closed segment, filed."""
+    found = {}
+    for segment in log.log.segments[:-1]:
+        facts, keys = segment_keys.read_key_facts(log.env, segment.path, segment.base_offset, segment.size, HASH_KEY)
+        assert keys is not None
+        file_facts(log.env, DIRECTORY, facts, keys.to_bytes())
+        found[segment.base_offset] = facts
+    return found
+
+
+def dirty_hashes(log: CleanerLog, plan: CleanPlan) -> np.ndarray[Any, Any]:
+    """The hashes of the keys in the map of a round."""
+    round_ = rewrite._Round(log.env, plan, never_done, no_throttle)
+    round_.build_map()
+    return hashes([hash_of(key) for key in round_.last_offsets])
+
+
+def clean_leaving_alone(log: CleanerLog) -> frozenset[int]:
+    """A round that leaves alone what it can; which segments those were."""
+    learn(log)
+    plan = plan_of(log)
+    plan = leave_alone(log.env, plan, lambda: dirty_hashes(log, plan))
+    rewrite.clean(log.env, plan, on_output=log.swap)
+    return plan.untouched
+
+
+def three_segments(**config: Any) -> CleanerLog:
+    """Two segments of 7 records that were cleaned, and a dirty one; too large to be merged."""
+    log = CleanerLog(segment_bytes=1000, **config)
+    for name in "abc":
+        for number in range(7):
+            log.data(f"{name}{number}={'x' * 60}")
+        log.roll()
+        if name == "b":
+            log.clean(mode=PROMPT)
+    return log
+
+
+# -- the filter ------------------------------------------------------------------------------------------------------
+
+
+@given(words, words, st.sampled_from([0, 3, key_filter.FEW_HASHES]))
+def test_the_filter_knows_its_keys(own: list[int], others: list[int], few: int) -> None:
+    """A hash of its own is found always, whatever else is asked for, one by one or together; and after a stay on disk."""
+    keys = KeyFilter.of(hashes(own))
+    keys = KeyFilter.from_bytes(keys.to_bytes(), len(keys.keys))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_filter, "FEW_HASHES", few)
+        for value in own:
+            assert keys.may_have_any(np.sort(hashes([value, *others])))
+        for value in set(others) - set(own):
+            shift = 64 - 32 - keys.bits
+            assert keys.may_have_any(hashes([value])) == (value >> shift in {one >> shift for one in own})
+
+
+@pytest.mark.slow
+def test_the_filter_hardly_ever_knows_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a million absent keys none is found among 100,000; 4.25 to 4.5 bytes a key. In slices it says the same."""
+    random = np.random.default_rng(5)
+    own, others = (random.integers(0, 2**64, count, np.uint64) for count in (100_000, 1_000_000))
+    keys = KeyFilter.of(own)
+    assert not keys.may_have_any(np.sort(others))
+    assert 4.2 * 100_000 <= len(keys.to_bytes()) <= 4.5 * 100_000 + 8
+    monkeypatch.setattr(key_filter, "KEYS_AT_ONCE", 1024)
+    assert not keys.may_have_any(np.sort(others))
+    for value in own[:50]:
+        assert keys.may_have_any(np.sort(np.append(others, value)))
+
+
+def test_a_filter_of_no_keys_has_none() -> None:
+    """An empty segment is touched by nothing."""
+    keys = KeyFilter.of(hashes([]))
+    assert not keys.may_have_any(hashes([0, 1, 2**64 - 1]))
+    assert KeyFilter.from_bytes(keys.to_bytes(), 0).keys.size == 0
+
+
+@pytest.mark.parametrize(("data", "count"), [(b"", 0), (bytes(8), 1), (bytes(16), 0), (b"\2\0\0\0" * 4, 1)])
+def test_other_bytes_are_no_filter(data: bytes, count: int) -> None:
+    """Sizes that do not fit each other are refused."""
+    with pytest.raises(ValueError):
+        KeyFilter.from_bytes(data, count)
+
+
+# -- what is left alone ----------------------------------------------------------------------------------------------
+
+
+def test_segments_that_no_dirty_key_touches_stay_as_they_are() -> None:
+    """The round writes the segments of the dirty range only."""
+    log = three_segments()
+    before = log.segment_files()
+    assert clean_leaving_alone(log) == {0, 7}
+    assert log.segment_files() == before
+    assert len(log.keys()) == 21
+
+
+def test_a_touched_segment_is_rewritten() -> None:
+    """One dirty key that is in it is enough."""
+    log = three_segments()
+    log.data("a3=new")
+    log.roll()
+    assert clean_leaving_alone(log) == {7}
+    assert log.keys() == [f"a{number}" for number in range(7) if number != 3] + [
+        f"{name}{number}" for name in "bc" for number in range(7)
+    ] + ["a3"]
+
+
+def test_small_segments_are_still_merged() -> None:
+    """Untouched ones that are less than half of segment.bytes are written into one."""
+    log = CleanerLog(segment_bytes=1000)
+    for name in "abcd":
+        log.data(f"{name}={'x' * 60}")
+        log.roll()
+        if name == "b":
+            log.clean(mode=PROMPT, segment_bytes=1)
+    assert [segment.base_offset for segment in log.log.segments] == [0, 1, 2, 3, 4]
+    assert clean_leaving_alone(log) == set()
+    assert [segment.base_offset for segment in log.log.segments] == [0, 4]
+
+
+def test_a_segment_alone_is_not_rewritten_for_its_size() -> None:
+    """A small segment that can be merged with nothing stays."""
+    log = CleanerLog(segment_bytes=1000)
+    log.data("a=1")
+    log.roll()
+    log.clean(mode=PROMPT)
+    log.data(f"b={'x' * 880}")
+    log.roll()
+    assert clean_leaving_alone(log) == {0}
+
+
+@pytest.mark.parametrize("kind", ["transaction", "keyless", "below log start", "tombstone", "empty header"])
+def test_segments_in_which_something_else_changes_are_rewritten(kind: str) -> None:
+    """Transactions, records without keys or below the log start, tombstones to be stamped, headers that may go."""
+    log = CleanerLog(segment_bytes=300)
+    if kind == "transaction":
+        log.data("a", producer=1, txn=True)
+        log.marker(1, "commit")
+    elif kind == "keyless":
+        log.data((None, b"x"))
+    elif kind == "tombstone":
+        log.data("a=")
+    elif kind == "empty header":
+        log.data("a", producer=1)
+    else:
+        log.data("a")
+    log.data(f"fill={'x' * 150}")
+    log.roll()
+    if kind == "empty header":
+        log.data("a", f"other={'x' * 200}")
+        log.roll()
+        log.clean(mode=PROMPT)
+        log.data(f"later={'x' * 200}", producer=1)
+    else:
+        log.first_dirty = log.log.log_end_offset
+        log.data(f"later={'x' * 200}")
+    log.roll()
+    if kind == "below log start":
+        log.log.delete_records(1)
+    assert 0 not in clean_leaving_alone(log)
+
+
+def test_a_horizon_that_is_over_makes_a_segment_be_rewritten() -> None:
+    """A stamped tombstone leaves its segment alone until its time is over."""
+    log = CleanerLog(segment_bytes=300, delete_retention_ms=100)
+    log.data("a=", f"fill={'x' * 150}")
+    log.roll()
+    log.clean(mode=PROMPT)
+    log.data(f"later={'x' * 200}")
+    log.roll()
+    log.now_ms += 99
+    assert clean_leaving_alone(log) == {0}
+    log.now_ms += 1
+    assert clean_leaving_alone(log) == set()
+    assert log.keys() == ["fill", "later"]
+
+
+def test_nothing_is_left_alone_in_mode_kafka() -> None:
+    """There every round writes the whole log."""
+    log = three_segments()
+    facts = learn(log)
+    plan = replace(log.plan(mode=KAFKA), hash_key=HASH_KEY)
+    assert segments_to_leave_alone(plan, facts, hashes([]), lambda _base: KeyFilter.of(hashes([]))) == set()
+
+
+def test_a_filter_of_another_file_or_key_counts_for_nothing() -> None:
+    """Without births, under another hash key, with damaged bytes, or of a file that was written anew."""
+    log = three_segments()
+    learn(log)
+    plan = plan_of(log)
+    dirty = dirty_hashes(log, plan)
+    assert leave_alone(log.env, plan, lambda: dirty).untouched == {0, 7}
+    assert leave_alone(log.env, replace(plan, hash_key=bytes(16)), lambda: dirty).untouched == set()
+    path = facts_path(DIRECTORY, 0)
+    data = log.env.read_bytes(path)
+    for at in (0, 5, 20, len(data) - 1):
+        log.env.write_atomically(path, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        assert leave_alone(log.env, plan, lambda: dirty).untouched == {7}
+    log.env.write_atomically(path, data)
+    log.env.set_mtime_ms(log.log.segments[1].path, 5)
+    assert leave_alone(log.env, plan, lambda: dirty).untouched == {0}
+
+
+def test_filters_are_worth_it_where_little_is_dirty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large logs of which at most half is dirty; never in mode kafka."""
+    log = three_segments()
+    plan = plan_of(log)
+    assert key_filter.is_worth_filters(plan)
+    monkeypatch.undo()
+    assert not key_filter.is_worth_filters(plan)
+    assert leave_alone(log.env, plan, lambda: hashes([])) is plan
+    large = replace(plan, segments=tuple(replace(one, size=8 << 20) for one in plan.segments))
+    assert key_filter.is_worth_filters(large)
+    assert not key_filter.is_worth_filters(replace(large, mode=KAFKA))
+    assert not key_filter.is_worth_filters(replace(large, first_dirty_offset=7))
+
+
+@quickly
+@given(sparse_histories, st.sampled_from([200, 250, 400]))
+def test_leaving_alone_comes_to_the_same_as_a_whole_round(history: list[Any], segment_bytes: int) -> None:
+    """Every batch, byte for byte, on any history; the files left alone are as they were."""
+    whole, partly = (play(history, mode=PROMPT, segment_bytes=segment_bytes) for _ in range(2))
+    for log in (whole, partly):
+        log.roll()
+        log.clean(mode=PROMPT)
+        log.data("new", "key-7", f"filled={'x' * 40}")
+        log.roll()
+    whole.clean(mode=PROMPT)
+    files = partly.segment_files()
+    untouched = clean_leaving_alone(partly)
+    event(f"{min(len(untouched), 2)} left alone")
+    assert [batch.data for batch in partly.stored()] == [batch.data for batch in whole.stored()]
+    assert partly.aborted() == whole.aborted()
+    after = partly.segment_files()
+    for name, content in files.items():
+        if int(name[:20]) in untouched:
+            assert after[name] == content
+
+
+# -- what is read of a segment ---------------------------------------------------------------------------------------
+
+
+@quickly
+@given(histories)
+def test_the_compiled_reading_finds_what_the_plain_one_does(history: list[Any]) -> None:
+    """Horizons, transactions, emptied batches; and the keys are all in the filter."""
+    log = play(history, mode=PROMPT)
+    log.clean(mode=PROMPT)
+    for segment in log.log.segments[:-1]:
+        plain = segment_facts_of(log, segment.base_offset, segment.size)
+        compiled, keys = segment_keys.read_key_facts(log.env, segment.path, segment.base_offset, segment.size, HASH_KEY)
+        assert keys is not None
+        assert compiled.keys is not None
+        assert replace(compiled, keys=None) == plain
+        batches = [batch for batch in log.stored() if batch.segment == segment.base_offset]
+        records = [record for batch in batches if not batch.header.is_control for record in batch.records]
+        assert compiled.keys.hash_id == hash_id(HASH_KEY)
+        assert compiled.keys.has_keyless == any(record.key is None for record in records)
+        for record in records:
+            assert record.key is None or keys.may_have_any(hashes([hash_of(record.key)]))
+
+
+def segment_facts_of(log: CleanerLog, base_offset: int, size: int) -> Any:
+    """The facts that the plain reading finds."""
+    from diamant.cleaner.prompt.segment_facts import read_facts
+
+    return read_facts(log.env, DIRECTORY, base_offset, size)
+
+
+def test_an_outputs_facts_are_filed_before_it_is_swapped_in() -> None:
+    """They are of the file that takes the sources' place; a swap changes neither its birth nor its time."""
+    log = three_segments()
+    plan = plan_of(log)
+
+    def swap(output: OutputSegment) -> None:
+        segment_keys.file_key_facts(log.env, plan, output)
+        log.swap(output)
+
+    rewrite.clean(log.env, plan, on_output=swap)
+    log.first_dirty = 21
+    log.data("z")
+    log.roll()
+    plan = plan_of(log)
+    assert leave_alone(log.env, plan, lambda: hashes([hash_of(b"z")])).untouched == {0, 7, 14}
+    facts = load_facts(log.env, DIRECTORY, 7)
+    assert facts is not None
+    assert facts.keys is not None
+    assert facts.keys.key_count == 7
+
+
+def test_the_compiled_engine_leaves_segments_alone_by_itself() -> None:
+    """A round files the keys of what it writes; the next one touches only where it must, and writes what a whole one would."""
+    logs = [three_segments(), three_segments()]
+    for log in logs:
+        plan = plan_of(log)
+        compiled_rewrite.clean(log.env, plan, on_output=log.swap)
+        log.first_dirty = 21
+        log.data("b3=new", "z")
+        log.roll()
+    for base_offset in (0, 7, 14):
+        logs[1].env.remove(facts_path(DIRECTORY, base_offset))
+    found = [compiled_rewrite.clean(log.env, plan_of(log), on_output=log.swap) for log in logs]
+    assert [output.base_offset for output in found[0].outputs] == [7, 21]
+    assert [output.base_offset for output in found[1].outputs] == [0, 7, 14, 21]
+    assert [batch.data for batch in logs[0].stored()] == [batch.data for batch in logs[1].stored()]
+    assert found[0].stats.bytes_read < found[1].stats.bytes_read
+
+
+def test_a_corrupt_segment_has_no_facts() -> None:
+    """The reading fails where a round would."""
+    log = three_segments()
+    segment = log.log.segments[0]
+    file = log.env.open(segment.path)
+    file.pwrite(b"\xff", 100)
+    with pytest.raises(CorruptLog, match="CRC"):
+        segment_keys.read_key_facts(log.env, segment.path, 0, segment.size, HASH_KEY)

@@ -1,0 +1,436 @@
+"""What is remembered of closed segments, and the rounds that come for a horizon alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.prompt import segment_facts
+from diamant.cleaner.prompt.segment_facts import (
+    DATA,
+    MARKER,
+    STAMPED_MARKER,
+    Horizon,
+    PartitionFacts,
+    SegmentFacts,
+    Step,
+    facts_path,
+    file_facts,
+    horizon_round_end,
+    load_facts,
+    prune,
+    read_facts,
+)
+from diamant.cleaner.rules.modes import PROMPT
+from diamant.storage import names
+from diamant.storage.errors import CorruptLog
+from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog
+from tests.cleaner.engines.test_rewrite_properties import RETENTION_MS, committed_values, histories, play
+from tests.effort import examples
+
+quickly = settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Watched:
+    """A log with its facts, cleaned as the service does it."""
+
+    def __init__(self, log: CleanerLog) -> None:
+        self.log = log
+        self.facts = PartitionFacts()
+        self.horizon_rounds = 0
+
+    def learn(self) -> None:
+        """Read what is not known yet."""
+        log = self.log.log
+        for base_offset, size in self.facts.unknown(log, self.log.first_dirty):
+            assert self.facts.add(log, read_facts(self.log.env, DIRECTORY, base_offset, size))
+
+    def clean(self) -> None:
+        """An ordinary round over everything but the active segment."""
+        self.learn()
+        self.facts.note_round(self.log.log, self.log.first_dirty, self.log.now_ms)
+        self.log.clean(mode=PROMPT)
+
+    def due_ms(self) -> int | None:
+        """When the next round is due for a horizon."""
+        self.learn()
+        return self.facts.next_horizon_ms(self.log.log, self.log.first_dirty)
+
+    def clean_for_horizons(self) -> frozenset[int]:
+        """A round for horizons; which segments it left alone."""
+        log = self.log
+        self.learn()
+        end = horizon_round_end(log.log, log.first_dirty)
+        plan = self.facts.without_untouched(log.plan(first_dirty=end, end=end, mode=PROMPT))
+        self.facts.note_round(log.log, log.first_dirty, log.now_ms)
+        assert rewrite.clean(log.env, plan, on_output=log.swap).end_offset == end
+        self.horizon_rounds += 1
+        return plan.untouched
+
+    def clean_until_nothing_is_due(self) -> None:
+        """Rounds for horizons, with the clock moved on to each."""
+        while (due_ms := self.due_ms()) is not None:
+            assert self.horizon_rounds < 50
+            self.log.now_ms = max(self.log.now_ms, due_ms)
+            self.clean_for_horizons()
+
+
+# -- what is read ----------------------------------------------------------------------------------------------------
+
+
+def facts_of(log: CleanerLog, base_offset: int = 0) -> SegmentFacts:
+    """The facts of a segment."""
+    segment = log.log.segments[log.log.floor_segment(base_offset)]
+    return read_facts(log.env, DIRECTORY, base_offset, segment.size)
+
+
+def test_a_stamped_tombstone_is_a_horizon() -> None:
+    """The earliest batch of each horizon; a horizon without a tombstone is none."""
+    log = CleanerLog(delete_retention_ms=100)
+    log.data("a=", "b")
+    log.data("c=")
+    log.roll()
+    assert facts_of(log).horizons == ()
+    log.clean(mode=PROMPT)
+    assert facts_of(log).horizons == (Horizon(START_MS + 100, 0),)
+    log.now_ms += 200
+    log.clean(first_dirty=3, mode=PROMPT)
+    assert log.horizon(0) == START_MS + 100
+    assert facts_of(log).horizons == ()
+
+
+def test_transactions_are_told_by_their_steps() -> None:
+    """Batches of a producer in a row are one step, and markers say whether they have their horizon."""
+    log = CleanerLog()
+    log.data("a", producer=1, txn=True)
+    log.data("b", producer=1, txn=True)
+    log.data("plain")
+    log.data("c", producer=2, txn=True)
+    log.marker(1, "commit")
+    log.marker(2, "abort")
+    log.roll()
+    assert facts_of(log).steps == (Step(DATA, 1, 0), Step(DATA, 2, 3), Step(MARKER, 1, 4), Step(MARKER, 2, 5))
+    log.clean(mode=PROMPT)
+    log.clean(first_dirty=6, mode=PROMPT)
+    assert facts_of(log).steps == (
+        Step(DATA, 1, 0),
+        Step(DATA, 2, 3),
+        Step(MARKER, 1, 4),
+        Step(MARKER, 2, 5),
+    )  # the aborted batch stays as a header: it is its producer's last
+    log.data("a", "b", "c", producer=2)
+    log.roll()
+    log.clean(mode=PROMPT)
+    log.clean(first_dirty=9, mode=PROMPT)
+    assert Step(STAMPED_MARKER, 2, 5) in (facts_of(log).steps or ())
+
+
+def test_too_many_steps_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nothing is said of the segment's transactions; the same for horizons and empty batches."""
+    monkeypatch.setattr(segment_facts, "MAX_STEPS", 2)
+    log = CleanerLog()
+    for _ in range(2):
+        log.data("a", producer=1, txn=True)
+        log.marker(1, "commit")
+    log.roll()
+    facts = facts_of(log)
+    assert facts.steps is None
+    assert facts.has_transactions
+    assert segment_facts.markers_without_data([facts]) == []
+
+
+def test_a_damaged_batch_is_an_error() -> None:
+    """As a round would have it."""
+    log = CleanerLog(delete_retention_ms=100)
+    log.data("a=")
+    log.roll()
+    log.clean(mode=PROMPT)
+    log.env.open(log.log.segments[0].path).pwrite(b"\xff", 65)
+    with pytest.raises(CorruptLog, match="CRC"):
+        facts_of(log)
+
+
+# -- rounds for horizons ---------------------------------------------------------------------------------------------
+
+
+def test_a_tombstone_on_a_quiet_log_goes_at_its_horizon() -> None:
+    """No append is needed, and no round comes before or after it."""
+    watched = Watched(CleanerLog(delete_retention_ms=DAY_MS))
+    log = watched.log
+    log.data("a")
+    log.data("a=", "b")
+    log.roll()
+    assert watched.due_ms() is None
+    watched.clean()
+    assert watched.due_ms() == START_MS + DAY_MS
+    log.now_ms = START_MS + DAY_MS - 1
+    watched.clean_for_horizons()
+    assert log.keys() == ["a", "b"]
+    log.now_ms += 1
+    assert watched.due_ms() == log.now_ms
+    watched.clean_for_horizons()
+    assert log.keys() == ["b"]
+    assert watched.due_ms() is None
+
+
+def test_markers_go_without_traffic() -> None:
+    """One round for the horizon, at once, and another when it is over."""
+    watched = Watched(CleanerLog(delete_retention_ms=DAY_MS))
+    log = watched.log
+    log.data("a", producer=1, txn=True)
+    log.marker(1, "abort")
+    log.data("b", producer=1, txn=True)
+    log.marker(1, "commit")
+    log.data("b")
+    log.roll()
+    watched.clean()
+    assert watched.due_ms() == 0
+    watched.clean_for_horizons()
+    assert log.horizon(1) == START_MS + DAY_MS
+    assert watched.due_ms() == START_MS + DAY_MS
+    log.now_ms += DAY_MS
+    watched.clean_for_horizons()
+    assert 1 not in log.offsets()
+    assert log.offsets()[-2:] == [3, 4]
+    assert watched.due_ms() is None
+
+
+def test_only_the_segments_in_which_something_is_due_are_written() -> None:
+    """The others stay as they are."""
+    watched = Watched(CleanerLog(delete_retention_ms=DAY_MS, segment_bytes=200))
+    log = watched.log
+    for word in ("a", "b=", "c"):
+        log.data(word, f"{word[0]}-fill={'x' * 90}")
+        log.roll()
+    watched.clean()
+    log.now_ms += DAY_MS
+    before = log.segment_files()
+    assert watched.clean_for_horizons() == {0, 4}
+    assert {name for name, content in log.segment_files().items() if before[name] != content} == {f"{2:020d}.log"}
+    assert log.keys() == ["a", "a-fill", "b-fill", "c", "c-fill"]
+
+
+def test_a_round_for_horizons_leaves_the_dirty_range_alone() -> None:
+    """It ends where the clean section does, at a segment's base."""
+    watched = Watched(CleanerLog(delete_retention_ms=DAY_MS))
+    log = watched.log
+    log.data("a=", "b")
+    log.roll()
+    watched.clean()
+    log.data("b=")
+    log.roll()
+    log.now_ms += DAY_MS
+    watched.clean_for_horizons()
+    assert log.keys() == ["b", "b"]
+    assert log.horizon(2) is None
+    assert horizon_round_end(log.log, 0) == 0
+    assert horizon_round_end(log.log, 2) == 2
+    assert horizon_round_end(log.log, 3) == 3
+    assert horizon_round_end(log.log, 1) == 0
+
+
+def test_what_a_round_could_not_remove_makes_no_other_round_due() -> None:
+    """A horizon that is still there after its round does not bring the next one, again and again."""
+    watched = Watched(CleanerLog(delete_retention_ms=100))
+    log = watched.log
+    log.data("a=", "b")
+    log.roll()
+    watched.clean()
+    log.now_ms += 100
+    assert watched.due_ms() == log.now_ms
+    watched.facts.note_round(log.log, log.first_dirty, log.now_ms)
+    assert watched.due_ms() is None
+
+
+def test_nothing_is_due_above_a_corrupt_segment() -> None:
+    """Neither tombstones nor markers expire there."""
+    watched = Watched(CleanerLog(delete_retention_ms=100))
+    log = watched.log
+    log.data("a=", "b")
+    log.roll()
+    watched.clean()
+    watched.learn()
+    assert watched.facts.next_horizon_ms(log.log, 2, frozen_above=0) == START_MS + 100
+    assert watched.facts.next_horizon_ms(log.log, 2, frozen_above=-1) is None
+
+
+def test_a_plan_with_a_dirty_range_is_refused() -> None:
+    """There the keys decide."""
+    log = CleanerLog()
+    log.data("a")
+    log.roll()
+    with pytest.raises(ValueError, match="dirty range"):
+        PartitionFacts().without_untouched(log.plan(mode=PROMPT))
+
+
+@pytest.mark.slow
+@quickly
+@given(histories)
+def test_in_the_end_no_tombstone_and_no_empty_transaction_is_left(history: list[Any]) -> None:
+    """On any log that takes no more traffic, after a few rounds, and no key has another value."""
+    watched = Watched(play(history, mode=PROMPT))
+    log = watched.log
+    before = committed_values(log)
+    watched.clean()
+    watched.clean_until_nothing_is_due()
+    assert committed_values(log) == before
+    stored = log.stored()
+    data = [batch for batch in stored if not batch.header.is_control]
+    assert all(record.value is not None for batch in data for record in batch.records)
+    with_data = set()
+    for batch in stored:
+        header = batch.header
+        if header.is_control and header.record_count:
+            assert header.producer_id in with_data
+            with_data.discard(header.producer_id)
+        elif header.is_transactional and not header.is_control:
+            with_data.add(header.producer_id)
+    assert log.now_ms <= START_MS + 26 * 60 + 4 * RETENTION_MS
+
+
+# -- facts and segments ----------------------------------------------------------------------------------------------
+
+
+def test_facts_are_of_one_file() -> None:
+    """A segment that was replaced is not known; what was read of its predecessor is refused."""
+    watched = Watched(CleanerLog())
+    log = watched.log
+    log.data("a=", "b")
+    log.roll()
+    log.first_dirty = 2
+    watched.learn()
+    old = read_facts(log.env, DIRECTORY, 0, log.log.segments[0].size)
+    log.now_ms += 1
+    log.clean(first_dirty=0, mode=PROMPT)
+    assert watched.facts.unknown(log.log, 2) == [(0, log.log.segments[0].size)]
+    assert watched.facts.of(log.log, 2) == []
+    assert not watched.facts.add(log.log, old)
+    assert not watched.facts.add(log.log, replace(old, base_offset=77))
+
+
+def test_only_closed_segments_of_the_clean_section_count() -> None:
+    """Up to the given offset, exactly."""
+    watched = Watched(CleanerLog())
+    for word in ("a", "b", "c"):
+        watched.log.data(word)
+        watched.log.roll()
+    assert [base for base, _ in watched.facts.unknown(watched.log.log, 2)] == [0, 1]
+    assert [base for base, _ in watched.facts.unknown(watched.log.log, 1)] == [0]
+    assert watched.facts.unknown(watched.log.log, 0) == []
+
+
+def test_facts_of_segments_that_are_gone_are_forgotten() -> None:
+    """Memory follows the log."""
+    watched = Watched(CleanerLog())
+    log = watched.log
+    for word in ("a", "b", "c"):
+        log.data(word)
+        log.roll()
+    log.first_dirty = 3
+    watched.learn()
+    log.log.delete_oldest(3)
+    assert watched.facts.unknown(log.log, 3) == []
+    assert watched.facts._known == {}
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def filed(monkeypatch: pytest.MonkeyPatch) -> CleanerLog:
+    """A log of which each segment's facts are filed."""
+    monkeypatch.setattr(segment_facts, "MIN_FILED_BYTES", 0)
+    log = CleanerLog(delete_retention_ms=100)
+    log.data("a=", "b")
+    log.data("t", producer=1, txn=True)
+    log.marker(1, "commit")
+    log.data("b", producer=1)
+    log.roll()
+    log.clean(mode=PROMPT)
+    log.clean(first_dirty=0, mode=PROMPT)
+    return log
+
+
+def test_filed_facts_are_those_that_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All fields, and nothing else is read then."""
+    log = filed(monkeypatch)
+    read = facts_of(log)
+    assert read.horizons
+    assert read.steps
+    assert load_facts(log.env, DIRECTORY, 0) == read
+    monkeypatch.setattr(segment_facts, "scan_headers", None)
+    assert facts_of(log) == read
+
+
+def test_facts_of_another_file_are_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Size, modification time and birth must all be those of the segment; without births nothing is believed."""
+    log = filed(monkeypatch)
+    read = facts_of(log)
+    for other in (
+        replace(read, size=1),
+        replace(read, modified_ms=1),
+        replace(read, birth_ms=1),
+        replace(read, birth_ms=None),
+    ):
+        file_facts(log.env, DIRECTORY, replace(other, horizons=()))
+        assert facts_of(log) == read
+    file_facts(log.env, DIRECTORY, replace(read, birth_ms=None, horizons=()))
+    log.env._file(log.log.segments[0].path).birth_ms = None
+    assert facts_of(log).horizons == read.horizons
+
+
+def test_damaged_files_are_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any changed or missing byte, or JSON that is not ours."""
+    log = filed(monkeypatch)
+    read = facts_of(log)
+    path = facts_path(DIRECTORY, 0)
+    data = log.env.read_bytes(path)
+    for at in range(len(data)):
+        log.env.write_atomically(path, data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+        assert load_facts(log.env, DIRECTORY, 0) is None
+        log.env.write_atomically(path, data[:at])
+        assert load_facts(log.env, DIRECTORY, 0) is None
+    log.env.write_atomically(path, data)
+    log.env.rename(path, facts_path(DIRECTORY, 5))
+    assert load_facts(log.env, DIRECTORY, 5) is None
+    assert facts_of(log) == read
+
+
+def test_a_disk_that_takes_nothing_more_costs_only_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The facts are there all the same."""
+    log = filed(monkeypatch)
+    log.env.fail("append", "*.facts*", OSError(28, "full"))
+    assert facts_of(log).horizons
+    assert load_facts(log.env, DIRECTORY, 0) is None
+
+
+def test_facts_of_vanished_segments_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else is."""
+    log = filed(monkeypatch)
+    facts_of(log)
+    others = [f"{DIRECTORY}/{name}" for name in ("diamant-x.facts", "diamant-1.other", "unknown")]
+    for path in others:
+        log.env.create_new(path)
+    before = set(log.files())
+    prune(log.env, DIRECTORY, {0})
+    assert set(log.files()) == before
+    prune(log.env, DIRECTORY, {1})
+    assert set(log.files()) == before - {facts_path("", 0)[1:]}
+    prune(log.env, "/nowhere", set())
+
+
+def test_a_start_passes_over_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are no segment files, for us as for Kafka, which looks for numbers in front of the first dot."""
+    log = filed(monkeypatch)
+    facts_of(log)
+    stored = [batch.data for batch in log.stored()]
+    log.reload()
+    assert [batch.data for batch in log.stored()] == stored
+    name = facts_path("", 0)[1:]
+    assert name in log.files()
+    assert names.parse_segment_file(name) is None
+    with pytest.raises(ValueError):
+        names.offset_of(name)

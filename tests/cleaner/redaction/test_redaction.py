@@ -1,0 +1,438 @@
+"""Redactions of random histories against a naive filter: the records that match go, and nothing else changes.
+
+The oracle reads the files with the naive reader and codecs of other packages, decides with Python's own JSON, and knows from the
+history which transactions were committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.cleaner.redaction.locate import TooManyMatches
+from diamant.cleaner.redaction.rewrite import write_redacted
+from diamant.protocol.batches.records import Header, Record
+from diamant.protocol.errors import KafkaError
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import load_log
+from tests import naive
+from tests.builder import make_batch
+from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, TOPIC_ID, CleanerLog
+from tests.cleaner.evidence.scan.naive_scanner import unpack
+from tests.cleaner.redaction.redacted_log import locate, plan_of, redact
+from tests.effort import examples
+
+EMAIL = "ada@example.com"
+KEYS = [None, b"a", b"b", b"\x00\xff"]
+
+
+class Batch(NamedTuple):
+    """One batch as the naive reader sees it."""
+
+    fixed: tuple[int, ...]
+    """What cleaning must not change: offsets, leader epoch, producer, sequence, whether transactional or control."""
+    records: tuple[tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]], ...]
+    data: bytes
+
+
+def batches_in(data: bytes) -> list[Batch]:
+    found, at = [], 0
+    while at < len(data):
+        size = int.from_bytes(data[at + 8 : at + 12], "big") + 12
+        batch = data[at : at + size]
+        assert len(batch) == size, "the file ends in a batch"
+        base, epoch = int.from_bytes(batch[0:8], "big"), batch[12:16]
+        attributes = int.from_bytes(batch[21:23], "big")
+        last = base + int.from_bytes(batch[23:27], "big")
+        base_timestamp = int.from_bytes(batch[27:35], "big", signed=True)
+        count = int.from_bytes(batch[57:61], "big")
+        fixed = (base, last, int.from_bytes(epoch, "big"), int.from_bytes(batch[43:57], "big"), attributes & 0x30)
+        records = naive.parse_records(unpack(attributes & 7, batch[61:]), count) if count else []
+        found.append(
+            Batch(
+                fixed,
+                tuple(
+                    (
+                        base + one.offset_delta,
+                        base_timestamp + one.timestamp_delta,
+                        one.key,
+                        one.value,
+                        tuple(one.headers),
+                    )
+                    for one in records
+                ),
+                batch,
+            )
+        )
+        at += size
+    return found
+
+
+def batches_of(log: CleanerLog) -> dict[int, list[Batch]]:
+    """Batches by base offset of their segment."""
+    return {one.base_offset: batches_in(log.env.read_bytes(one.path)[: one.size]) for one in log.log.segments}
+
+
+def _is_adas(value: bytes | None) -> bool:
+    try:
+        return value is not None and json.loads(value).get("email") == EMAIL
+    except (ValueError, AttributeError):
+        return False
+
+
+WHERES: dict[str, Callable[[Any], bool]] = {
+    'key == "a"': lambda one: one[2] == b"a",
+    'key == hex:"00ff"': lambda one: one[2] == b"\x00\xff",
+    f'value.email == "{EMAIL}"': lambda one: _is_adas(one[3]),
+    'header.user == "42"': lambda one: (b"user", b"42") in one[4],
+    f'header.user exists or value.email == "{EMAIL}"': lambda one: (
+        _is_adas(one[3]) or any(name == b"user" for name, _ in one[4])
+    ),
+    f'key == "b" and value.email == "{EMAIL}"': lambda one: one[2] == b"b" and _is_adas(one[3]),
+    'value.nothing == "nowhere"': lambda _: False,
+}
+
+
+@dataclass
+class History:
+    """A log, and which offsets belong to transactions that were committed, aborted, or are open."""
+
+    log: CleanerLog
+    open: dict[int, list[int]] = field(default_factory=dict)
+    aborted: set[int] = field(default_factory=set)
+
+    def committed(self, offset: int) -> bool:
+        return offset not in self.aborted
+
+
+record_words = st.tuples(
+    st.sampled_from(KEYS),
+    st.sampled_from(
+        [
+            None,
+            b"",
+            b"no json",
+            b'{"email": "ada@example.com"}',
+            b'{"email": "ada\\u0040example.com", "more": [1, 2]}',
+            b'{"email": "bob@example.com"}',
+            b'{"other": "ada@example.com"}',
+        ]
+    ),
+    st.sampled_from([(), (Header("user", b"42"),), (Header("user", None), Header("x", b"1"))]),
+)
+steps = st.one_of(
+    st.tuples(
+        st.just("data"),
+        st.lists(record_words, min_size=1, max_size=5),
+        st.sampled_from([-1, -1, 3, 4]),
+        st.sampled_from([0, 0, 1, 2, 3, 4]),
+    ),
+    st.tuples(
+        st.just("txn"),
+        st.lists(record_words, min_size=1, max_size=3),
+        st.sampled_from([5, 6]),
+        st.sampled_from([0, 4]),
+    ),
+    st.tuples(st.just("end"), st.sampled_from([5, 6]), st.sampled_from(["commit", "abort"])),
+    st.tuples(st.just("roll")),
+)
+
+
+def make_history(history_steps: list[Any], policy: str) -> History:
+    history = History(CleanerLog(cleanup_policy=frozenset({policy}), index_interval_bytes=100))
+    log = history.log
+    log.log.become_leader(3)
+    for kind, *rest in history_steps:
+        if kind == "roll":
+            log.roll()
+        elif kind == "end":
+            producer, how = rest
+            if producer in history.open:
+                offsets = history.open.pop(producer)
+                history.aborted |= set(offsets) if how == "abort" else set()
+                log.marker(producer, how)
+        else:
+            words, producer, codec = rest
+            start = log.log.log_end_offset
+            records = [
+                Record(start + index, START_MS + start + index, key, value, headers)
+                for index, (key, value, headers) in enumerate(words)
+            ]
+            if kind == "txn":
+                history.open.setdefault(producer, []).extend(range(start, start + len(words)))
+            log.data(*records, producer=producer, txn=kind == "txn", codec=codec)
+    return history
+
+
+def expected_removed(history: History, where: str, batches: dict[int, list[Batch]]) -> set[int]:
+    """Offsets that are to go, the slow way."""
+    below = history.log.log.last_stable_offset
+    records = [
+        one
+        for segment in batches.values()
+        for batch in segment
+        if not batch.fixed[4] & 0x20
+        for one in batch.records
+        if one[0] < below
+    ]
+    matched = {one[0] for one in records if WHERES[where](one)}
+    removed = set(matched)
+    if history.log.config.is_compacted:
+        for offset, _, key, _, _ in records:
+            if offset in matched and key is not None and history.committed(offset):
+                removed |= {one[0] for one in records if one[2] == key and one[0] < offset and one[3] is not None}
+    return removed
+
+
+def state_after_a_crash(log: CleanerLog, log_start_offset: int = 0) -> tuple[Any, ...]:
+    """What recovery makes of the batches alone: no snapshot helps."""
+    env = log.env.copy(SettableClock(log.now_ms))
+    for name in env.list_dir(DIRECTORY):
+        if name.endswith((".snapshot", "leader-epoch-checkpoint")):
+            env.remove(f"{DIRECTORY}/{name}")
+    producers, *rest = state(recovered(env, log, log_start_offset))
+    # When a producer was last heard of is read from the records that are left, as after compaction.
+    return [one._replace(timestamp=0) for one in producers], *rest
+
+
+def recovered(env: MemoryEnv, log: CleanerLog, log_start_offset: int = 0) -> Log:
+    return load_log(
+        env, DIRECTORY, "topic", 0, TOPIC_ID, log.config, Validation(), recovery_point=0, log_start_offset=log_start_offset,
+        is_clean=False, producer_expiration_ms=DAY_MS,
+    )  # fmt: skip
+
+
+def state(log: Log) -> tuple[Any, ...]:
+    """Everything that must not change: producers, transactions, epochs, ends."""
+    return (
+        sorted(log.producers.active_producers),
+        log.last_stable_offset,
+        log.log_end_offset,
+        log.log_start_offset,
+        [entry for segment in log.segments for entry in segment.txn_index.all()],
+        log.epoch_for_offset(0),
+        log.end_offset_for_epoch(3),
+    )
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    history_steps=st.lists(steps, min_size=1, max_size=14),
+    policy=st.sampled_from(["delete", "compact"]),
+    where=st.sampled_from(sorted(WHERES)),
+)
+def test_what_matches_goes_and_nothing_else_changes(history_steps: list[Any], policy: str, where: str) -> None:
+    """Records, offsets, batches, producers, transactions, indexes; also as recovery sees them; and once more changes nothing."""
+    history = make_history(history_steps, policy)
+    log = history.log
+    before, state_before, crashed_before = batches_of(log), state(log.log), state_after_a_crash(log)
+    files_before = log.files()
+    removed = expected_removed(history, where, before)
+
+    located = redact(log.log, where)
+
+    assert located.removed == len(removed)
+    after = batches_of(log)
+    rolled = {base: batches for base, batches in after.items() if base not in before}
+    assert not any(rolled.values())
+    for base, batches in before.items():
+        assert [one.fixed for one in after[base]] == [one.fixed for one in batches]
+        for old, new in zip(batches, after[base], strict=True):
+            kept = tuple(one for one in old.records if one[0] not in removed or old.fixed[4] & 0x20)
+            assert new.records == kept
+            if kept == old.records:
+                assert new.data == old.data
+        if not any(one[0] in removed for batch in batches for one in batch.records):
+            for suffix in (".log", ".txnindex"):
+                name = f"{base:020d}{suffix}"
+                assert log.files().get(name) == files_before.get(name)
+    assert state(log.log) == state_before
+    assert state_after_a_crash(log) == crashed_before
+    assert not [name for name in log.env.list_dir(DIRECTORY) if name.endswith((".cleaned", ".swap", ".deleted"))]
+    lasts = [one.fixed[1] for batches in after.values() for one in batches]
+    for offset in range(log.log.log_end_offset):
+        result = log.log.read(offset, 1, isolation_level=0, min_one_message=True)
+        found = batches_in(bytes(result.slices[0].read()))[0]
+        assert found.fixed[1] == min(last for last in lasts if last >= offset)
+    files = log.files()
+    again = locate(log.log, where)
+    if not history.log.config.is_compacted:
+        assert again.removed == 0
+    redact(log.log, where)
+    assert log.files() == files
+
+
+def test_producers_go_on_after_everything_of_them_was_removed() -> None:
+    """The next sequence is taken and the one before is a duplicate, also after a crash without snapshots."""
+    log = CleanerLog(cleanup_policy=frozenset({"delete"}))
+    log.data("a", "a", producer=7)
+    log.data("a", producer=8)
+    redact(log.log, 'key == "a"')
+    env = log.env.copy(SettableClock(log.now_ms))
+    for name in env.list_dir(DIRECTORY):
+        if name.endswith(".snapshot"):
+            env.remove(f"{DIRECTORY}/{name}")
+    log.env, log.log = env, recovered(env, log)
+    assert log.keys() == []
+    for producer, sequence, expected in ((7, 2, 3), (8, 1, 4), (7, 2, 3), (8, 1, 4), (7, 3, 5)):
+        batch = make_batch("b=", producer_id=producer, producer_epoch=0, base_sequence=sequence)
+        assert log.log.append_as_leader(memoryview(batch)).base_offset == expected
+    with pytest.raises(KafkaError, match="7"):
+        log.log.append_as_leader(memoryview(make_batch("b=", producer_id=7, producer_epoch=0, base_sequence=9)))
+
+
+def test_older_values_go_with_a_matched_one_and_newer_ones_stay() -> None:
+    """On a compacted topic only; tombstones stay for those who have the older values."""
+    for policy, expected in (
+        ("compact", ["a=", "b=x", "a=newest"]),
+        ("delete", ["a=1", "a=", "a=2", "b=x", "a=newest"]),
+    ):
+        log = CleanerLog(cleanup_policy=frozenset({policy}))
+        log.data("a=1")
+        log.roll()
+        log.data("a=", "a=2", "b=x")
+        log.data(Record(4, START_MS, b"a", b'{"email": "ada@example.com"}'))
+        log.data("a=newest")
+        located = redact(log.log, f'value.email == "{EMAIL}"')
+        assert (located.matched, located.superseded) == (1, 2 if policy == "compact" else 0)
+        found = [
+            f"{(one.key or b'').decode()}={(one.value or b'').decode()}"
+            for batch in log.stored()
+            for one in batch.records
+        ]
+        assert found == expected
+
+
+def test_an_aborted_record_that_matches_takes_no_committed_value_with_it() -> None:
+    """Nobody reads it as the key's value, so nothing comes back when it goes."""
+    log = CleanerLog()
+    log.data("a=1")
+    log.data(Record(1, START_MS, b"a", b'{"email": "ada@example.com"}'), producer=5, txn=True)
+    log.marker(5, "abort")
+    located = redact(log.log, f'value.email == "{EMAIL}"')
+    assert (located.matched, located.superseded) == (1, 0)
+    assert log.keys() == ["a"]
+
+
+def test_nothing_at_or_above_the_last_stable_offset_goes() -> None:
+    """Whatever transaction it is of."""
+    log = CleanerLog(cleanup_policy=frozenset({"delete"}))
+    log.data("a", "b")
+    log.data("a", producer=5, txn=True)
+    log.data("a")
+    assert log.log.last_stable_offset == 2
+    assert redact(log.log, 'key == "a"').matched == 1
+    assert log.keys() == ["b", "a", "a"]
+
+
+def damage(log: CleanerLog, path: str) -> bytes:
+    """Change the last byte of a segment; what it holds now."""
+    data = bytearray(log.env.read_bytes(path))
+    data[-1] ^= 1
+    file = log.env.open(path)
+    file.truncate(0)
+    file.append(bytes(data))
+    file.close()
+    return bytes(data)
+
+
+def test_a_segment_that_cannot_be_read_is_left_and_told() -> None:
+    """Of a delete topic the others are written anew; on a compacted one nothing is touched."""
+    for policy in ("delete", "compact"):
+        log = CleanerLog(cleanup_policy=frozenset({policy}))
+        log.data("a=1")
+        log.roll()
+        log.data("a=2")
+        log.roll()
+        log.data("b=3")
+        path = log.log.segments[0].path
+        data = damage(log, path)
+        located = redact(log.log, 'key == "a"')
+        assert len(located.problems) == 1
+        assert located.removed == (1 if policy == "delete" else 0)
+        assert log.env.read_bytes(path) == data
+
+
+@pytest.mark.parametrize(
+    ("which", "base_offset"),
+    [(0, -1), (0, 7), (0, 1 << 33), (1, 0), (1, 5), (1, 1 << 62), (2, -1), (2, 3), (2, 6), (2, 1 << 33), (2, 1 << 62)],
+)
+def test_a_changed_base_offset_is_damage(which: int, base_offset: int) -> None:
+    """It is in no checksum. What no longer follows on what is before it is a problem, and ends no search."""
+    log = CleanerLog(cleanup_policy=frozenset({"delete"}))
+    for start in (0, 2, 4):
+        log.data(f"a={start}", f"b={start + 1}")
+    log.roll()
+    log.data("a=6", "b=7")
+    path = log.log.segments[0].path
+    data = bytearray(log.env.read_bytes(path))
+    at = 0
+    for _ in range(which):
+        at += int.from_bytes(data[at + 8 : at + 12], "big") + 12
+    data[at : at + 8] = base_offset.to_bytes(8, "big", signed=True)
+    file = log.env.open(path)
+    file.truncate(0)
+    file.append(bytes(data))
+    file.close()
+    located = locate(log.log, 'key == "a"')
+    assert [one.path for one in located.problems] == [path]
+    assert "the batch has offsets" in located.problems[0].reason
+    assert located.matched == 1
+
+
+def test_more_than_can_be_remembered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets of all, and on compacted topics keys."""
+    log = CleanerLog()
+    log.data(*(f"key-{number}" for number in range(20)))
+    monkeypatch.setattr("diamant.cleaner.redaction.locate.MAX_KEYS", 10)
+    with pytest.raises(TooManyMatches, match="more than 10 keys"):
+        locate(log.log, "value exists")
+    located = locate(CleanerLogOf20().log, "value exists")
+    with pytest.raises(TooManyMatches, match="20 records"):
+        locate(CleanerLogOf20().log, "value exists", offset_bytes=located.nbytes - 1)
+    assert locate(CleanerLogOf20().log, "value exists", offset_bytes=located.nbytes).matched == 20
+
+
+def test_what_stays_is_counted_where_it_can_be_read() -> None:
+    """Of a segment that cannot be read nobody knows how many records it has; so it counts for nothing."""
+    for policy in ("delete", "compact"):
+        log = CleanerLog(cleanup_policy=frozenset({policy}))
+        for words in (("a=1", "b=2"), ("a=3",), ("c=4",)):
+            log.data(*words)
+            log.roll()
+        assert (locate(log.log, 'key == "a"').records, locate(log.log, 'key == "a"').kept) == (4, 2)
+        damage(log, log.log.segments[0].path)
+        located = locate(log.log, 'key == "a"')
+        assert (located.records, located.kept, len(located.problems)) == (2, 1, 1)
+        assert (locate(log.log, "value exists").records, locate(log.log, "value exists").kept) == (2, 0)
+
+
+def CleanerLogOf20() -> CleanerLog:
+    log = CleanerLog(cleanup_policy=frozenset({"delete"}))
+    log.data(*(f"key-{number}" for number in range(20)))
+    return log
+
+
+def test_the_plan_is_all_that_the_runner_needs() -> None:
+    """The same plan gives the same bytes, whatever is appended meanwhile."""
+    log = CleanerLogOf20()
+    log.roll()
+    located = locate(log.log, 'key == "key-3"')
+    plan = plan_of(log.log, located)
+    outputs = []
+    for _ in range(2):
+        log.data("key-3")
+        output = write_redacted(log.env, plan, plan.segments[0])
+        assert output is not None
+        outputs.append({name: data for name, data in log.files().items() if name.endswith(".cleaned")})
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) == 3

@@ -1,0 +1,398 @@
+"""Rounds in a worker process: the same outcome as in a thread, whatever happens to the process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleaningAborted, OutputSegment
+from diamant.cleaner.runners import process as process_runner
+from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.runners.process import ProcessRunner, memory_limit_bytes
+from diamant.cleaner.runners.runner_errors import MemoryLimit, RunnerFailed
+from diamant.cleaner.runners.worker import Engines
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log.log import Log
+from tests.cleaner.runners.test_runner import (
+    START_MS,
+    Swapper,
+    damage,
+    latest,
+    leftovers,
+    load,
+    make_log,
+    plan_of,
+    segment_files,
+)
+from tests.waiting import wait_until
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system has no such call")
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return make_log(tmp_path)
+
+
+@pytest.fixture
+async def runner(log: Log) -> AsyncIterator[ProcessRunner]:
+    runner = ProcessRunner(log.env)
+    yield runner
+    await runner.close()
+    assert runner.worker_pid is None
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that keep to the speed limit from the first chunk on, not only after the check interval."""
+    at_once = (
+        "from functools import partial; import diamant.cleaner.runners.worker as worker; "
+        "worker.Throttle = partial(worker.Throttle, check_interval_s=0.0); "
+    )
+    before, importing, after = process_runner._BOOTSTRAP.partition("from diamant.cleaner.runners.worker")
+    monkeypatch.setattr(process_runner, "_BOOTSTRAP", before + at_once + importing + after)
+
+
+def slow_plan(log: Log, bytes_per_second: float = 200_000.0) -> CleanPlan:
+    """A round that takes about 0.3 s per output, and little time before the first."""
+    plan = plan_of(log, io_max_bytes_per_second=bytes_per_second)
+    return replace(plan, first_dirty_offset=plan.segments[-1].base_offset)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def kill(runner: ProcessRunner) -> None:
+    assert runner.worker_pid is not None
+    os.kill(runner.worker_pid, signal.SIGKILL)
+
+
+async def test_the_result_is_that_of_the_inline_runner(log: Log, runner: ProcessRunner, tmp_path: Path) -> None:
+    """Same files byte for byte, same result apart from times and the runner's name; one worker does several rounds."""
+    other = make_log(tmp_path / "other")
+    inline = InlineRunner(other.env)
+    pids = set()
+    for _ in range(2):
+        log.roll()
+        other.roll()
+        expected = await inline.run(plan_of(other), on_output=Swapper(other))
+        result = await runner.run(plan_of(log), on_output=Swapper(log))
+        pids.add(runner.worker_pid)
+        assert segment_files(log) == segment_files(other)
+        assert (result.end_offset, result.runner) == (expected.end_offset, "process")
+        assert [replace(output, modified_ms=0) for output in result.outputs] == [
+            replace(output, modified_ms=0) for output in expected.outputs
+        ]
+        for name in ("bytes_read", "messages_read", "bytes_written", "messages_written", "removed", "removed_bytes"):
+            assert getattr(result.stats, name) == getattr(expected.stats, name)
+    assert len(pids) == 1
+    assert not leftovers(log)
+    await inline.close()
+
+
+@pytest.mark.parametrize(
+    "outputs_before", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(3, marks=pytest.mark.slow)]
+)
+@pytest.mark.usefixtures("slow")
+async def test_a_worker_killed_at_any_moment_loses_nothing(
+    log: Log, runner: ProcessRunner, outputs_before: int
+) -> None:
+    """SIGKILL at several points of a round: it fails with a clear error, the log is whole, the next round ends well."""
+    before = latest(log)
+    swap = Swapper(log)
+
+    async def on_output(output: OutputSegment) -> None:
+        await swap(output)
+        if len(swap.outputs) == outputs_before:
+            kill(runner)
+
+    task = asyncio.create_task(runner.run(slow_plan(log), on_output=on_output))
+    if outputs_before == 0:
+        await wait_until(lambda: runner.worker_pid is not None and (task.done() or bool(leftovers(log))))
+        kill(runner)
+    with pytest.raises(RunnerFailed, match=r"t-0: the cleaner's worker \d+ was killed by signal 9"):
+        await task
+    # What it had handed over before it died is still taken.
+    assert len(swap.outputs) >= outputs_before
+    assert not leftovers(log)
+    assert latest(log) == latest(load(log)) == before
+    result = await runner.run(plan_of(log), on_output=Swapper(log))
+    assert result.end_offset == log.active.base_offset
+    assert latest(log) == latest(load(log)) == before
+
+
+@pytest.mark.usefixtures("slow")
+async def test_a_worker_killed_together_with_its_broker_leaves_garbage_that_a_start_removes(log: Log) -> None:
+    """Nobody sweeps: the `.cleaned` files are there until the directory is opened, and then they are not."""
+    before = latest(log)
+    runner = ProcessRunner(log.env)
+    task = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    await wait_until(lambda: bool(leftovers(log)))
+    copied = Path(log.path).parent / "t-0-as-it-was"
+    kill(runner)
+    shutil.copytree(log.path, copied)
+    with pytest.raises(RunnerFailed):
+        await task
+    await runner.close()
+    log.path = str(copied)
+    loaded = load(log)
+    assert latest(loaded) == before
+    assert not leftovers(loaded)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("slow")
+async def test_a_round_can_be_told_to_stop(log: Log, runner: ProcessRunner) -> None:
+    """`check_done` ends the round in the worker, which is kept: the next round has the same one."""
+    swap = Swapper(log)
+
+    def check_done() -> None:
+        if swap.outputs:
+            raise CleaningAborted("stop")
+
+    plan = slow_plan(log)
+    with pytest.raises(CleaningAborted, match="stop"):
+        await runner.run(plan, on_output=swap, check_done=check_done)
+    pid = runner.worker_pid
+    assert len(swap.outputs) == 1
+    assert not leftovers(log)
+    before = latest(log)
+    await runner.run(plan_of(log), on_output=Swapper(log))
+    assert runner.worker_pid == pid
+    assert latest(log) == before
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("slow")
+async def test_cancelling_ends_the_round_and_keeps_the_worker(log: Log, runner: ProcessRunner) -> None:
+    """When the cancelled task returns, the worker writes nothing any more."""
+    task = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    await wait_until(lambda: bool(leftovers(log)))
+    pid = runner.worker_pid
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not leftovers(log)
+    assert runner.worker_pid == pid
+    await runner.run(plan_of(log), on_output=Swapper(log))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("slow")
+async def test_a_worker_that_does_not_hear_is_killed(log: Log) -> None:
+    """A stopped process cannot end its round: after the timeout it is killed, and the next round has another one."""
+    runner = ProcessRunner(log.env, cancel_timeout_s=0.1)
+    task = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    await wait_until(lambda: bool(leftovers(log)))
+    pid = runner.worker_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not is_running(pid)
+    assert not leftovers(log)
+    await runner.run(plan_of(log), on_output=Swapper(log))
+    assert runner.worker_pid != pid
+    await runner.close()
+
+
+async def test_an_output_that_cannot_be_swapped_ends_the_round(log: Log, runner: ProcessRunner) -> None:
+    """The error of `on_output` is that of the round, and no later output is swapped."""
+    calls = []
+
+    async def on_output(output: OutputSegment) -> None:
+        calls.append(output)
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        await runner.run(plan_of(log), on_output=on_output)
+    assert len(calls) == 1
+    assert not leftovers(log)
+
+
+@pytest.mark.slow
+@LINUX
+async def test_a_round_over_its_memory_limit_says_so(log: Log) -> None:
+    """A batch that decompresses to more than the worker may take: the round fails, worker and broker go on."""
+    records = [Record(0, START_MS, b"big", bytes(50_000_000))]
+    log.config = replace(log.config, max_message_bytes=1 << 20)
+    log.append_as_leader(memoryview(build_batch(records, codec=4)))
+    log.roll()
+    before = latest(log)
+    runner = ProcessRunner(log.env, memory_overhead_bytes=60_000_000)
+    plan = plan_of(log, map_memory_bytes=1_000_000)
+    with pytest.raises(MemoryLimit, match=r"t-0: the worker needs more than its limit of 62000000 bytes"):
+        await runner.run(plan, on_output=Swapper(log))
+    pid = runner.worker_pid
+    assert not leftovers(log)
+    await runner.run(plan_of(log, first_uncleanable_offset=log.segments[2].base_offset, segments=plan.segments[:2]),
+                     on_output=Swapper(log))  # fmt: skip
+    assert runner.worker_pid == pid
+    assert latest(log) == before
+    await runner.close()
+
+
+def test_the_memory_limit_follows_the_plan(log: Log) -> None:
+    """Mode prompt: the map's memory; mode kafka: what that many entries take. Twice, and the overhead."""
+    prompt = plan_of(log, map_memory_bytes=1000)
+    assert memory_limit_bytes(prompt, 5) == 2005
+    assert memory_limit_bytes(replace(prompt, mode=KAFKA, map_max_entries=10), 5) == 485
+
+
+async def test_errors_come_over_as_they_are(log: Log, runner: ProcessRunner) -> None:
+    """Corrupt batches and files that are gone are told with the same exceptions as in a thread."""
+    path = damage(log, 3)
+    with pytest.raises(CorruptLog, match=path.name) as caught:
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    assert caught.value.path == str(path)
+    damage(log, 3)
+    plan = plan_of(log)
+    log.delete_oldest(2)
+    with pytest.raises(FileNotFoundError, match=r"00000000000000000000\.log"):
+        await runner.run(plan, on_output=Swapper(log))
+    with pytest.raises(RunnerFailed, match="the worker failed"):
+        await runner.run(replace(plan_of(log), io_buffer_bytes="all"), on_output=Swapper(log))  # type: ignore[arg-type]
+    assert not leftovers(log)
+
+
+@pytest.mark.slow
+async def test_rounds_wait_for_their_turn(log: Log, runner: ProcessRunner, tmp_path: Path) -> None:
+    """One worker cleans one partition at a time, in the order of asking."""
+    other = make_log(tmp_path / "other")
+    first, second = await asyncio.gather(
+        runner.run(plan_of(log), on_output=Swapper(log)), runner.run(plan_of(other), on_output=Swapper(other))
+    )
+    assert first.outputs
+    assert second.stats.start_s >= first.stats.end_s
+    assert segment_files(log) == segment_files(other)
+
+
+@pytest.mark.slow
+async def test_an_idle_worker_goes_and_a_new_one_comes(log: Log) -> None:
+    """Without work a worker exits by itself after the idle time; the next round starts another."""
+    runner = ProcessRunner(log.env, idle_s=0.0)
+    await runner.run(plan_of(log), on_output=Swapper(log))
+    pid = runner.worker_pid or -1
+    await wait_until(lambda: runner.worker_pid is None)
+    await runner.run(plan_of(log), on_output=Swapper(log))
+    assert not is_running(pid)
+    await runner.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("slow")
+async def test_closing_aborts_rounds(log: Log) -> None:
+    """The round under way and the one that waits fail; the worker is gone afterwards."""
+    runner = ProcessRunner(log.env)
+    plan = slow_plan(log)
+    tasks = [asyncio.create_task(runner.run(plan, on_output=Swapper(log))) for _ in range(2)]
+    await wait_until(lambda: bool(leftovers(log)))
+    pid = runner.worker_pid or -1
+    await runner.close()
+    for task in tasks:
+        with pytest.raises(CleaningAborted):
+            await task
+    assert not is_running(pid)
+    assert not leftovers(log)
+    await runner.close()
+    with pytest.raises(CleaningAborted):
+        await runner.run(plan, on_output=Swapper(log))
+
+
+@pytest.mark.slow
+@LINUX
+async def test_a_worker_gives_way(log: Log, runner: ProcessRunner) -> None:
+    """Low priority for the processor and the disk, a process group of its own."""
+    await runner.run(plan_of(log), on_output=Swapper(log))
+    pid = runner.worker_pid
+    assert pid is not None
+    assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+    assert os.getpgid(pid) == pid
+    if shutil.which("ionice"):
+        said = await asyncio.to_thread(subprocess.check_output, ["ionice", "-p", str(pid)], text=True)
+        assert said.strip() == "best-effort: prio 7"
+
+
+@LINUX
+@pytest.mark.slow
+async def test_a_worker_ends_with_its_broker(log: Log, tmp_path: Path) -> None:
+    """When the broker is killed, its worker is too, in the middle of a round, so that it cannot disturb the next broker."""
+    code = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from diamant.cleaner.runners.process import ProcessRunner\n"
+        "from tests.cleaner.runners.test_runner import Swapper, make_log, plan_of\n"
+        "async def main():\n"
+        "    log = make_log(Path(sys.argv[1]))\n"
+        "    runner = ProcessRunner(log.env)\n"
+        "    round_ = asyncio.create_task(\n"
+        "        runner.run(plan_of(log, io_max_bytes_per_second=10_000.0), on_output=Swapper(log)))\n"
+        "    while runner.worker_pid is None: await asyncio.sleep(0.01)\n"
+        "    print(runner.worker_pid, flush=True)\n"
+        "    await round_\n"
+        "asyncio.run(main())\n"
+    )
+    broker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, str(tmp_path / "data"), stdout=asyncio.subprocess.PIPE
+    )
+    assert broker.stdout is not None
+    pid = int(await asyncio.wait_for(broker.stdout.readline(), WAIT_S))
+    assert is_running(pid)
+    broker.kill()
+    await broker.wait()
+    await wait_until(lambda: not is_running(pid))
+
+
+async def test_a_worker_that_cannot_begin_is_told_of(
+    log: Log, runner: ProcessRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the worker wrote to its standard error is in the error; the next round may fare better."""
+    with monkeypatch.context() as patch:
+        patch.setattr(process_runner, "_BOOTSTRAP", "import sys; sys.exit('no such thing')")
+        with pytest.raises(RunnerFailed, match="exited with status 1\nno such thing"):
+            await runner.run(plan_of(log), on_output=Swapper(log))
+    await runner.run(plan_of(log), on_output=Swapper(log))
+
+
+@pytest.mark.slow
+async def test_a_warm_worker_gives_the_same_bytes(log: Log, runner: ProcessRunner, tmp_path: Path) -> None:
+    """The compiled engine, once loaded, serves small plans too, and its files are those of the plain one."""
+    other = make_log(tmp_path / "other")
+    assert await runner.warm_up() == "compiled"
+    await InlineRunner(other.env).run(plan_of(other), on_output=Swapper(other))
+    result = await runner.run(plan_of(log), on_output=Swapper(log))
+    assert result.runner == "process"
+    assert segment_files(log) == segment_files(other)
+
+
+@pytest.mark.slow
+def test_a_loaded_engine_is_no_garbage() -> None:
+    """It is passed over by the collection that follows each round."""
+    engines = Engines()
+    # So is what the tests froze when they were collected, and that is to stay so.
+    gc.unfreeze()
+    try:
+        engines.warm_up()
+        assert (engines.detail, gc.get_freeze_count() > 10_000) == ("", True)
+    finally:
+        gc.freeze()

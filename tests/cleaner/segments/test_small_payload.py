@@ -1,0 +1,118 @@
+"""The short way to decompress small batches: it says what the way for any frame says, or nothing."""
+
+from __future__ import annotations
+
+import zlib
+from functools import partial
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines.small_round import QuickRound
+from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
+from diamant.cleaner.segments.small_payload import MAX_BYTES, SmallPayloads
+from diamant.protocol.batches import compression
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage.errors import CorruptLog
+from tests.builder import with_payload
+from tests.cleaner.engines.test_compiled_rewrite import outcome
+from tests.cleaner.prompt.segment_history import NOW_MS, SegmentHistory
+
+CODECS = range(1, 5)
+PAYLOADS = SmallPayloads()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [1, 20, 1000, 5000, 30_000])
+def test_what_clients_write_is_taken(codec: int, size: int) -> None:
+    """Compressible or not, with and without a declared size."""
+    for plain in (bytes(size), zlib.compress(bytes(range(256)) * 200)[:size], b"a customer's name " * size):
+        data = plain[:size]
+        assert PAYLOADS.unpack(codec, compression.compress(codec, data)) == data
+        assert PAYLOADS.unpack(codec, compress_like_kafka(codec, data)) == data
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_packed_in_a_row_is_packed_as_alone(codec: int) -> None:
+    """Whatever was packed before, short or long, text or noise."""
+    noise = zlib.compress(bytes(range(256)) * 500)
+    for size in (1, 30, 500, 20, 70_000, 500, 3_000_000, 10, 0, 400):
+        for data in ((noise * (1 + size // len(noise)))[:size], (b"a customer's name " * size)[:size], bytes(size)):
+            assert PAYLOADS.pack(codec, data) == compress_like_kafka(codec, data)
+            assert PAYLOADS.pack(codec, memoryview(data)) == compress_like_kafka(codec, data)
+
+
+@given(
+    st.sampled_from(CODECS),
+    st.binary(max_size=300),
+    st.integers(0, 400),
+    st.binary(max_size=3),
+    st.sampled_from([b"", b"\0", b"more"]),
+)
+def test_whatever_it_says_is_so(codec: int, plain: bytes, at: int, change: bytes, tail: bytes) -> None:
+    """Strategy: a frame with bytes changed, or more behind it. Invariant: the same bytes as by the way for any frame, or None."""
+    frame = bytearray(compress_like_kafka(codec, plain * 3))
+    at %= len(frame)
+    frame[at : at + len(change)] = change
+    found = PAYLOADS.unpack(codec, bytes(frame + tail))
+    if found is not None:
+        assert found == compression.decompress(codec, bytes(frame + tail))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_two_frames_are_left_to_others(codec: int) -> None:
+    """Members of gzip, blocks of snappy and lz4, frames of zstd."""
+    if codec in (compression.GZIP, compression.ZSTD):
+        frames = 2 * compression.compress(codec, b"one")
+    else:
+        frames = compression.compress(codec, bytes(MAX_BYTES) + b"two")
+    assert PAYLOADS.unpack(codec, frames) is None
+
+
+@pytest.mark.parametrize("engine", [partial(rewrite.clean, round_type=QuickRound), compiled_rewrite.clean])
+@pytest.mark.parametrize("count", [1, 2])
+def test_no_engine_passes_over_what_is_behind_a_frame(engine: Any, count: int) -> None:
+    """Also of zstd frames that do not declare their size, of which its library says nothing: the plain engine's error."""
+    history = SegmentHistory()
+    history.batch([(b"k", b"v")])
+    batch = build_batch([Record(1 + index, NOW_MS, b"k", b"v") for index in range(count)], base_offset=1)
+    batch[22] |= compression.ZSTD
+    frames = compress_like_kafka(compression.ZSTD, batch[61:]) + compress_like_kafka(compression.ZSTD, b"more")
+    history.append(with_payload(batch, frames))
+    env, plan = history.stored()
+    expected, files = outcome(rewrite.clean, env, plan)
+    assert (expected["error"], files) == (CorruptLog, {})
+    assert outcome(engine, env, plan) == (expected, {})
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_no_frame_makes_it_take_more_than_the_bound(codec: int) -> None:
+    """Whatever it declares, or yields; and what is larger itself is not looked at."""
+    bomb = bytes(MAX_BYTES + 1)
+    for frame in (compression.compress(codec, bomb), compress_like_kafka(codec, bomb), bomb):
+        assert PAYLOADS.unpack(codec, frame) is None
+    if codec == compression.SNAPPY:
+        # A declared length of 2 GiB - 1.
+        block = b"\xff\xff\xff\xff\x07" + bytes(10)
+        header = compression.compress(codec, b"x")[:16]
+        assert PAYLOADS.unpack(codec, header + len(block).to_bytes(4, "big") + block) is None
+
+
+@pytest.mark.parametrize("codec", [0, 5, 6, 7])
+def test_codecs_that_are_none(codec: int) -> None:
+    """Nothing is said of them."""
+    assert PAYLOADS.unpack(codec, b"data") is None
+
+
+@pytest.mark.parametrize("window_log", [27, 28])
+def test_a_window_that_no_reader_has_is_left_to_others(window_log: int) -> None:
+    """Kafka reads none of more than 128 MiB; up to there it is as any other."""
+    options = zstandard.ZstdCompressionParameters(window_log=window_log, compression_level=3, write_content_size=False)
+    stream = zstandard.ZstdCompressor(compression_params=options).compressobj()
+    frame = stream.compress(b"text") + stream.flush()
+    assert PAYLOADS.unpack(compression.ZSTD, frame) == (b"text" if window_log == 27 else None)

@@ -1,0 +1,239 @@
+"""States, checkpoints and uncleanable partitions: the rows of Kafka's LogCleanerManagerTest about them.
+
+Rows about ranges are in test_eligibility, those about which log is picked in test_due_logs; those about several log directories,
+and about truncation, have no counterpart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from diamant.cleaner.rules.result import CleaningAborted
+from diamant.cleaner.service.cleaning_states import RETRY_FIRST_MS, RETRY_MAX_MS, CleaningStates
+from tests.cleaner.service.several_logs import START_MS
+
+TP = ("t", 0)
+
+
+def paused() -> CleaningStates:
+    """One partition, which is paused."""
+    states = CleaningStates()
+    states.abort_and_pause(TP)
+    return states
+
+
+def in_progress() -> CleaningStates:
+    """One partition, which is being cleaned."""
+    states = CleaningStates()
+    states.grab(TP)
+    return states
+
+
+def aborted() -> CleaningStates:
+    """One partition, which is being cleaned and was told to stop and pause."""
+    states = in_progress()
+    states.abort_and_pause(TP)
+    return states
+
+
+# -- the state machine -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [CleaningStates, paused])
+def test_only_what_is_in_progress_can_be_done(make: Callable[[], CleaningStates]) -> None:
+    """testDoneCleaning, testDoneDeleting: an error from none and paused."""
+    with pytest.raises(RuntimeError, match="t-0: expected state in progress"):
+        make().done_cleaning(TP, 1)
+    with pytest.raises(RuntimeError):
+        make().done_deleting(TP)
+
+
+def test_a_round_that_is_done_leaves_its_checkpoint() -> None:
+    """testDoneCleaning: in progress → none with the checkpoint; aborted → paused without."""
+    states = in_progress()
+    assert states.done_cleaning(TP, 1)
+    assert (states.state(TP), states.checkpoint(TP)) == ("none", 1)
+    states = aborted()
+    assert not states.done_cleaning(TP, 1)
+    assert (states.state(TP), states.checkpoint(TP)) == ("paused(1)", None)
+
+
+def test_retention_that_is_done() -> None:
+    """testDoneDeleting: in progress → none, aborted → paused."""
+    for states, state in ((in_progress(), "none"), (aborted(), "paused(1)")):
+        states.done_deleting(TP)
+        assert states.state(TP) == state
+
+
+def test_a_round_that_failed_leaves_the_checkpoint_as_it_was() -> None:
+    """The next one begins where this one began."""
+    states = CleaningStates({TP: 5})
+    states.grab(TP)
+    assert not states.done_cleaning(TP, None)
+    assert (states.state(TP), states.checkpoint(TP)) == ("none", 5)
+
+
+def test_only_a_free_partition_can_be_grabbed() -> None:
+    """In progress, aborted and paused ones are not free."""
+    for make in (paused, in_progress, aborted):
+        states = make()
+        assert not states.is_free(TP)
+        with pytest.raises(RuntimeError, match="expected state none"):
+            states.grab(TP)
+    assert CleaningStates().is_free(TP)
+
+
+def test_pauses_add_up() -> None:
+    """As many resumes as pauses free the partition; one more is an error."""
+    states = paused()
+    assert states.abort_and_pause(TP)
+    assert states.state(TP) == "paused(2)"
+    states.resume(TP)
+    assert states.state(TP) == "paused(1)"
+    states.resume(TP)
+    assert states.state(TP) == "none"
+    with pytest.raises(RuntimeError):
+        states.resume(TP)
+
+
+def test_what_is_in_progress_cannot_be_resumed() -> None:
+    """Neither before nor after it was told to stop."""
+    for make in (in_progress, aborted):
+        with pytest.raises(RuntimeError, match="expected state paused"):
+            make().resume(TP)
+
+
+def test_a_pause_may_be_given_up_before_the_round_has_ended() -> None:
+    """The round still ends without effect, and then the partition is free; what has no pause has none to give up."""
+    states = aborted()
+    states.give_up_pause(TP)
+    assert states.state(TP) == "aborted"
+    assert not states.done_cleaning(TP, 7)
+    assert (states.state(TP), states.checkpoint(TP)) == ("none", None)
+    for make in (CleaningStates, in_progress):
+        with pytest.raises(RuntimeError, match="expected state aborted or paused"):
+            make().give_up_pause(TP)
+
+
+def test_an_aborted_round_is_told_and_its_end_is_told() -> None:
+    """`check_done` raises once it is to stop; who waits for the pause hears when it stands still."""
+    states = in_progress()
+    told: list[object] = []
+    states.on_paused = told.append
+    states.check_done(TP)
+    assert not states.abort_and_pause(TP)
+    assert states.state(TP) == "aborted"
+    with pytest.raises(CleaningAborted):
+        states.check_done(TP)
+    assert told == []
+    states.done_cleaning(TP, None)
+    assert told == [TP]
+    states.check_done(TP)
+
+
+def test_two_who_want_a_pause_at_the_same_time_both_get_it() -> None:
+    """Kafka refuses the second one with an error while the first one waits."""
+    states = aborted()
+    assert not states.abort_and_pause(TP)
+    states.done_cleaning(TP, 1)
+    assert states.state(TP) == "paused(2)"
+
+
+def test_abort_frees_the_partition_when_the_round_has_ended() -> None:
+    """abortCleaning: no effect on what stands still, and no pause is left behind."""
+    states = in_progress()
+    states.abort(TP)
+    with pytest.raises(CleaningAborted):
+        states.check_done(TP)
+    assert not states.done_cleaning(TP, 9)
+    assert (states.state(TP), states.checkpoint(TP)) == ("none", None)
+    states.abort(TP)
+    assert states.state(TP) == "none"
+
+
+def test_a_truncation_while_retention_has_paused_the_log() -> None:
+    """testConcurrentLogCleanupAndLogTruncation: pauses of two come and go in any order."""
+    states = paused()
+    states.abort_and_pause(TP)
+    states.resume(TP)
+    states.resume(TP)
+    assert states.state(TP) == "none"
+
+
+def test_a_deletion_while_retention_has_paused_the_log() -> None:
+    """testConcurrentLogCleanupAndTopicDeletion: the deletion forgets the log, its pause is still there to be resumed."""
+    states = paused()
+    states.forget(TP)
+    states.resume(TP)
+    assert states.state(TP) == "none"
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_come_and_go() -> None:
+    """testUpdateCheckpoints…: what was set is told, what was forgotten is not; each change counts."""
+    states = CleaningStates()
+    states.set_checkpoint(TP, 999)
+    assert (states.checkpoint(TP), states.generation) == (999, 1)
+    states.set_checkpoint(TP, 999)
+    assert states.generation == 1
+    states.forget(TP)
+    assert (states.checkpoint(TP), states.generation) == (None, 2)
+
+
+def test_partitions_that_are_no_more_are_dropped() -> None:
+    """Their checkpoints and their failures."""
+    other = ("other", 1)
+    states = CleaningStates({TP: 1, other: 2})
+    states.mark_uncleanable(other, "broken", START_MS, is_retried=False)
+    states.keep_only({TP})
+    assert states.checkpoints() == {TP: 1}
+    assert not states.uncleanable
+
+
+# -- uncleanable partitions --------------------------------------------------------------------------------------------
+
+
+def test_in_mode_kafka_a_failure_is_for_good() -> None:
+    """Only a restart or the partition's deletion ends it."""
+    states = CleaningStates()
+    found = states.mark_uncleanable(TP, "broken", START_MS, is_retried=False)
+    assert found.retry_ms is None
+    assert states.is_uncleanable(TP, START_MS + 10**12)
+    states.forget(TP)
+    assert not states.is_uncleanable(TP, START_MS)
+
+
+def test_tries_come_later_each_time() -> None:
+    """From a minute to an hour, twice as long each time; success ends the row."""
+    states = CleaningStates()
+    now_ms, waits = START_MS, []
+    for _ in range(20):
+        found = states.mark_uncleanable(TP, "broken", now_ms, is_retried=True)
+        assert found.retry_ms is not None
+        waits.append(found.retry_ms - now_ms)
+        assert states.is_uncleanable(TP, found.retry_ms - 1)
+        assert not states.is_uncleanable(TP, found.retry_ms)
+        now_ms = found.retry_ms
+    assert waits[:4] == [RETRY_FIRST_MS, 2 * RETRY_FIRST_MS, 4 * RETRY_FIRST_MS, 8 * RETRY_FIRST_MS]
+    assert waits[-1] == RETRY_MAX_MS == max(waits)
+    assert (found.failures, found.since_ms) == (20, START_MS)
+    states.grab(TP)
+    states.done_cleaning(TP, 1)
+    assert not states.uncleanable
+
+
+def test_a_change_brings_the_next_try_at_once() -> None:
+    """It is still shown until a round succeeds, and the waits begin anew."""
+    states = CleaningStates()
+    for _ in range(5):
+        states.mark_uncleanable(TP, "broken", START_MS, is_retried=True)
+    assert states.retry_now(TP, START_MS)
+    assert not states.is_uncleanable(TP, START_MS)
+    assert states.uncleanable[TP].reason == "broken"
+    again = states.mark_uncleanable(TP, "still", START_MS, is_retried=True)
+    assert again.retry_ms == START_MS + RETRY_FIRST_MS
+    assert not states.retry_now(("other", 0), START_MS)

@@ -1,0 +1,150 @@
+"""Which log is picked: the rows of Kafka's LogCleanerManagerTest about that."""
+
+from __future__ import annotations
+
+import pytest
+
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.service.cleaning_states import CleaningStates
+from diamant.cleaner.service.log_picker import DueLogs
+from tests.cleaner.service.several_logs import START_MS, SeveralLogs
+
+TP = ("t", 0)
+
+
+def three_logs() -> tuple[SeveralLogs, CleaningStates]:
+    """Logs of 20, 25 and 30 batches, cleaned up to offset 20."""
+    logs = SeveralLogs()
+    for batches in (20, 25, 30):
+        logs.filthy(f"t{batches}", batches)
+    return logs, CleaningStates({(f"t{batches}", 0): 20 for batches in (20, 25, 30)})
+
+
+async def topic_of(due: DueLogs) -> str | None:
+    """Topic of the log that is next."""
+    log = await due.next()
+    return None if log is None else log.topic
+
+
+async def test_the_dirtiest_log_is_next() -> None:
+    """TestGrabFilthiestCompactedLogReturnsLogWithDirtiestRatio."""
+    logs, states = three_logs()
+    assert await topic_of(logs.due(states)) == "t30"
+
+
+async def test_uncleanable_and_occupied_logs_are_passed_over() -> None:
+    """testGrabFilthiestCompactedLogIgnores…: uncleanable, in progress, both."""
+    logs, states = three_logs()
+    states.mark_uncleanable(("t30", 0), "broken", START_MS, is_retried=False)
+    assert await topic_of(logs.due(states)) == "t25"
+    states.grab(("t25", 0))
+    assert await topic_of(logs.due(states)) is None
+    logs, states = three_logs()
+    states.grab(("t30", 0))
+    assert await topic_of(logs.due(states)) == "t25"
+
+
+async def test_a_log_that_cannot_be_looked_at_is_uncleanable_and_the_others_go_on() -> None:
+    """testGrabFilthiestCompactedLogThrowsException: Kafka gives up the scan, and finds the others in the next one."""
+    logs, states = three_logs()
+    log = logs.logs["t30", 0]
+    logs.change(log, max_compaction_lag_ms=1)
+    for segment in log.segments:
+        segment.close()
+        segment._first_timestamp = None
+    logs.env.fail("pread", "*t30-0/*.log", OSError(5, "Input/output error"))
+    assert await topic_of(logs.due(states)) == "t25"
+    assert "Input/output error" in states.uncleanable["t30", 0].reason
+
+
+@pytest.mark.parametrize(("checkpoint", "start", "first_dirty"), [(200, 0, 0), (0, 10, 10)])
+async def test_a_checkpoint_outside_of_the_log_is_replaced(checkpoint: int, start: int, first_dirty: int) -> None:
+    """testDirtyOffsetResetIfLargerThanEndOffset, …SmallerThanStartOffset."""
+    logs = SeveralLogs()
+    log = logs.filthy("t", 20)
+    log.delete_records(start)
+    states = CleaningStates({TP: checkpoint})
+    assert await topic_of(logs.due(states)) == "t"
+    assert states.checkpoint(TP) == first_dirty
+
+
+@pytest.mark.parametrize(("checkpoint", "start"), [(0, 2), (3, 0)])
+async def test_a_log_of_one_segment_is_not_picked(checkpoint: int, start: int) -> None:
+    """testLogStartOffsetLargerThanActiveSegmentBaseOffset, testDirtyOffsetLargerThanActiveSegmentBaseOffset."""
+    logs = SeveralLogs()
+    log = logs.add("t", min_cleanable_dirty_ratio=0.0)
+    for _ in range(5):
+        logs.data(log, "k=v")
+    log.delete_records(start)
+    assert await topic_of(logs.due(CleaningStates({TP: checkpoint}))) is None
+
+
+async def test_a_replaced_checkpoint_is_kept_even_if_nothing_is_cleaned() -> None:
+    """TestCheckpointUpdatedForInvalidOffsetNoCleaning."""
+    logs = SeveralLogs()
+    log = logs.add("t")
+    for _ in range(30):
+        logs.data(log, "k=v")
+    log.delete_records(20)
+    states = CleaningStates({TP: 15})
+    assert await topic_of(logs.due(states)) is None
+    assert states.checkpoint(TP) == 20
+
+
+async def test_a_replaced_checkpoint_is_kept_even_if_another_log_is_picked() -> None:
+    """TestCheckpointUpdatedForInvalidOffsetNotSelected."""
+    logs = SeveralLogs()
+    logs.filthy("t", 20).delete_records(15)
+    logs.filthy("dirtier", 20)
+    states = CleaningStates({TP: 10, ("dirtier", 0): 5})
+    assert await topic_of(logs.due(states)) == "dirtier"
+    assert states.checkpoint(TP) == 15
+
+
+async def test_an_open_transaction_keeps_everything_behind_it() -> None:
+    """testUndecidedTransactionalDataNotCleanable: from its first offset on, until its marker is there."""
+    logs = SeveralLogs()
+    log = logs.add("t", min_cleanable_dirty_ratio=0.0)
+    logs.data(log, "a=1", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    log.roll()
+    assert await topic_of(logs.due(CleaningStates())) is None
+    logs.marker(log, 1, is_commit=False)
+    log.roll()
+    assert await topic_of(logs.due(CleaningStates())) == "t"
+
+
+async def test_what_is_overdue_comes_first_in_mode_prompt_only() -> None:
+    """Kafka goes by the ratio alone, so that the overdue log may wait for ever."""
+    logs = SeveralLogs()
+    overdue = logs.filthy("overdue", 25, max_compaction_lag_ms=60_000)
+    logs.filthy("dirtier", 30)
+    checkpoints = {("overdue", 0): 20, ("dirtier", 0): 20}
+    logs.clock.advance_ms(60_001 + 1000)
+    assert await topic_of(logs.due(CleaningStates(checkpoints), KAFKA)) == "dirtier"
+    assert await topic_of(logs.due(CleaningStates(checkpoints), PROMPT)) == "overdue"
+    assert overdue.config.max_compaction_lag_ms == 60_000
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_one_scan_serves_several_rounds_in_mode_prompt(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found is taken in order, each checked again; Kafka scans for each round."""
+    scans = []
+    real = DueLogs._scan
+
+    async def scan(self: DueLogs) -> None:
+        scans.append(1)
+        await real(self)
+
+    monkeypatch.setattr(DueLogs, "_scan", scan)
+    logs, states = three_logs()
+    states = CleaningStates()
+    due = logs.due(states, mode)
+    taken = []
+    for _ in range(3):
+        topic = await topic_of(due)
+        assert topic is not None
+        taken.append(topic)
+        states.set_checkpoint((topic, 0), logs.logs[topic, 0].active.base_offset)
+    assert sorted(taken) == ["t20", "t25", "t30"]
+    assert len(scans) == (3 if mode == KAFKA else 1)
+    assert await topic_of(due) is None

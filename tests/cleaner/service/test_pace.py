@@ -1,0 +1,84 @@
+"""How far a round is, how fast it goes, and how long it will take."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.service.cleaner_thread import RoundUnderWay
+from diamant.cleaner.service.pace import pace
+from diamant.cleaner.service.round import run_plan
+from tests.cleaner.cleaner_log import START_MS, CleanerLog
+from tests.cleaner.held_runner import HeldRunner
+from tests.cleaner.service.several_logs import SeveralLogs
+from tests.waiting import wait_until
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "elapsed_s", "expected"),
+    [
+        (50, 100, 0.5, (None, None)),
+        (0, 100, 10.0, (None, None)),
+        (50, 100, 10.0, (5.0, 10.0)),
+        (50, None, 10.0, (5.0, None)),
+        (150, 100, 10.0, (15.0, 0.0)),
+    ],
+)
+def test_rate_and_time_left(
+    done: int, total: int | None, elapsed_s: float, expected: tuple[float | None, float | None]
+) -> None:
+    """Known once there is something to go by; what has grown beyond its total is as good as over."""
+    assert pace(done, total, elapsed_s) == expected
+
+
+@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
+@pytest.mark.parametrize("values", [1, 20], ids=["nothing goes", "most goes"])
+async def test_a_round_that_is_over_has_done_all_of_its_log(mode: str, values: int) -> None:
+    """What will be read and written is known from the plan and from the outputs, so it ends at all of the log, and not before."""
+    log = CleanerLog()
+    for number in range(100):
+        log.data(f"key-{number // values}", producer=1)
+        if number % 10 == 9:
+            log.roll()
+    log.log.flush()
+    plan, runner = log.plan(first_dirty=0, mode=mode), InlineRunner(log.env)
+    round_ = RoundUnderWay(plan, runner, START_MS)
+    before = sum(segment.size for segment in plan.segments)
+    assert (round_.status().log_bytes_done, round_.status().log_bytes) == (0, before)
+    seen = []
+    with ThreadPoolExecutor(2) as blocking:
+        await run_plan(
+            log.log,
+            plan,
+            runner,
+            check_done=lambda: seen.append(round_.status().log_bytes_done),
+            blocking=blocking,
+            on_freed=round_.free,
+        )
+    await runner.close()
+    assert round_.status().log_bytes_done == before
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 3
+
+
+async def test_a_round_under_way_is_told_and_counted_once(logs: SeveralLogs, held: HeldRunner) -> None:
+    """Its share of the log and its bytes while it goes on; the bytes count as the round's own when it is over."""
+    log = logs.filthy("t", 20)
+    service = await logs.start(new_process_runner=lambda: held)
+    await wait_until(lambda: bool(held.plans))
+    held.progress_bytes = 300
+    [found] = service.under_way()
+    size = sum(segment.size for segment in log.segments[:-1])
+    assert (found.topic, found.log_bytes, found.io_bytes) == ("t", size, 300)
+    assert found.log_bytes_done == size * 300 // (3 * size)
+    assert service.status().under_way == (found,) or service.status().under_way[0].log_bytes_done == 100
+    assert service.status().io_bytes_total == 300
+    held.go_on.set()
+    await service.settled()
+    assert service.under_way() == []
+    counted = service.status().io_bytes_total
+    assert counted > 0
+    assert counted == service._figures._io_bytes

@@ -1,0 +1,130 @@
+"""What the loop of the cleaner keeps on disk, and how it stops and starts."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from tests.cleaner.held_runner import HeldRunner
+from tests.cleaner.service.several_logs import CHECKPOINT, HOUR_MS, START_MS, SeveralLogs
+from tests.waiting import wait_until
+
+LAST_CLEANED = "/data/diamant-last-cleaned-checkpoint"
+
+
+@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
+async def test_the_key_of_hashes_is_kept(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
+    """In mode prompt it is the same after a restart, for filters on disk; in mode kafka there is none on disk."""
+    logs.filthy("t", 20)
+    for count in (1, 2):
+        held.is_closed = False
+        await logs.start(mode=mode, new_process_runner=lambda: held)
+        await wait_until(lambda count=count: len(held.plans) == count)  # type: ignore[misc]
+        await logs.stop()
+    keys = {plan.hash_key for plan in held.plans}
+    assert len(keys) == (1 if mode == PROMPT else 2)
+    assert logs.env.exists("/data/diamant-hash-key") is (mode == PROMPT)
+
+
+async def test_a_restart_goes_on_at_the_checkpoint(logs: SeveralLogs) -> None:
+    """Entries of partitions that are no more are dropped with the next write."""
+    log = logs.filthy("t", 20)
+    logs.write_checkpoints(gone=7)
+    await logs.start()
+    assert logs.service is not None
+    await logs.service.settled()
+    first_end = log.active.base_offset
+    await logs.stop()
+    assert logs.checkpoints == {("t", 0): first_end}
+    logs.fill(log, 5)
+    service = await logs.start()
+    report = await service.request(("t", 0))
+    if report.range is not None and report.result is not None:
+        assert report.range.first_dirty_offset == first_end
+    await service.settled()
+    assert logs.checkpoints == {("t", 0): log.active.base_offset}
+
+
+@pytest.mark.parametrize("mode", [KAFKA, PROMPT])
+async def test_when_a_log_was_cleaned_is_known_after_a_restart(logs: SeveralLogs, mode: str) -> None:
+    """Of logs that are still there; after a restart, and after a kill, too. A file that is empty or broken is no hindrance."""
+    log = logs.filthy("t", 20)
+    logs.filthy("gone", 20)
+    service = await logs.start(mode=mode)
+    await service.settled()
+    logs.delete(logs.logs["gone", 0])
+    await logs.stop()
+    logs.clock.advance_ms(HOUR_MS)
+    service = await logs.start(mode=mode)
+    assert [(one.topic, one.last_cleaned_ms) for one in service.status().partitions] == [("t", START_MS)]
+    logs.fill(log, 20)
+    await service.settled()
+    assert logs.env.read_bytes(LAST_CLEANED) == f"0\n1\nt 0 {START_MS + HOUR_MS}\n".encode(), "before the stop"
+    for content in (b"", b"0\nmany\n"):
+        await logs.stop()
+        logs.env.write_atomically(LAST_CLEANED, content)
+        service = await logs.start(mode=mode)
+        await service.settled()
+        assert service.status().partitions[0].last_cleaned_ms is None
+        assert logs.checkpoints == {("t", 0): log.active.base_offset}
+
+
+async def test_a_deleted_log_leaves_the_checkpoint_file_soon(logs: SeveralLogs) -> None:
+    """Without waiting for the next look: after a crash a new log of that name would be taken for clean."""
+    log = logs.filthy("t", 20)
+    service = await logs.start(backoff_ms=HOUR_MS)
+    await service.settled()
+    assert list(logs.checkpoints) == [("t", 0)]
+    logs.delete(log)
+    await wait_until(lambda: logs.checkpoints == {})
+
+
+async def test_a_broken_checkpoint_file_counts_as_empty(logs: SeveralLogs) -> None:
+    """Everything is cleaned once more."""
+    log = logs.filthy("t", 20)
+    logs.env.write_atomically(CHECKPOINT, b"0\nmany\n")
+    service = await logs.start()
+    await service.settled()
+    assert logs.checkpoints == {("t", 0): log.active.base_offset}
+
+
+async def test_a_checkpoint_that_cannot_be_written_is_written_later(logs: SeveralLogs) -> None:
+    """The round counts nevertheless: without the entry the next start would only clean too much."""
+    logs.filthy("t", 20)
+    fault = logs.env.fail("create", f"{CHECKPOINT}*", OSError(errno.ENOSPC, "No space left on device"))
+    service = await logs.start()
+    await service.settled()
+    assert logs.cleaned == ["t"]
+    assert logs.checkpoints == {}
+    fault.clear()
+    await service.settled()
+    assert list(logs.checkpoints) == [("t", 0)]
+
+
+async def test_a_stop_ends_a_round_and_loses_nothing(logs: SeveralLogs, held: HeldRunner) -> None:
+    """The log is as it was; stopping twice is harmless; the next start cleans it."""
+    log = logs.filthy("t", 20)
+    before = logs.values(log)
+    service = await logs.start(new_process_runner=lambda: held)
+    await wait_until(lambda: len(held.plans) == 1)
+    await logs.stop()
+    await service.stop()
+    assert (logs.values(log), logs.checkpoints) == (before, {})
+    service = await logs.start()
+    await service.settled()
+    assert logs.is_clean(log)
+
+
+async def test_the_lost_checkpoint_of_a_crash_costs_a_round_only(logs: SeveralLogs) -> None:
+    """Cleaning the same range again changes nothing."""
+    log = logs.filthy("t", 20)
+    service = await logs.start()
+    await service.settled()
+    after = logs.values(log)
+    await logs.stop()
+    logs.write_checkpoints()
+    service = await logs.start()
+    await service.request(("t", 0))
+    assert logs.values(log) == after

@@ -1,0 +1,371 @@
+"""What the loop of the cleaner does about rounds that fail: corrupt segments, full disks, dead workers, bugs."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleanResult, OutputOverflow
+from diamant.cleaner.runners.runner_errors import NoRoom, RunnerFailed
+from diamant.cleaner.service.cleaning_states import RETRY_FIRST_MS
+from diamant.storage.env.env import Env
+from diamant.storage.log.log import Log
+from tests.cleaner.held_runner import HeldRunner
+from tests.cleaner.service.several_logs import HOUR_MS, SeveralLogs
+from tests.waiting import wait_until
+
+ONCE = {"min_cleanable_dirty_ratio": 0.0}
+
+
+def corrupt(logs: SeveralLogs, log: Log, segment: int = 0) -> None:
+    """Put bytes in a segment that are no batch."""
+    logs.env.open(log.segments[segment].path).pwrite(b"\x00" * 17, 0)
+
+
+async def test_in_mode_kafka_a_corrupt_log_is_left_alone_for_good(logs: SeveralLogs) -> None:
+    """testMarksPartitionsAsOffline…: others are cleaned; its reason and bytes are shown; its deletion ends that."""
+    broken, _ = logs.filthy("broken", 20), logs.filthy("fine", 10)
+    corrupt(logs, broken)
+    service = await logs.start(mode=KAFKA)
+    await service.settled()
+    logs.clock.advance_ms(100 * HOUR_MS)
+    logs.change(broken, delete_retention_ms=1)
+    await service.settled()
+    assert logs.cleaned == ["fine"]
+    status = service.status()
+    assert status.uncleanable_partitions_count == 1
+    assert status.uncleanable_bytes == sum(segment.size for segment in broken.segments[:-1])
+    assert [one.topic for one in status.partitions if one.uncleanable_reason] == ["broken"]
+    assert "00000000000000000000.log" in str(status.partitions[0].uncleanable_reason)
+    logs.delete(broken)
+    assert service.status().uncleanable_partitions_count == 0
+
+
+async def test_in_mode_prompt_a_corrupt_segment_is_left_out(logs: SeveralLogs) -> None:
+    """The segments before and after it are cleaned, it is shown, its records stay; repaired, it is cleaned with the rest."""
+    log = logs.add("t", **ONCE)
+    for start in range(3):
+        logs.fill(log, 10, keys=3)
+        if start == 1:
+            bad = log.segments[-3]
+    path, good = bad.path, logs.env.read_bytes(bad.path)
+    middle = len(good) // 2
+    logs.env.open(path).pwrite(b"\xff" * 4, middle)
+    last = {key: offset for offset, key in [(offset, f"k{offset % 10 % 3}") for offset in range(30)]}
+    service = await logs.start()
+    await service.settled()
+    assert not service.states.uncleanable
+    (shown,) = service.status().partitions[0].quarantined
+    assert shown.startswith(f"{bad.base_offset:020}.log at ")
+    assert logs.env.read_bytes(path)[: len(good)] == good[:middle] + b"\xff" * 4 + good[middle + 4 :]
+    assert logs.checkpoints["t", 0] <= bad.base_offset
+    assert len(log.segments) < 8
+    logs.clock.advance_ms(1)
+    logs.env.remove(path)
+    logs.env.write_atomically(path, good)
+    bad.close()
+    await service.settled()
+    assert service.status().partitions[0].quarantined == ()
+    assert sorted(logs.values(log)) == sorted((offset, key) for key, offset in last.items())
+    assert logs.checkpoints["t", 0] == log.active.base_offset
+
+
+@pytest.mark.parametrize("kind", ["shorter", "longer"])
+async def test_a_corrupt_segment_restored_with_another_size_stays_left_out(
+    logs: SeveralLogs, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What of it lies beyond the size that the broker knows would be dropped by the next round, or readers would run past
+    the end: it is told once what is the matter, a changed configuration is no way around it, and the right size ends it.
+    """
+    log = logs.add("t", **ONCE)
+    for start in range(3):
+        logs.fill(log, 10, keys=3)
+        if start == 1:
+            bad = log.segments[-3]
+    path, good = bad.path, logs.env.read_bytes(bad.path)
+    corrupt(logs, log, log.segments.index(bad))
+    service = await logs.start()
+    await service.settled()
+    other = good[: len(good) // 2] if kind == "shorter" else good + good[: len(good) // 2]
+    for change in ({}, {"delete_retention_ms": 1}):
+        logs.clock.advance_ms(HOUR_MS)
+        logs.env.write_atomically(path, other)
+        logs.change(log, **change)
+        await service.settled()
+        (shown,) = service.quarantined(("t", 0))
+        assert f"{len(other)} bytes, {len(good)} expected" in shown
+        assert logs.env.read_bytes(path) == other
+    told = [message for message in caplog.messages if f"{path} has {len(other)} bytes, {len(good)} expected" in message]
+    assert len(told) == 1
+    assert "restart the broker" in told[0]
+    logs.env.write_atomically(path, good)
+    await service.settled()
+    assert service.quarantined(("t", 0)) == ()
+    assert {key for _, key in logs.values(log)} == {"k0", "k1", "k2"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+async def test_a_missing_index_is_no_hindrance(logs: SeveralLogs, mode: str, suffix: str) -> None:
+    """The round needs none of its sources', and its output has one again."""
+    log = logs.filthy("t", 20, index_interval_bytes=0)
+    before = dict((key, offset) for offset, key in logs.values(log))
+    for segment in log.segments[:-1]:
+        path = segment.path.removesuffix(".log") + suffix
+        segment.close()
+        if logs.env.exists(path):
+            logs.env.remove(path)
+    service = await logs.start(mode=mode)
+    await service.settled()
+    assert logs.cleaned == ["t"]
+    assert not service.states.uncleanable
+    assert service.quarantined(("t", 0)) == ()
+    assert logs.is_clean(log)
+    assert dict((key, offset) for offset, key in logs.values(log)) == before
+    assert logs.env.file_size(log.segments[0].path.removesuffix(".log") + suffix) > 0
+
+
+async def test_a_segment_without_a_readable_beginning_is_left_out(logs: SeveralLogs) -> None:
+    """Not even the age of it can be told."""
+    log = logs.filthy("t", 20, max_compaction_lag_ms=HOUR_MS)
+    corrupt(logs, log, 1)
+    for segment in log.segments:
+        segment.close()
+        segment._first_timestamp = None
+    service = await logs.start()
+    await service.settled()
+    assert not service.states.uncleanable
+    assert len(service.status().partitions[0].quarantined) == 1
+    assert logs.cleaned
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_full_disk_is_tried_again(logs: SeveralLogs, mode: str) -> None:
+    """Nothing is lost; after the wait the log is cleaned, in both modes: Kafka takes the whole log directory offline."""
+    log = logs.filthy("t", 20)
+    before = logs.values(log)
+    fault = logs.env.fail("append", "*.cleaned", OSError(errno.ENOSPC, "No space left on device"))
+    service = await logs.start(mode=mode)
+    await service.settled()
+    assert logs.values(log) == before
+    assert "No space left" in service.states.uncleanable["t", 0].reason
+    assert not [name for name in logs.env.list_dir(log.path) if name.endswith(".cleaned")]
+    fault.clear()
+    await service.settled()
+    assert logs.cleaned == []
+    logs.clock.advance_ms(RETRY_FIRST_MS)
+    await wait_until(lambda: logs.cleaned == ["t"])
+    assert not service.states.uncleanable
+    assert logs.is_clean(log)
+
+
+async def test_a_changed_configuration_brings_the_next_try_at_once_in_mode_prompt(logs: SeveralLogs) -> None:
+    """As soon as the user has done something about it."""
+    log = logs.filthy("t", 20)
+    fault = logs.env.fail("append", "*.cleaned", OSError(errno.ENOSPC, "No space left on device"))
+    service = await logs.start()
+    await service.settled()
+    fault.clear()
+    logs.change(log, delete_retention_ms=5)
+    await wait_until(lambda: logs.cleaned == ["t"])
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_round_that_failed_for_the_logs_sake_is_tried_again_in_mode_prompt(
+    logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """What is neither the disk's fault nor a worker's: kafka leaves the partition alone until a restart."""
+    real, is_broken = rewrite.clean, [True]
+
+    def clean(env: Env, plan: CleanPlan, **rest: Any) -> CleanResult:
+        if is_broken:
+            raise OutputOverflow("a.index", "the index is full")
+        return real(env, plan, **rest)
+
+    monkeypatch.setattr("diamant.cleaner.engines.plain_round.clean", clean)
+    log = logs.filthy("t", 20)
+    service = await logs.start(mode=mode)
+    await service.settled()
+    assert "index is full" in service.states.uncleanable["t", 0].reason
+    is_broken.clear()
+    logs.clock.advance_ms(RETRY_FIRST_MS)
+    await service.settled()
+    logs.change(log, delete_retention_ms=5)
+    await service.settled()
+    assert logs.cleaned == (["t"] if mode == PROMPT else [])
+    await logs.stop()
+    service = await logs.start(mode=mode)
+    await service.settled()
+    assert logs.cleaned == ["t"]
+
+
+@pytest.mark.parametrize(("mode", "is_deleted"), [(KAFKA, False), (PROMPT, True)])
+async def test_retention_goes_on_where_cleaning_fails_in_mode_prompt(
+    logs: SeveralLogs, mode: str, is_deleted: bool
+) -> None:
+    """Kafka applies it no more to a partition that is uncleanable."""
+    log = logs.filthy("t", 20, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=HOUR_MS)
+    logs.env.fail("append", "*.cleaned", OSError(errno.EIO, "Input/output error"))
+    service = await logs.start(mode=mode)
+    await service.settled()
+    assert service.states.uncleanable
+    logs.clock.advance_ms(HOUR_MS + 1)
+    # In mode kafka a failure of the disk is tried again after the wait as well, and fails again.
+    await service.settled()
+    assert (log.log_start_offset == log.log_end_offset) is is_deleted
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_unexpected_error_is_a_failure_of_its_round_only(
+    logs: SeveralLogs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """A bug in an engine is logged with its traceback; other logs are cleaned."""
+    real = rewrite.clean
+
+    def clean(env: Env, plan: CleanPlan, **rest: Any) -> CleanResult:
+        if plan.topic == "bad":
+            raise ZeroDivisionError("a bug")
+        return real(env, plan, **rest)
+
+    monkeypatch.setattr("diamant.cleaner.engines.plain_round.clean", clean)
+    logs.filthy("bad", 30)
+    logs.filthy("good", 20)
+    with caplog.at_level(logging.WARNING):
+        service = await logs.start(mode=mode)
+        await service.settled()
+    assert logs.cleaned == ["good"]
+    assert "a bug" in service.states.uncleanable["bad", 0].reason
+    assert any(record.exc_info for record in caplog.records)
+
+
+async def test_a_look_that_fails_does_not_end_the_cleaner(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one comes after the backoff."""
+    logs.filthy("t", 20)
+    service = await logs.start(mode=KAFKA, backoff_ms=1000)
+    real, failures = service._due.next, []
+
+    async def fail() -> Log | None:
+        if not failures:
+            failures.append(1)
+            raise RuntimeError("a bug")
+        return await real()
+
+    monkeypatch.setattr(service._due, "next", fail)
+    await wait_until(lambda: bool(failures))
+    logs.clock.advance_ms(1000)
+    await wait_until(lambda: logs.cleaned == ["t"])
+    assert service.status().dead_thread_count == 0
+
+
+async def test_a_log_that_changes_all_the_time_is_not_tried_for_ever(logs: SeveralLogs) -> None:
+    """After some rounds that found their log changed it counts as a failure, with its reason."""
+    log = logs.filthy("t", 20)
+
+    class Changing(HeldRunner):
+        async def run(self, plan: CleanPlan, **rest: Any) -> CleanResult:
+            self.plans.append(plan)
+            log.segments[1].size -= 1
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", "somewhere.log")
+
+    runner = Changing(logs.env)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("diamant.cleaner.service.cleaner_thread.MAX_INLINE_BYTES", -1)
+        service = await logs.start(new_process_runner=lambda: runner)
+        await service.settled()
+    assert len(runner.plans) == 6
+    assert "somewhere.log" in service.states.uncleanable["t", 0].reason
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_worker_that_was_killed_is_replaced_at_once(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
+    """Once; if that does not help it is a failure, which the log's next try ends."""
+    log = logs.filthy("t", 20)
+    deaths = [RunnerFailed("worker 7 was killed by signal 9")] * 3
+    run = held.run
+    held.go_on.set()
+
+    async def die(plan: CleanPlan, **rest: Any) -> CleanResult:
+        if deaths:
+            raise deaths.pop()
+        return await run(plan, **rest)
+
+    held.run = die  # type: ignore[method-assign]
+    service = await logs.start(mode=mode, new_process_runner=lambda: held)
+    await service.settled()
+    assert len(deaths) == 1
+    assert "signal 9" in service.states.uncleanable["t", 0].reason
+    logs.clock.advance_ms(RETRY_FIRST_MS)
+    await service.settled()
+    logs.clock.advance_ms(2 * RETRY_FIRST_MS)
+    await service.settled()
+    assert logs.is_clean(log)
+    assert not service.states.uncleanable
+
+
+async def test_a_map_that_takes_no_key_is_a_failure(logs: SeveralLogs) -> None:
+    """A round that ends where it began would be followed by the same one for ever."""
+    logs.filthy("t", 20)
+    service = await logs.start(mode=KAFKA, dedupe_buffer_bytes=24)
+    await service.settled()
+    assert "offset map is too small" in service.states.uncleanable["t", 0].reason
+    assert not (await service.request(("t", 0))).is_cleaned
+
+
+async def test_a_round_that_has_no_room_is_not_begun_anew_at_once(logs: SeveralLogs, held: HeldRunner) -> None:
+    """Another runner would fill the disk that was to be spared: the log waits for its next try, and is then cleaned."""
+    logs.filthy("t", 20)
+    lacks = [NoRoom("t-0: not cleaned on this machine")]
+    run = held.run
+    held.go_on.set()
+
+    async def refuse(plan: CleanPlan, **rest: Any) -> CleanResult:
+        if lacks:
+            raise lacks.pop()
+        return await run(plan, **rest)
+
+    held.run = refuse  # type: ignore[method-assign]
+    service = await logs.start(new_process_runner=lambda: held)
+    await service.settled()
+    found = service.states.uncleanable["t", 0]
+    assert "not cleaned on this machine" in found.reason
+    assert found.retry_ms is not None
+    assert logs.cleaned == []
+    logs.clock.advance_ms(found.retry_ms - found.since_ms)
+    await wait_until(lambda: logs.cleaned == ["t"])
+
+
+async def test_who_stands_in_for_other_machines_needs_room(logs: SeveralLogs, held: HeldRunner) -> None:
+    """A round that was meant for them is begun on this one only if the disk has the room that it may need."""
+    logs.filthy("t", 20)
+
+    class Away(HeldRunner):
+        """A runner on other machines that cannot be had now."""
+
+        progress_bytes = 0
+        progress_step = ""
+
+        def suits(self, _: CleanPlan) -> bool:
+            return True
+
+        def takes(self, _: CleanPlan) -> bool:
+            return False
+
+    held.go_on.set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logs.env, "disk_usage", lambda _: (10**12, 10_000))
+        service = await logs.start(
+            new_process_runner=lambda: held, new_offload_runner=lambda _: Away(logs.env), offload_from_bytes=0
+        )
+        await service.settled()
+    assert held.plans == []
+    found = service.states.uncleanable["t", 0]
+    assert "and 10000 are free" in found.reason
+    assert found.retry_ms is not None
+    logs.clock.advance_ms(found.retry_ms - found.since_ms)
+    await wait_until(lambda: logs.cleaned == ["t"])

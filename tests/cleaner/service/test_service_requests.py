@@ -1,0 +1,182 @@
+"""Requests to the loop of the cleaner, and what happens to a log while a round is under way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleanResult
+from diamant.cleaner.service.service import UnknownPartition
+from diamant.storage.env.env import Env
+from tests.cleaner.held_runner import HeldRunner
+from tests.cleaner.service.several_logs import SeveralLogs
+from tests.waiting import wait_until
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_cleans_what_is_not_due(logs: SeveralLogs) -> None:
+    """The report says what was done, and the checkpoint is on disk by then."""
+    log = logs.filthy("t", 20, min_cleanable_dirty_ratio=1.0)
+    service = await logs.start()
+    await service.settled()
+    assert logs.cleaned == []
+    report = await service.request(("t", 0))
+    assert report.result is not None
+    assert (report.result.runner, report.result.end_offset, report.error) == ("inline", log.active.base_offset, None)
+    assert report.range is not None
+    assert report.range.cleanable_bytes > 0
+    assert logs.checkpoints == {("t", 0): log.active.base_offset}
+    again = await service.request(("t", 0))
+    assert (again.result, again.error) == (None, None)
+
+
+async def test_a_request_for_a_log_that_is_not_compacted(logs: SeveralLogs) -> None:
+    """It is left alone, and the report says why."""
+    log = logs.filthy("t", 20, cleanup_policy=frozenset({"delete"}))
+    before = logs.values(log)
+    service = await logs.start()
+    report = await service.request(("t", 0))
+    assert (report.result, report.error) == (None, "cleanup.policy is delete, not compact")
+    assert logs.values(log) == before
+    assert not service.states.uncleanable
+
+
+async def test_a_request_waits_for_a_round_that_began_before_it(logs: SeveralLogs, held: HeldRunner) -> None:
+    """What was written since is cleaned by the round that answers."""
+    log = logs.filthy("t", 10)
+    service = await logs.start(new_process_runner=lambda: held)
+    await wait_until(lambda: len(held.plans) == 1)
+    logs.fill(log, 10)
+    answer = service.request(("t", 0))
+    held.go_on.set()
+    report = await answer
+    assert report.result is not None
+    assert report.result.end_offset == log.active.base_offset
+    assert logs.is_clean(log)
+
+
+async def test_a_request_for_nothing(logs: SeveralLogs, held: HeldRunner) -> None:
+    """An unknown partition is refused; one that is deleted meanwhile fails; a stop cancels."""
+    log = logs.filthy("t", 10)
+    logs.filthy("u", 10, min_cleanable_dirty_ratio=1.0)
+    service = await logs.start(new_process_runner=lambda: held)
+    with pytest.raises(UnknownPartition):
+        service.request(("none", 0))
+    await wait_until(lambda: len(held.plans) == 1)
+    deleted, stopped = service.request(("t", 0)), service.request(("u", 0))
+    logs.delete(log)
+    with pytest.raises(UnknownPartition, match="t-0 was deleted"):
+        await deleted
+    await logs.stop()
+    assert stopped.cancelled() or stopped.result().error is not None
+    with pytest.raises(asyncio.CancelledError):
+        await service.request(("u", 0))
+
+
+# -- what happens to a log that is being cleaned -----------------------------------------------------------------------
+
+
+async def test_a_topic_deleted_while_it_is_cleaned(logs: SeveralLogs, held: HeldRunner) -> None:
+    """The round ends, nothing is left of it; a new log of that name begins without a checkpoint and is cleaned."""
+    log = logs.filthy("t", 20)
+    logs.write_checkpoints(t=1)
+    service = await logs.start(new_process_runner=lambda: held)
+    await wait_until(lambda: len(held.plans) == 1)
+    logs.delete(log)
+    new = logs.filthy("t", 10)
+    service.forget(new)
+    assert service.states.state(("t", 0)) == "aborted"
+    held.go_on.set()
+    await service.settled()
+    assert logs.is_clean(new)
+    assert [plan.first_dirty_offset for plan in held.plans] == [1, 0]
+    assert not service.states.uncleanable
+    assert not [name for name in logs.env.list_dir(new.path) if name.endswith((".cleaned", ".swap"))]
+
+
+async def test_a_policy_without_compact_ends_the_round(logs: SeveralLogs, held: HeldRunner) -> None:
+    """It leaves everything as it was; when the policy comes back the log is cleaned."""
+    log = logs.filthy("t", 20)
+    before = logs.values(log)
+    service = await logs.start(new_process_runner=lambda: held)
+    await wait_until(lambda: len(held.plans) == 1)
+    logs.change(log, cleanup_policy=frozenset({"delete"}))
+    await wait_until(lambda: service.states.state(("t", 0)) == "none")
+    await service.settled()
+    assert (logs.values(log), logs.cleaned, service.states.checkpoints()) == (before, [], {})
+    held.go_on.set()
+    logs.change(log, cleanup_policy=frozenset({"compact"}))
+    await wait_until(lambda: logs.cleaned == ["t"])
+
+
+async def test_a_policy_without_compact_during_the_swaps(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups that were swapped stay, the rest stays as it was, and the checkpoint is not moved: nothing is lost."""
+    log = logs.filthy("t", 40)
+    logs.change(log, segment_bytes=400)
+    lasts = dict(reversed([(key, offset) for offset, key in reversed(logs.values(log))]))
+    real = rewrite.clean
+
+    def clean(env: Env, plan: CleanPlan, *, on_output: Any, **rest: Any) -> CleanResult:
+        def first_only(output: Any) -> None:
+            on_output(output)
+            loop.call_soon_threadsafe(logs.change, log, *(), **{"cleanup_policy": frozenset({"delete"})})
+
+        return real(env, plan, on_output=first_only, **rest)
+
+    def call_soon_threadsafe(call: Any, *arguments: Any, **fields: Any) -> None:
+        real_loop.call_soon_threadsafe(lambda: call(*arguments, **fields))
+
+    real_loop = asyncio.get_running_loop()
+    loop = type("Loop", (), {"call_soon_threadsafe": staticmethod(call_soon_threadsafe)})()
+    monkeypatch.setattr("diamant.cleaner.engines.plain_round.clean", clean)
+    service = await logs.start()
+    await wait_until(lambda: not log.config.is_compacted and service.states.is_free(("t", 0)))
+    assert logs.cleaned == []
+    assert service.states.checkpoint(("t", 0)) is None
+    found = dict(reversed([(key, offset) for offset, key in reversed(logs.values(log))]))
+    assert found == lasts
+    assert not [name for name in logs.env.list_dir(log.path) if name.endswith((".cleaned", ".swap"))]
+
+
+async def test_a_pause_waits_for_the_round_to_end(logs: SeveralLogs, held: HeldRunner) -> None:
+    """Nothing begins while it lasts; after it the log is cleaned."""
+    logs.filthy("t", 20)
+    service = await logs.start(new_process_runner=lambda: held)
+    await wait_until(lambda: len(held.plans) == 1)
+    await service.abort_and_pause(("t", 0))
+    assert service.states.state(("t", 0)) == "paused(1)"
+    held.go_on.set()
+    await service.settled()
+    assert len(held.plans) == 1
+    service.resume(("t", 0))
+    await wait_until(lambda: logs.cleaned == ["t"])
+
+
+async def test_retention_removes_the_sources_of_a_round(logs: SeveralLogs, held: HeldRunner) -> None:
+    """The round fails or ends without what is gone, the log is not blamed, and the next round goes on."""
+    log = logs.filthy("t", 20)
+    service = await logs.start(new_process_runner=lambda: held)
+    await wait_until(lambda: len(held.plans) == 1)
+    log.delete_oldest(2)
+    held.go_on.set()
+    await service.settled()
+    assert not service.states.uncleanable
+    assert logs.is_clean(log)
+
+
+async def test_a_round_that_is_told_to_stop_is_no_failure(logs: SeveralLogs, held: HeldRunner) -> None:
+    """An abort leaves the partition cleanable."""
+    logs.filthy("t", 20)
+    service = await logs.start(new_process_runner=lambda: held)
+    await wait_until(lambda: len(held.plans) == 1)
+    answer = service.request(("t", 0))
+    service.states.abort(("t", 0))
+    held.go_on.set()
+    report = await answer
+    assert report.error is None or "aborted" in report.error
+    assert not service.states.uncleanable

@@ -1,0 +1,154 @@
+"""Cleaning jobs in a real Spark session: golden passes of Kafka's cleaner, and histories with everything in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from diamant.cleaner.offline.clean import Engine
+from diamant.cleaner.offline.spark_clean import PartitionSettings, clean_directory, partitions_by_size, total_removed
+from diamant.cleaner.rules.modes import PROMPT
+from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.cleaner.rules.result import OutputOverflow
+from diamant.cleaner.spark.clean.in_session import session_engine
+from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from tests.cleaner.engines.test_golden import STEPS, case_of, check_pass
+from tests.cleaner.engines.test_golden_random import RECORDS_ONLY, SEEDS, cases
+from tests.cleaner.golden_pass import HAS_ORDINARY_ZLIB, check_figures, check_times, run, segment_files
+from tests.cleaner.prompt.segment_history import SegmentHistory
+from tests.cleaner.runners.test_runner import CONFIG, START_MS, make_log
+from tests.cleaner.spark.clean.clean_job_check import copied, plain_outcome, spark_outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+SLICE = [
+    ("basic_dups", 1),
+    ("codecs", 2),
+    ("legacy_mixed_sets", 1),
+    ("map_full", 2),
+    ("stale_abort_entry", 2),
+    ("tombstone_horizon", 3),
+    ("txn_markers", 4),
+]
+"""Golden passes for every run; the others with --long."""
+
+SEED_SLICE = (1021, 1074)
+"""And random histories of some passes each."""
+
+
+@pytest.fixture
+def engine(spark: SparkSession) -> Engine:
+    return session_engine(spark.sparkContext)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [step if step in SLICE else pytest.param(*step, marks=pytest.mark.long) for step in STEPS]
+)
+def test_a_pass_does_what_kafka_does(name: str, number: int, engine: Engine, tmp_path: Path) -> None:
+    """The same bytes, records, checkpoints, snapshots, times and figures, and nothing is left at the staging place."""
+    case = case_of(name)
+    step = case.steps[number - 1]
+    env = RealEnv(SettableClock(step["now"]))
+    report, files = run(case, step, engine, env, str(tmp_path / "logs"))
+    check_pass(case, number, report, files)
+    assert [path for path in (tmp_path / "logs" / "cases-0").iterdir() if path.is_dir()] == []
+
+
+@pytest.mark.parametrize(
+    "seed", [seed if seed in SEED_SLICE else pytest.param(seed, marks=pytest.mark.long) for seed in SEEDS]
+)
+def test_a_history_becomes_what_kafka_makes_of_it(seed: int, engine: Engine, tmp_path: Path) -> None:
+    """Random histories that Kafka's cleaner has worked on, pass for pass: the same bytes wherever no codec differs."""
+    case = cases()[f"random-{seed}"]
+    for number, step in enumerate(case.steps, 1):
+        env = RealEnv(SettableClock(step["now"]))
+        root = str(tmp_path / str(number))
+        if "failed" in step["report"]:
+            with pytest.raises(OutputOverflow, match="the index is full"):
+                run(case, step, engine, env, root)
+            continue
+        report, got = run(case, step, engine, env, root)
+        want = case.directory(step["output"])
+        if (seed, number) not in RECORDS_ONLY and (case.fields["byte_equal"] or HAS_ORDINARY_ZLIB):
+            assert segment_files(got) == segment_files(want)
+            check_times(step, got)
+        check_figures(step, report, has_equal_sizes=case.fields["byte_equal"])
+
+
+def test_mode_prompt_writes_what_the_plain_engine_writes(spark: SparkSession, tmp_path: Path) -> None:
+    """Transactions, tombstones, codecs and old formats in segments that are cut in parts, dirty from the middle of one."""
+    history = SegmentHistory()
+    for number in range(60):
+        pairs = [(b"key-%d" % (number * 7 + at * 5 & 31), None if at == number % 9 else bytes(50)) for at in range(6)]
+        producer = 11 + number % 2
+        if number % 5 == 4:
+            history.batch(pairs, producer=producer, is_transactional=True, codec=number % 5)
+            history.marker(producer, "abort" if number % 10 == 4 else "commit")
+        elif number % 13 == 12:
+            history.old(number % 2, number % 3, pairs)
+        else:
+            history.batch(pairs, codec=number % 5)
+        if number % 12 == 11:
+            history.roll()
+    memory, plan = history.stored(mode=PROMPT, first_dirty_offset=100, segment_bytes=8000)
+    expected = plain_outcome(memory, plan)
+    here = copied(memory, plan, tmp_path / "t-0")
+    assert spark_outcome(spark.sparkContext, here, tmp_path / "place", part_bytes=1000, partitions=4) == expected
+
+
+def test_a_staging_place_that_cannot_be_written_fails_the_job_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """The error names the place and the reason; what the engine was given stays as it was."""
+    (tmp_path / "file").write_text("not a directory")
+    history = SegmentHistory()
+    history.batch([(b"k", b"v")])
+    memory, plan = history.stored()
+    here = copied(memory, plan, tmp_path / "t-0")
+    before = sorted(path.name for path in (tmp_path / "t-0").iterdir())
+    failing = session_engine(spark.sparkContext, (tmp_path / "file").as_uri())
+    with pytest.raises((SparkError, OSError), match=r"[Nn]ot a directory|Cannot create directory"):
+        failing(RealEnv(), here, lambda _: None)
+    assert sorted(path.name for path in (tmp_path / "t-0").iterdir()) == before
+
+
+def test_a_whole_directory_is_cleaned_largest_first(spark: SparkSession, tmp_path: Path) -> None:
+    """Each partition by Spark or, if it is small, here; what fails does not keep the others back; logs open afterwards."""
+    logs = []
+    for number, batches in enumerate((40, 150, 90)):
+        log = make_log(tmp_path / f"one-{number}", batches)
+        log.close()
+        Path(log.path).rename(tmp_path / f"t-{number}")
+        logs.append(str(tmp_path / f"t-{number}"))
+    bad = tmp_path / "bad-0"
+    bad.mkdir()
+    (bad / "00000000000000000000.log").write_bytes(bytes(range(100)))
+    env = RealEnv(SettableClock(START_MS))
+    found = [path for path, _ in partitions_by_size(env, str(tmp_path))]
+    assert found == [logs[1], logs[2], logs[0], str(bad)]
+    settings = PartitionSettings(CONFIG, CleanerSettings(), 86_400_000)
+    outcomes = list(
+        clean_directory(
+            env,
+            found,
+            lambda topic: settings,
+            session_engine(spark.sparkContext),
+            is_forced=True,
+            is_clean=True,
+            small_bytes=Path(logs[0]).stat().st_size + 60_000,
+        )
+    )
+    assert [(one.partition, one.report is not None) for one in outcomes[:3]] == [
+        ("t-1", True),
+        ("t-2", True),
+        ("t-0", True),
+    ]
+    runners = [one.report.result.runner for one in outcomes if one.report is not None and one.report.result is not None]
+    assert "spark" in runners
+    assert total_removed(outcomes)["superseded"] > 0
+    assert all(not list(Path(path).glob("*.cleaned")) for path in logs)

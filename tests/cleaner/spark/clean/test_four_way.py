@@ -1,0 +1,116 @@
+"""A slice of the comparison of all runners; `python -m tests.cleaner.spark.clean.four_way --seeds 0-199` does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cleaner.naive_bytes import naive_bytes
+from tests.cleaner.random_scenario import Scenario
+from tests.cleaner.spark.clean import four_way
+from tests.cleaner.spark.clean.four_way import FourWay
+from tests.cleaner.spark.one_process import OneProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SLICE = range(3)
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Iterator[FourWay]:
+    """All runners, with tasks of Spark in this process."""
+    with FourWay(OneProcess(), tmp_path) as engines:
+        yield engines
+
+
+@pytest.mark.slow
+def test_every_runner_writes_the_bytes_of_the_model(spark: SparkSession, tmp_path: Path) -> None:
+    """Naive model, inline runner, worker process and a real Spark session: the same files, times, figures."""
+    with FourWay(spark.sparkContext, tmp_path) as engines:
+        for seed in SLICE:
+            assert engines.differences(seed) == []
+    assert engines.count.scenarios == len(SLICE)
+    assert engines.count.rounds > len(SLICE)
+
+
+@pytest.mark.slow
+def test_a_difference_is_told(engines: FourWay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bit of one file that Spark writes, or one record more in the model: scenario, round and file are named."""
+    real_outcome, real_bytes = four_way.spark_outcome, naive_bytes
+    turned: list[str] = []
+
+    def one_bit_off(*arguments: Any, **options: Any) -> Any:
+        fields, files = real_outcome(*arguments, **options)
+        name = next(name for name in files if name.endswith(".log.cleaned"))
+        files[name] = bytes([files[name][0] ^ 1]) + files[name][1:]
+        turned.append(name)
+        return fields, files
+
+    monkeypatch.setattr(four_way, "spark_outcome", one_bit_off)
+    engines.keep = tmp_path / "kept"
+    found = engines.differences(3)
+    assert [line.partition(": ")[2] for line in found] == [
+        f"Spark: {name} differs from the inline runner's" for name in turned
+    ]
+    assert found[0].startswith("seed 3, round 1 (")
+    assert (tmp_path / "kept" / "3-1" / "topic-0" / f"{0:020d}.log").exists()
+    assert (tmp_path / "kept" / "3-1" / "plan.json").exists()
+    engines.keep = None
+    monkeypatch.setattr(four_way, "spark_outcome", real_outcome)
+    monkeypatch.setattr(four_way, "naive_bytes", lambda log, plan: real_bytes(log, plan) + b"\0")
+    assert {line.partition(": ")[2] for line in engines.differences(3)} == {
+        "the inline runner does not write what the model has"
+    }
+
+
+@pytest.mark.slow
+def test_scenarios_have_everything_in_them() -> None:
+    """Over the seeds of the command's first part: what the comparison is about does occur, and a seed means one log."""
+    seen: set[str] = set()
+    for seed in range(30):
+        scenario = Scenario(seed)
+        for plan in scenario.rounds():
+            headers = [batch.header for batch in scenario.log.stored()]
+            seen |= {f"codec {header.codec}" for header in headers if header.record_count}
+            seen |= {
+                plan.mode,
+                *(["many segments"] if len(plan.segments) > 3 else []),
+                *(
+                    ["bounded by a transaction"]
+                    if plan.first_uncleanable_offset < scenario.log.log.active.base_offset
+                    else []
+                ),
+                *(["clean part"] if plan.first_dirty_offset else []),
+                *(["aborted"] if any(segment.aborted for segment in plan.segments) else []),
+                *(["header only"] if any(not header.record_count for header in headers) else []),
+                *(["horizon"] if any(header.has_delete_horizon for header in headers) else []),
+                *(["horizon over"] if any(_is_over(header, plan.now_ms) for header in headers) else []),
+                *(["log append time"] if any(header.is_log_append_time for header in headers) else []),
+                *(["epoch bumped"] if any(header.producer_epoch > 0 for header in headers) else []),
+            }
+    assert sorted(seen) == [
+        "aborted",
+        "bounded by a transaction",
+        "clean part",
+        *(f"codec {codec}" for codec in range(5)),
+        "epoch bumped",
+        "header only",
+        "horizon",
+        "horizon over",
+        "kafka",
+        "log append time",
+        "many segments",
+        "prompt",
+    ]
+    logs = [Scenario(7), Scenario(7)]
+    for log in logs:
+        list(log.rounds())
+    assert logs[0].log.files() == logs[1].log.files()
+
+
+def _is_over(header: Any, now_ms: int) -> bool:
+    return header.has_delete_horizon and header.base_timestamp <= now_ms

@@ -1,0 +1,315 @@
+"""Places of jobs: nothing of them stays, whoever was killed, and no secret of their URI is shown."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow.fs import LocalFileSystem
+
+from diamant.cleaner.rules.result import OutputSegment, never_done
+from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.spark.clean import staging
+from diamant.cleaner.spark.clean.in_session import session_engine
+from diamant.cleaner.spark.clean.job import CleanJob
+from diamant.cleaner.spark.clean.manifest import Manifest, StagedOutput
+from diamant.cleaner.spark.clean.staged_outputs import StagedFileWrong, check_manifest
+from diamant.cleaner.spark.clean.staging import (
+    Swept,
+    new_place,
+    remove_leftovers,
+    remove_place,
+    source_for,
+    staging_root,
+    sweep,
+)
+from diamant.cleaner.spark.clean.staging_notes import read_notes
+from diamant.cleaner.spark.clean.task_files import TaskFiles
+from diamant.cleaner.spark.environment import locations
+from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.runner import staging_sweep
+from diamant.storage.checkpoints.meta_properties import new_meta_properties, write_meta_properties
+from diamant.storage.env.env import RealEnv
+from diamant.storage.log.log import Log
+from tests.cleaner.runners.test_runner import leftovers, make_log, plan_of, segment_files
+from tests.cleaner.spark.one_process import OneProcess
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return make_log(tmp_path / "data")
+
+
+def age(place: Location) -> None:
+    """Make a place look as if nobody had written there for two hours."""
+    for directory, _, files in os.walk(place.path):
+        for path in (directory, *(f"{directory}/{name}" for name in files)):
+            two_hours_ago_ns = os.stat(path).st_mtime_ns - 2 * 3600 * 10**9
+            os.utime(path, ns=(two_hours_ago_ns, two_hours_ago_ns))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "staging").mkdir()
+    return tmp_path / "staging"
+
+
+def test_what_a_killed_run_has_left_goes_with_the_next_start(
+    log: Log, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every partition, deleted ones, too; not what this run makes, nor what belongs to another log directory."""
+    data = str(Path(log.path).parent)
+    write_meta_properties(log.env, data, new_meta_properties(1))
+    other = make_log(place.parent / "elsewhere")
+    mine = new_place(log.env, plan_of(log), place.as_uri())
+    others = new_place(log.env, plan_of(other), place.as_uri())
+    monkeypatch.setattr(staging, "RUN", "00000000")
+    stray = new_place(log.env, plan_of(log), place.as_uri())
+    monkeypatch.undo()
+    for one in (mine, others, stray):
+        one.child("segments").child("0.log").write_bytes(b"values")
+        age(one)
+    # On another host, after the topic was deleted.
+    monkeypatch.setattr("platform.node", lambda: "another")
+    Path(log.path).rename(f"{log.path}-delete")
+    assert sweep(log.env, data, place.as_uri(), staging.RUN, lambda: True) == Swept()
+    assert sweep(log.env, data, place.as_uri(), staging.RUN) == Swept(removed=1)
+    assert sorted(path.name for path in place.iterdir()) == sorted([mine.name, others.name])
+    assert sweep(log.env, data, (place / "missing").as_uri(), staging.RUN) == Swept()
+
+
+def notes(log: Log) -> list[str]:
+    """Names of the places that the log directory has notes of."""
+    return [note.name for note in read_notes(log.env, str(Path(log.path).parent))]
+
+
+def test_a_place_is_noted_until_it_is_gone(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By who made it, by the next round, or by the next start; one beside the segments needs no note."""
+    plan, data = plan_of(log), str(Path(log.path).parent)
+    new_place(log.env, plan, "")
+    assert notes(log) == []
+    mine = new_place(log.env, plan, place.as_uri())
+    assert notes(log) == [mine.name]
+    mine.child("0.log").write_bytes(b"values")
+    remove_place(log.env, plan, mine)
+    assert notes(log) == []
+
+    def next_round() -> None:
+        place_of_it = new_place(log.env, plan, place.as_uri())
+        remove_leftovers(log.env, plan, place_of_it)
+        assert place_of_it.name in notes(log)
+        remove_place(log.env, plan, place_of_it)
+
+    def next_start() -> None:
+        sweep(log.env, data, place.as_uri(), staging.RUN)
+
+    for tidy_up in (next_round, next_start):
+        with monkeypatch.context() as patch:
+            patch.setattr(staging, "RUN", "00000000")
+            stray = new_place(log.env, plan, place.as_uri())
+            new_place(log.env, plan, place.as_uri())  # never made
+        stray.child("0.log").write_bytes(b"values")
+        tidy_up()
+        assert notes(log) == [stray.name]
+        age(stray)
+        tidy_up()
+        assert notes(log) == []
+
+
+def test_a_note_stays_as_long_as_the_disk_is_not_mounted(
+    log: Log, place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever looks for the place meanwhile finds nothing, and that tells nothing; a damaged note stays for a person to see."""
+    plan, data = plan_of(log), str(Path(log.path).parent)
+    monkeypatch.setattr(staging, "RUN", "00000000")
+    mine = new_place(log.env, plan, place.as_uri())
+    mine.child("0.log").write_bytes(b"values")
+    monkeypatch.undo()
+    monkeypatch.setattr(staging, "YOUNG_S", -1)
+    place.rename(f"{place}-unmounted")
+    for _ in ("no directory", "another directory"):
+        remove_place(log.env, plan, mine)
+        sweep(log.env, data, place.as_uri(), staging.RUN)
+        assert notes(log) == [mine.name]
+        place.mkdir(exist_ok=True)
+    place.rmdir()
+    Path(f"{place}-unmounted").rename(place)
+    assert sweep(log.env, data, place.as_uri(), staging.RUN) == Swept(removed=1)
+    assert notes(log) == []
+    damaged = Path(data, f"{mine.name}.note")
+    damaged.write_text("[]")
+    sweep(log.env, data, place.as_uri(), staging.RUN)
+    assert [(note.name, note.root) for note in read_notes(log.env, data)] == [(mine.name, "")]
+    assert not caplog.messages
+
+
+def test_what_another_may_be_working_in_stays(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of a log directory has the same owner: what was written within the hour stays, for the start and for a round."""
+    monkeypatch.setattr(staging, "RUN", "00000000")
+    theirs = new_place(log.env, plan_of(log), place.as_uri())
+    theirs.child("00000000-1").child("0.log.cleaned").write_bytes(b"values")
+    age(theirs)
+    os.utime(theirs.child("00000000-1").child("0.log.cleaned").path)
+    monkeypatch.undo()
+    data = str(Path(log.path).parent)
+    mine = new_place(log.env, plan_of(log), place.as_uri())
+    remove_leftovers(log.env, plan_of(log), mine)
+    assert sweep(log.env, data, place.as_uri(), staging.RUN) == Swept(young=1)
+    assert Path(theirs.path).exists()
+    assert staging_sweep.StagingSweep(log.env, data, place.as_uri()).run()
+    age(theirs)
+    assert not staging_sweep.StagingSweep(log.env, data, place.as_uri()).run()
+    assert not Path(theirs.path).exists()
+
+
+@pytest.mark.slow
+def test_what_cannot_be_removed_stops_nobody(
+    log: Log, place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others go nevertheless, the round goes on, and there is one warning."""
+    strays = [new_place(log.env, plan_of(log), place.as_uri()) for _ in range(3)]
+    for stray in strays:
+        stray.child("0.log").write_bytes(b"values")
+    remove = Location.remove
+
+    def refuse(self: Location) -> None:
+        if self in strays[:2]:
+            raise PermissionError(13, "Permission denied", self.path)
+        remove(self)
+
+    monkeypatch.setattr(Location, "remove", refuse)
+    remove_leftovers(log.env, plan_of(log), new_place(log.env, plan_of(log), place.as_uri()))
+    assert sorted(path.name for path in place.iterdir()) == sorted(stray.name for stray in strays[:2])
+    [warning] = caplog.messages
+    assert warning.startswith("2 places of earlier jobs")
+    assert "Permission denied" in warning
+    swept = sweep(log.env, str(Path(log.path).parent), place.as_uri(), "00000000")
+    assert (swept.removed, swept.young) == (0, 2)
+
+
+def test_only_what_is_read_is_copied_to_an_object_store(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what the round leaves alone, nor what cannot be read."""
+    plan = plan_of(log)
+    first, second, *others = [segment.base_offset for segment in plan.segments]
+    plan = replace(plan, untouched=frozenset({first}), quarantined=frozenset({second}))
+    monkeypatch.setattr(locations, "_open_filesystem", lambda _: LocalFileSystem())
+    (place / "segments").mkdir()
+    source = source_for(log.env, plan, Location(str(place), "s3://somewhere"), never_done, Throttle())
+    assert {path.name for path in Path(source.path).iterdir()} == {f"{base:020d}.log" for base in others}
+
+
+@pytest.mark.slow
+def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which tells how many it has removed, or why it cannot, in one line. Places of the broker that has sent it stay."""
+    data = str(Path(log.path).parent)
+    mine = new_place(log.env, plan_of(log), place.as_uri())
+    monkeypatch.setattr(staging, "RUN", "00000000")
+    stray = new_place(log.env, plan_of(log), place.as_uri())
+    monkeypatch.undo()
+    for one in (mine, stray):
+        one.child("0.log").write_bytes(b"values")
+        age(one)
+    assert staging_sweep.StagingSweep(log.env, data, place.as_uri())._sweep_elsewhere() == Swept(removed=1)
+    assert [path.name for path in place.iterdir()] == [mine.name]
+    with pytest.raises(Exception, match=r"the staging place cannot be used: .*got the scheme ftp:") as raised:
+        staging_sweep.StagingSweep(log.env, data, "ftp://user:secret@host/x")._sweep_elsewhere()
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://user:s3cr3t@bucket/x?nonsense=s3cr3t",
+        "s3://user:s3cr3t@",
+        "s3://[s3cr3t@bucket",
+        "file://user:s3cr3t@host/x",
+        "ftp://user:s3cr3t@host/x",
+        "s3://user:ab/cds3cr3t@bucket/prefix",
+        "s3://user:s3cr3t/cd@bucket/prefix",
+        "s3://user:s3cr3t#cd@bucket/prefix",
+        "s3://user:s3cr3t?cd@bucket/prefix",
+        "s3://s3cr3t/cd@bucket/prefix",
+        "s3://user:s3cr3t/cd",
+        "gs://user:ab/cs3cr3t@bucket",
+        "file://user:s3cr3t/x@host/x",
+        "s3://user:[s3cr3t/x@bucket",
+    ],
+)
+def test_no_error_shows_a_secret(uri: str) -> None:
+    """Whoever finds fault with a URI says so without user, password and options."""
+    with pytest.raises(SparkError) as raised:
+        staging_root(uri).entries()
+    assert "s3cr3t" not in str(raised.value)
+
+
+def test_outputs_make_no_directory_but_their_own(log: Log, place: Path) -> None:
+    """A place that is gone stays so: what lay above it may have been deleted."""
+    plan = plan_of(log)
+    files = TaskFiles(plan, Location(log.path), Location(str(place)).child("0-1"))
+    output = files.create_new(f"{log.path}/00000000000000000000.log.cleaned")
+    output.append(b"abc")
+    output.close()
+    assert (place / "0-1" / "00000000000000000000.log.cleaned").read_bytes() == b"abc"
+    files = TaskFiles(plan, Location(log.path), Location(str(place)).child("gone").child("0-1"))
+    with pytest.raises(FileNotFoundError):
+        files.create_new(f"{log.path}/00000000000000000000.log.cleaned")
+    assert not (place / "gone").exists()
+
+
+def test_what_a_job_says_must_fit_the_plan(log: Log, place: Path) -> None:
+    """Every segment that was to be rewritten in one output, in order, with as many records as told, up to the plan's end."""
+    plan = plan_of(log)
+    manifest = CleanJob(OneProcess(), plan, source=Location(log.path), target=Location(f"{place}/job")).run()
+    check_manifest(plan, manifest)
+    check_manifest(plan, Manifest.from_fields(json.loads(json.dumps(manifest.to_fields()))))
+    first, second, *rest = manifest.outputs
+    assert len(second.output.source_base_offsets) > 1
+
+    def told(one: StagedOutput, **fields: Any) -> StagedOutput:
+        return replace(one, output=replace(one.output, **fields))
+
+    sources = second.output.source_base_offsets
+    stolen = told(first, source_base_offsets=(*first.output.source_base_offsets, *sources[:1]))
+    for message, wrong in {
+        "has outputs for": replace(manifest, outputs=manifest.outputs[:-1]),
+        "the first that differs": replace(manifest, outputs=(second, first, *rest)),
+        "0 in place of None": replace(manifest, outputs=(*manifest.outputs, first)),
+        "which do not belong together": replace(
+            manifest, outputs=(stolen, told(second, source_base_offsets=sources[1:]), *rest)
+        ),
+        "expected the directory of an attempt": replace(
+            manifest, outputs=(replace(first, directory="../elsewhere"), second, *rest)
+        ),
+        "dates it wrongly": replace(manifest, outputs=(told(first, modified_ms=1), second, *rest)),
+        f"calls the output of {list(sources)} 7": replace(
+            manifest, outputs=(first, told(second, base_offset=7), *rest)
+        ),
+        "says that it ended at": replace(manifest, end_offset=manifest.end_offset - 1),
+        "counts": replace(manifest, outputs=(replace(first, records=first.records + 1), second, *rest)),
+    }.items():
+        with pytest.raises(StagedFileWrong) as raised:
+            check_manifest(plan, wrong)
+        assert message in str(raised.value), (message, str(raised.value))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_directory_s_round_that_fails_leaves_nothing(log: Log, place: Path, is_elsewhere: bool) -> None:
+    """Neither at the staging place nor, as `.cleaned` files that were taken over already, beside the segments."""
+    before = segment_files(log)
+
+    def refuse(_: OutputSegment) -> None:
+        raise OSError(5, "Input/output error", "disk")
+
+    engine = session_engine(OneProcess(), place.as_uri() if is_elsewhere else "")
+    with pytest.raises(OSError, match="Input/output error"):
+        engine(RealEnv(), plan_of(log), refuse)
+    assert segment_files(log) == before
+    assert notes(log) == []
+    assert not leftovers(log)
+    assert [*place.iterdir(), *(path for path in Path(log.path).iterdir() if path.is_dir())] == []

@@ -1,0 +1,203 @@
+"""Rounds on a standalone cluster: executors in other processes, that are killed and whose tasks are tried twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.spark.environment.settings import SparkSettings
+from diamant.cleaner.spark.runner import runner as spark_runner
+from diamant.cleaner.spark.runner.runner import SparkRunner
+from diamant.storage.log.log import Log
+from tests.cleaner.engines.test_golden import PASSES, STEPS
+from tests.cleaner.runners.test_runner import Swapper, leftovers, make_log, plan_of, segment_files
+from tests.cleaner.spark.cluster import Cluster
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+]
+
+ROOT = Path(__file__).resolve().parents[4]
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.minTaskRuntime": "1ms",
+}
+"""Nearly every task is tried a second time when a tenth of its stage is done."""
+SOON_SILENT = {
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "5s",
+    "spark.network.timeoutInterval": "1s",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "1s",
+}
+"""An executor from which nothing was heard for five seconds is given up."""
+WAIT_S = 180.0
+
+
+@pytest.fixture(scope="module")
+def cluster(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(java, tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+def directories(log: Log) -> list[str]:
+    """What is left at the staging place beside the segments."""
+    return [path.name for path in Path(log.path).iterdir() if path.is_dir()]
+
+
+async def cleaned_inline(directory: Path, **fields: object) -> dict[str, bytes]:
+    """The files that a round in a thread of the broker leaves."""
+    log = make_log(directory)
+    runner = InlineRunner(log.env)
+    await runner.run(plan_of(log, **fields), on_output=Swapper(log))
+    await runner.close()
+    return segment_files(log)
+
+
+def slow_plan(log: Log) -> CleanPlan:
+    """A round whose tasks take some tenths of a second each."""
+    return replace(plan_of(log), io_max_bytes_per_second=200_000.0)
+
+
+def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have drivers wait as long as ever until executors have come, but 3 s when they are lost."""
+    impatient = (
+        "import diamant.cleaner.spark.session.session as session; watch = session.ExecutorWatch; "
+        "session.ExecutorWatch = lambda context, _: watch(context, 3000); "
+    )
+    before, importing, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.runner.driver")
+    monkeypatch.setattr(spark_runner, "_DRIVER_BOOTSTRAP", before + impatient + importing + after)
+
+
+async def wait_for_step(runner: SparkRunner, step: str, round_: asyncio.Task[object]) -> None:
+    """Let the loop turn until the job is at `step`."""
+    while runner.progress_step != step:
+        assert not round_.done(), round_.result()
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        pytest.param(["--last"], list(PASSES.items()), id="last"),
+        pytest.param([], STEPS, id="all", marks=pytest.mark.long),
+    ],
+)
+def test_golden_passes_have_kafka_s_bytes(cluster: Cluster, options: list[str], steps: list[tuple[str, int]]) -> None:
+    """The last of each case, or all, in one application, on both workers, with the code that was shipped and none that lies
+    there.
+    """
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.cleaner.spark.clean.golden_passes", "--master", cluster.master, *options),
+            *(f"--conf={name}={value}" for name, value in cluster.conf.items()),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    said = done.stdout.splitlines()
+    assert done.returncode == 0, "\n".join([*said, done.stderr])
+    assert [line for line in said if line.endswith(": equal")] == [
+        f"{name}, pass {number}: equal" for name, number in steps
+    ]
+    assert said[-2].startswith("2 executors, with the code from ")
+    assert re.search(r"/diamant-code-\w+\.zip/diamant/__init__\.py$", said[-2])
+
+
+async def test_an_executor_killed_and_tasks_tried_twice_give_the_same_files(cluster: Cluster, tmp_path: Path) -> None:
+    """Each attempt writes to a directory of its own, and one counts; what a lost executor had done is done again elsewhere."""
+    log = make_log(tmp_path)
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    settings = SparkSettings(cluster.master, staging.as_uri(), conf=cluster.conf | SPECULATION)
+    runner = SparkRunner(log.env, settings)
+    round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    await wait_for_step(runner, "rewrite", round_)
+    cluster.kill_an_executor()
+    assert (await round_).runner == "spark"
+    assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
+    assert not leftovers(log)
+    assert not os.listdir(staging)
+    await runner.close()
+
+
+@pytest.mark.long
+async def test_what_an_executor_that_hangs_was_at_is_done_again(cluster: Cluster, tmp_path: Path) -> None:
+    """It is given up when it was silent for a time, with what it had shuffled; when it goes on, it leaves nothing behind."""
+    log = make_log(tmp_path)
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    runner = SparkRunner(log.env, SparkSettings(cluster.master, staging.as_uri(), conf=cluster.conf | SOON_SILENT))
+    round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    await wait_for_step(runner, "rewrite", round_)
+    hung = cluster.executors()[:1]
+    with cluster.hung(hung):
+        assert (await round_).runner == "spark"
+    await wait_until(lambda: not set(hung) & set(cluster.executors()), WAIT_S)
+    assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
+    assert not leftovers(log)
+    assert not os.listdir(staging)
+    await runner.close()
+
+
+@pytest.mark.long
+async def test_a_cluster_all_of_which_hangs_is_given_up(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one without executors: a local runner takes over. What goes on afterwards harms nobody."""
+    log = make_log(tmp_path)
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    inline = InlineRunner(log.env)
+    be_impatient(monkeypatch)
+    settings = SparkSettings(cluster.master, staging.as_uri(), conf=cluster.conf | SOON_SILENT)
+    runner = SparkRunner(log.env, settings, inline)
+    round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    await wait_for_step(runner, "map", round_)
+    hung = cluster.executors()
+    with cluster.hung([*cluster.workers(), *hung]):
+        assert (await round_).runner == "inline"
+        assert f"there was no executor for 3 s on {cluster.master}" in str(runner.last_failure)
+        assert set(cluster.executors()) >= set(hung)
+    await wait_until(lambda: not set(hung) & set(cluster.executors()), WAIT_S)
+    assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
+    assert not leftovers(log)
+    assert not os.listdir(staging)
+    await runner.close()
+    await inline.close()
+
+
+async def test_a_cluster_that_has_lost_its_workers_is_given_up(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at once, for others may come; then a local runner takes over. The last test: the cluster is of no use afterwards."""
+    log = make_log(tmp_path)
+    inline = InlineRunner(log.env)
+    be_impatient(monkeypatch)
+    runner = SparkRunner(log.env, SparkSettings(cluster.master, conf=cluster.conf), inline)
+    round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    await wait_for_step(runner, "map", round_)
+    cluster.stop_workers()
+    assert (await round_).runner == "inline"
+    assert f"there was no executor for 3 s on {cluster.master}" in str(runner.last_failure)
+    assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
+    assert not leftovers(log)
+    assert not directories(log)
+    await runner.close()
+    await inline.close()

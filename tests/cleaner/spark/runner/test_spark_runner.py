@@ -1,0 +1,609 @@
+"""Rounds on Spark with the driver in a process of its own: the same outcome, whatever happens to it.
+
+Most tests have a driver that does the job without Spark (`fake_driver`): what is tried here is what the broker makes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputSegment
+from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.runners.process import NICENESS, ProcessRunner
+from diamant.cleaner.runners.runner_errors import NoRoom
+from diamant.cleaner.service.cleaner_thread import CleanerThread
+from diamant.cleaner.spark.clean.job import CleanJob
+from diamant.cleaner.spark.clean.manifest import Manifest, StagedOutput
+from diamant.cleaner.spark.clean.staging import new_place
+from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError
+from diamant.cleaner.spark.environment.locations import Location
+from diamant.cleaner.spark.environment.settings import SparkSettings, is_worth_it
+from diamant.cleaner.spark.runner import driver as clean_driver
+from diamant.cleaner.spark.runner import driver_scratch
+from diamant.cleaner.spark.runner import runner as spark_runner
+from diamant.cleaner.spark.runner import turns as spark_turns
+from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
+from diamant.cleaner.spark.runner.runner import SparkRunner
+from diamant.cleaner.spark.runner.turns import SparkTurns
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log.log import Log
+from tests.cleaner.runners.test_runner import Swapper, damage, latest, leftovers, load, make_log, plan_of, segment_files
+from tests.cleaner.spark.fake_driver import MISCHIEF
+from tests.cleaner.spark.one_process import OneProcess
+from tests.waiting import wait_until
+
+WAIT_S = 120.0
+LOCAL = SparkSettings(master="local[2]")
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return make_log(tmp_path)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers without Spark."""
+    before, importing, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.runner.driver")
+    assert importing
+    monkeypatch.setattr(
+        spark_runner,
+        "_DRIVER_BOOTSTRAP",
+        f"{before}sys.path.insert(0, {str(ROOT)!r}); from tests.cleaner.spark.fake_driver{after}",
+    )
+
+
+@pytest.fixture
+async def runner(log: Log) -> AsyncIterator[SparkRunner]:
+    """A runner whose failures nobody takes over."""
+    runner = SparkRunner(log.env, LOCAL)
+    yield runner
+    await runner.close()
+    assert runner.driver_pid is None
+
+
+def directories(log: Log) -> list[str]:
+    """What is left at the staging place beside the segments."""
+    return [path.name for path in Path(log.path).iterdir() if path.is_dir()]
+
+
+def check_untouched(log: Log, before: dict[str, bytes]) -> None:
+    """The log is as it was, and nothing lies about."""
+    assert segment_files(log) == before
+    assert not leftovers(log)
+    assert not directories(log)
+
+
+async def check_result(log: Log, runner: SparkRunner, tmp_path: Path) -> None:
+    other = make_log(tmp_path / "other")
+    inline = InlineRunner(other.env)
+    expected = await inline.run(plan_of(other), on_output=Swapper(other))
+    result = await runner.run(plan_of(log), on_output=Swapper(log))
+    assert segment_files(log) == segment_files(other)
+    assert (result.end_offset, result.runner) == (expected.end_offset, "spark")
+    assert [replace(output, modified_ms=0) for output in result.outputs] == [
+        replace(output, modified_ms=0) for output in expected.outputs
+    ]
+    for name in ("bytes_read", "messages_read", "bytes_written", "messages_written", "removed", "removed_bytes"):
+        assert getattr(result.stats, name) == getattr(expected.stats, name)
+    assert latest(load(log)) == latest(log)
+    assert not leftovers(log)
+    assert not directories(log)
+    await inline.close()
+
+
+def is_group_alive(group_id: int) -> bool:
+    """Whether any process of the group is there."""
+    try:
+        os.killpg(group_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("java")
+async def test_the_result_is_that_of_the_inline_runner(
+    log: Log, runner: SparkRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same files byte for byte, same result apart from times and the runner's name; the driver and its JVM are gone.
+
+    They give way to others, show nobody what is configured, and leave nothing in the temporary directory.
+    """
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    runner.settings = replace(runner.settings, conf={"spark.x.secret": "= hunter\\ 2ü", "spark.driver.memory": "512m"})
+    round_ = asyncio.create_task(check_result(log, runner, tmp_path))
+    await wait_until(lambda: round_.done() or runner.progress_step in ("map", "rewrite"), WAIT_S)
+    assert not round_.done(), round_.result()
+    pid = runner.driver_pid
+    assert pid is not None
+    # A process that it is starting has its arguments, too, at first.
+    [jvm] = {one for one in arguments_of_processes() if f"-Djava.io.tmpdir={temporary}" in one}
+    assert "-Xmx512m" in jvm
+    assert not [one for one in arguments_of_processes() if "hunter" in one]
+    assert os.getpriority(os.PRIO_PGRP, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+    await round_
+    await wait_until(lambda: not is_group_alive(pid), WAIT_S)
+    assert runner.progress_bytes > 0
+    assert not list(temporary.iterdir())
+
+
+def arguments_of_processes() -> list[str]:
+    """As every user of the machine sees them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_outputs_on_another_file_system_are_copied(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a staged file cannot be moved beside the segments it is copied; the staging place is empty afterwards."""
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    rename = log.env.rename
+
+    def rename_within(old: str, new: str) -> None:
+        if Path(old).is_relative_to(staging):
+            raise OSError(18, "Invalid cross-device link", old)
+        rename(old, new)
+
+    monkeypatch.setattr(log.env, "rename", rename_within)
+    runner = SparkRunner(log.env, replace(LOCAL, staging=staging.as_uri()))
+    await check_result(log, runner, tmp_path)
+    assert not os.listdir(staging)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mischief", "message"),
+    [
+        ("die", "killed by signal 9"),
+        ("flip", "CRC-32C"),
+        ("lose", "is gone"),
+        ("miscount", "records"),
+        ("forget", "has outputs for"),
+        ("unseen", "do they see the same files"),
+        ("stale", "do they see the same files"),
+        ("litter", "killed by signal 9"),
+        ("corrupt", "is whole on the broker's disk"),
+        ("full", "No space left on device"),
+        ("read-only", "Read-only file system"),
+    ],
+)
+@pytest.mark.usefixtures("fake")
+async def test_what_is_not_as_the_job_says_is_not_swapped_in(
+    log: Log, runner: SparkRunner, mischief: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round fails and says why, the old files are in place, no stray ones anywhere; the next round works."""
+    temporary, local = tmp_path / "temporary", tmp_path / "local"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    runner.settings = replace(runner.settings, conf={"spark.local.dir": str(local)})
+    before = segment_files(log)
+    monkeypatch.setenv(MISCHIEF, mischief)
+    with pytest.raises(SparkError, match=message):
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    check_untouched(log, before)
+    assert [*temporary.iterdir(), *local.iterdir()] == []
+    assert runner.rests_for_s > 0
+    assert message in str(runner.last_failure)
+    monkeypatch.delenv(MISCHIEF)
+    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "spark"
+    assert runner.last_failure is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_a_local_runner_takes_over_and_spark_rests(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that dies costs a round nothing but time; for a while no plan is sent to Spark, longer each time."""
+    monkeypatch.setenv(MISCHIEF, "die")
+    inline = InlineRunner(log.env)
+    runner = SparkRunner(log.env, replace(LOCAL, min_bytes=0, master="local[1000]"), inline)
+    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
+    first_rest_s = runner.rests_for_s
+    assert 0 < first_rest_s <= spark_turns.REST_FIRST_S
+    assert not runner.takes(plan_of(log))
+    log.roll()
+    await runner.run(plan_of(log), on_output=Swapper(log))
+    assert runner.rests_for_s > first_rest_s
+    assert not leftovers(log)
+    assert not directories(log)
+    await runner.close()
+    await inline.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["file/below", "missing/below"])
+async def test_a_staging_place_that_cannot_be_reached_is_spark_s_fault(log: Log, tmp_path: Path, place: str) -> None:
+    """Not the log's: a local runner takes over, Spark rests. No directories are made where a disk may not be mounted."""
+    (tmp_path / "file").write_text("no directory")
+    inline = InlineRunner(log.env)
+    staging = (tmp_path / place).as_uri()
+    runner = SparkRunner(log.env, replace(LOCAL, staging=staging), inline)
+    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
+    assert runner.rests_for_s > 0
+    assert "do they see the same files" in str(runner.last_failure)
+    assert not (tmp_path / "missing").exists()
+    await runner.close()
+    await inline.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_a_driver_that_never_begins_is_given_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master may accept an application and give it nothing: after a stated time a local runner takes over."""
+    monkeypatch.setenv(MISCHIEF, "mute")
+    inline = InlineRunner(log.env)
+    settings = replace(LOCAL, executor_timeout_ms=300)
+    runner = SparkRunner(log.env, settings, inline, start_timeout_s=0.2)
+    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
+    assert "no job began on local[2] within 0.5 s" in str(runner.last_failure)
+    await runner.close()
+    await inline.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_a_job_of_which_no_task_ends_is_given_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor that waits for a disk for ever is there, as far as Spark can see: a local runner takes over."""
+    monkeypatch.setenv(MISCHIEF, "stall")
+    inline = InlineRunner(log.env)
+    runner = SparkRunner(log.env, LOCAL, inline)
+    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
+    assert "no task on local[2] has come to its end for 0.5 s (rewrite)" in str(runner.last_failure)
+    assert runner.driver_pid is None
+    assert not leftovers(log)
+    assert not directories(log)
+    await runner.close()
+    await inline.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_a_partition_that_is_deleted_meanwhile_does_not_come_back(
+    log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks make no directory but their own at the job's place: the error is the log's, and nobody rests."""
+    monkeypatch.setenv(MISCHIEF, "delete")
+    with pytest.raises(FileNotFoundError):
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    assert not log.env.exists(log.path)
+    assert runner.rests_for_s == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_one_driver_at_a_time_has_the_machine(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With local[N] a second runner of the broker takes nothing by itself meanwhile, and waits if it is asked to work."""
+    monkeypatch.setenv(MISCHIEF, "hang")
+    turns = SparkTurns(LOCAL)
+    first = SparkRunner(log.env, replace(LOCAL, min_bytes=0), turns=turns)
+    other = make_log(tmp_path / "other")
+    second = SparkRunner(other.env, replace(LOCAL, min_bytes=0, master="local[64]"), turns=turns)
+    plan = plan_of(other)
+    huge = replace(plan, segments=(replace(plan.segments[0], size=1 << 40),))
+    assert second.takes(huge)
+    round_ = asyncio.create_task(first.run(plan_of(log), on_output=Swapper(log)))
+    await wait_until(lambda: first.driver_pid is not None, WAIT_S)
+    assert not second.takes(huge)
+    waiting = asyncio.create_task(second.run(plan, on_output=Swapper(other)))
+    await wait_until(lambda: bool(outputs(log)), WAIT_S)
+    assert second.driver_pid is None
+    monkeypatch.delenv(MISCHIEF)
+    round_.cancel()
+    assert (await waiting).runner == "spark"
+    assert round_.cancelled()
+    await second.close()
+    assert turns.is_free
+    assert SparkTurns(replace(LOCAL, master="spark://h:1")).is_free
+
+
+def test_what_a_killed_broker_has_left_of_its_driver_goes_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directories whose lock nobody holds are removed, wherever they are; those of others that run stay."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    conf = {"spark.local.dir": str(tmp_path / "local")}
+    running, killed, following = DriverScratch(conf), DriverScratch(conf), DriverScratch({})
+    running.make()
+    killed.make()
+    killed.write_job({"conf": {"secret": "hidden"}})
+    assert Path(killed.job).stat().st_mode & 0o777 == 0o600
+    os.close(killed._lock)
+    following.make()
+    assert not Path(killed.job).parent.exists()
+    assert os.listdir(tmp_path / "local") == [Path(running.job).parent.name]
+    for one in (running, following):
+        one.remove()
+    assert [*(tmp_path / "local").iterdir(), *(tmp_path / "temporary").iterdir()] == []
+
+
+def test_a_driver_s_directories_that_are_being_made_are_not_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock that says nothing yet may be about to be held; after a minute nobody will."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lock = tmp_path / "diamant-driver-x" / "lock"
+    lock.parent.mkdir()
+    lock.touch()
+    driver_scratch._remove_abandoned()
+    assert lock.exists()
+    os.utime(lock, (0, 0))
+    driver_scratch._remove_abandoned()
+    assert not lock.parent.exists()
+
+
+def test_a_driver_s_directory_that_is_gone_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its lock nobody would remove it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    scratch = DriverScratch({})
+    flock = fcntl.flock
+
+    def remove_first(descriptor: int, how: int) -> None:
+        for home in tmp_path.iterdir():
+            shutil.rmtree(home)
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with pytest.raises(FileNotFoundError):
+        scratch.make()
+    scratch.remove()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_manifest_is_told_in_parts(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of which is long to read; all outputs are there, in order."""
+    monkeypatch.setattr(clean_driver, "OUTPUTS_TOGETHER", 2)
+    manifest = CleanJob(OneProcess(), plan_of(log), source=Location(log.path), target=Location(f"{tmp_path}/job")).run()
+    *parts, end = json.loads(json.dumps(list(clean_driver._messages(manifest))))
+    assert len(manifest.outputs) > 2
+    assert max(len(part["outputs"]) for part in parts) == 2
+    outputs = [StagedOutput.from_fields(one) for part in parts for one in part["outputs"]]
+    assert replace(Manifest.from_fields(end["manifest"]), outputs=tuple(outputs)) == manifest
+    monkeypatch.setattr(clean_driver, "SOURCES_TOGETHER", 1)
+    assert len(list(clean_driver._messages(manifest))) == len(manifest.outputs) + 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_a_round_leaves_the_loop_s_threads_to_others(log: Log, runner: SparkRunner) -> None:
+    """What copies and waits for the throttle may take minutes; it has a thread of its own."""
+
+    class Nobodys(ThreadPoolExecutor):
+        def submit(self, *arguments: Any, **named: Any) -> Any:
+            raise AssertionError("the loop's threads are asked")
+
+    async def refuse(_: OutputSegment) -> None:
+        raise CleaningAborted("the partition was deleted")
+
+    asyncio.get_running_loop().set_default_executor(Nobodys())
+    with pytest.raises(CleaningAborted, match="the partition was deleted"):
+        await runner.run(plan_of(log), on_output=refuse)
+
+
+@pytest.mark.slow
+async def test_without_room_on_the_disk_nobody_takes_over(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round that does not fit here fails with Spark's reason and that. A master that does not answer is found out at once."""
+    inline = InlineRunner(log.env)
+    runner = SparkRunner(log.env, SparkSettings(master="spark://127.0.0.1:1"), inline)
+    monkeypatch.setattr(log.env, "disk_usage", lambda _: (10**12, 10_000))
+    before = segment_files(log)
+    with pytest.raises(
+        NoRoom, match=r"no Spark master answers at spark://127\.0\.0\.1:1[^$]*may need \d+ bytes of disk"
+    ):
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    check_untouched(log, before)
+    await runner.close()
+    await inline.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_a_round_can_be_told_to_stop(log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `check_done`, by cancelling, and by closing: the driver is gone, nothing is left behind."""
+    monkeypatch.setenv(MISCHIEF, "hang")
+    before = segment_files(log)
+    is_over = False
+
+    def check_done() -> None:
+        if is_over:
+            raise CleaningAborted("stop")
+
+    for how in ("check", "cancel", "close"):
+        round_: asyncio.Task[CleanResult] = asyncio.create_task(
+            runner.run(plan_of(log), on_output=Swapper(log), check_done=check_done)
+        )
+        await wait_until(
+            lambda: any(Path(log.path).glob("diamant-staging-*/*/*.txnindex.cleaned")) or bool(outputs(log)), WAIT_S
+        )
+        if how == "check":
+            is_over = True
+        elif how == "cancel":
+            is_over = False
+            round_.cancel()
+        else:
+            await runner.close()
+        with pytest.raises((CleaningAborted, asyncio.CancelledError)):
+            await round_
+        is_over = False
+        check_untouched(log, before)
+        assert runner.rests_for_s == 0
+
+
+async def test_a_cancelled_round_ends_its_thread_before_it_tidies_up(
+    log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments are copied to another place by a thread: what that still writes is removed, too."""
+    started = threading.Event()
+
+    def copy(_env: object, _plan: object, place: Location, check_done: Callable[[], None], _: object) -> Location:
+        place.make_directory()
+        started.set()
+        try:
+            while True:
+                check_done()
+        except CleaningAborted:
+            place.child("segments").write_bytes(b"values")
+            raise
+
+    monkeypatch.setattr(spark_runner, "source_for", copy)
+    before = segment_files(log)
+    round_ = asyncio.create_task(runner.run(plan_of(log), on_output=Swapper(log)))
+    await wait_until(started.is_set, WAIT_S)
+    round_.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await round_
+    check_untouched(log, before)
+
+
+def outputs(log: Log) -> list[Path]:
+    """Files at the staging place."""
+    return list(Path(log.path).glob("diamant-staging-*/*/*.log.cleaned"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_the_logs_own_faults_are_told_as_by_any_runner(log: Log, runner: SparkRunner) -> None:
+    """A corrupt batch with its place; a segment that is another one now; one that retention has removed: nobody rests."""
+    before = segment_files(log)
+    path = damage(log, 2)
+    with pytest.raises(CorruptLog) as corrupt:
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    assert (corrupt.value.path, corrupt.value.position) == (str(path), 0)
+    damage(log, 2)
+    plan = plan_of(log)
+    changed = replace(plan, segments=(replace(plan.segments[0], size=plan.segments[0].size - 1), *plan.segments[1:]))
+    with pytest.raises(SegmentChanged, match="has changed since the plan was made"):
+        await runner.run(changed, on_output=Swapper(log))
+    content = path.read_bytes()
+    path.unlink()
+    with pytest.raises(FileNotFoundError) as gone:
+        await runner.run(plan, on_output=Swapper(log))
+    assert gone.value.filename == str(path)
+    path.write_bytes(content)
+    check_untouched(log, before)
+    assert runner.rests_for_s == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_a_failed_swap_ends_the_round(log: Log, runner: SparkRunner) -> None:
+    """What the broker says about an output, because the partition was deleted for example, is the round's error."""
+
+    async def refuse(_: OutputSegment) -> None:
+        raise CleaningAborted("the partition was deleted")
+
+    before = segment_files(log)
+    with pytest.raises(CleaningAborted, match="the partition was deleted"):
+        await runner.run(plan_of(log), on_output=refuse)
+    check_untouched(log, before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_what_a_killed_broker_has_left_goes_with_the_next_round_and_the_next_start(
+    log: Log, runner: SparkRunner
+) -> None:
+    """Places of earlier jobs at this partition are removed, and nobody else's; opening the log removes all beside it."""
+    stray = Path(new_place(log.env, plan_of(log), "").path)
+    others = stray.with_name("diamant-staging-0123456789abcdef-00000000")
+    for place in (stray, others):
+        (place / "00000000-1").mkdir(parents=True)
+        (place / "00000000-1" / "00000000000000000000.log.cleaned").write_bytes(b"values")
+    await runner.run(plan_of(log), on_output=Swapper(log))
+    assert directories(log) == [others.name]
+    load(log)
+    assert not directories(log)
+
+
+async def test_a_staging_place_that_means_nothing_is_refused(log: Log) -> None:
+    """With the name of what is wrong, before anything is started."""
+    runner = SparkRunner(log.env, replace(LOCAL, staging="ftp://host/place"))
+    with pytest.raises(SparkError, match=r"the staging place cannot be used: .*ftp"):
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    await runner.close()
+
+
+def test_spark_is_chosen_for_what_is_large_and_sooner_done_there(log: Log) -> None:
+    """By size and by cores; a cluster is taken to be quicker; -1 is never."""
+    plan = plan_of(log)
+    huge = replace(plan, segments=(replace(plan.segments[0], size=1 << 40),))
+    settings = SparkSettings(min_bytes=1 << 30)
+    for master, is_chosen in (
+        ("local", False),
+        ("local[1]", False),
+        ("local[64]", True),
+        ("spark://h:1", True),
+        ("yarn", True),
+    ):
+        assert is_worth_it(huge, replace(settings, master=master)) is is_chosen
+    assert not is_worth_it(plan, replace(settings, master="spark://h:1"))
+    for field in ("untouched", "quarantined"):
+        spared = replace(huge, **{field: frozenset({plan.segments[0].base_offset})})  # type: ignore[arg-type]
+        assert not is_worth_it(spared, replace(settings, master="spark://h:1"))
+    assert not is_worth_it(huge, replace(settings, master="spark://h:1", min_bytes=-1))
+    assert not is_worth_it(huge, replace(settings, master="spark://h:1", conf={"spark.cores.max": "2"}))
+
+
+@pytest.mark.slow
+async def test_who_stands_in_for_spark_is_known(log: Log) -> None:
+    """A runner of this machine for a plan that Spark would take if it did not rest; not one that Spark would never take."""
+    turns = SparkTurns(LOCAL)
+    settings = SparkSettings(master="spark://h:1", min_bytes=1 << 30)
+    thread = CleanerThread(
+        0, log.env, None, lambda local: SparkRunner(log.env, settings, local, turns=turns), offload_from_bytes=1 << 30
+    )
+    plan = plan_of(log)
+    huge = replace(plan, segments=(replace(plan.segments[0], size=1 << 40),))
+    chosen = thread.runner_for(huge)
+    assert (chosen.name, thread.is_makeshift(chosen, huge)) == ("spark", False)
+    turns.failed("lost")
+    chosen = thread.runner_for(huge)
+    assert (chosen.name, thread.is_makeshift(chosen, huge)) == ("inline", True)
+    assert not thread.is_makeshift(chosen, plan)
+    await thread.close()
+
+
+async def test_a_runner_can_be_asked_for_by_name(log: Log) -> None:
+    """Whatever the size; without Spark at hand the usual ones serve."""
+    asked: list[object] = []
+
+    def spark(local: object) -> SparkRunner:
+        asked.append(local)
+        return SparkRunner(log.env, LOCAL)
+
+    thread = CleanerThread(0, log.env, lambda: ProcessRunner(log.env), spark, offload_from_bytes=1 << 30)
+    plan = plan_of(log)
+    assert [thread.runner_for(plan, engine=name).name for name in ("spark", "process", "inline", None)] == [
+        "spark",
+        "process",
+        "inline",
+        "inline",
+    ]
+    assert [getattr(local, "name", None) for local in asked] == ["process"]
+    assert CleanerThread(0, log.env, None).runner_for(plan, engine="spark").name == "inline"
+    await thread.close()

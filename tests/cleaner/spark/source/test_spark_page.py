@@ -1,0 +1,21 @@
+"""docs/spark.md has every column and option of the data source, in its own words, and the rows of what is known of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from diamant.cleaner.spark.source.columns import COLUMNS, CORRUPT
+from diamant.cleaner.spark.source.options import HELP
+
+PAGE = (Path(__file__).resolve().parents[4] / "docs" / "spark.md").read_text()
+
+
+def test_every_column_is_documented() -> None:
+    """With its type."""
+    rows = [f"| `{column.name}` | {column.type} | {column.help} |" for column in (*COLUMNS, CORRUPT)]
+    assert [row for row in rows if row not in PAGE] == []
+
+
+def test_every_option_is_documented() -> None:
+    """In the words that stand beside it in the code."""
+    assert [name for name, text in HELP.items() if f"| `{name}` | {text} |" not in PAGE] == []

@@ -1,0 +1,121 @@
+"""The steps of docker/Dockerfile without a container engine: in a fresh virtual environment, as the image's own user.
+
+The steps are read from the file, so a step that `docker_image` does not know fails. The port is a free one on 127.0.0.1. Without
+a package index the test is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+from tests.documentation.docker_image import (
+    ROOT,
+    Image,
+    Step,
+    check_copied_files_are_committed,
+    empty_image,
+    read_steps,
+)
+from tests.ports import ReservedPort
+
+DOCKERFILE = ROOT / "docker" / "Dockerfile"
+IMAGE_PORT = "9092"
+DATA = "/data"
+KEYS = "/keys"
+KEY_SETTING = f"diamant.certificate.key.file={KEYS}/certificate.key"
+TIMEOUT_S = 300
+
+
+def test_what_the_image_declares() -> None:
+    """User, volume, port, stop signal and health check are there, and are those that the broker is started with."""
+    steps = dict(read_steps(DOCKERFILE))
+    assert steps["USER"] == "diamant"
+    assert (steps["VOLUME"], steps["EXPOSE"], steps["STOPSIGNAL"]) == (DATA, IMAGE_PORT, "SIGTERM")
+    entry = Step("ENTRYPOINT", steps["ENTRYPOINT"]).words()
+    assert entry == ["diamant", "start", "--data", DATA, "--listen", f"0.0.0.0:{IMAGE_PORT}", "--set", KEY_SETTING]
+    assert IMAGE_PORT in steps["HEALTHCHECK"]
+    assert IMAGE_PORT in steps["CMD"]
+
+
+def test_every_file_that_is_copied_is_committed() -> None:
+    """A clone of the repository has all that the build copies."""
+    check_copied_files_are_committed(DOCKERFILE)
+
+
+def test_the_key_of_certificates_is_in_a_volume() -> None:
+    """Of those that are documented, by a name; the image declares none there, as one without a name would be lost."""
+    steps = dict(read_steps(DOCKERFILE))
+    assert KEYS not in steps["VOLUME"]
+    assert f"-v diamant-data:{DATA} -v diamant-keys:{KEYS} diamant" in (DOCKERFILE.parent / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_image_works() -> None:
+    """Built step by step, the broker starts with the image's command as the image's user, is healthy while it runs and not
+    before or after, takes and gives a record at its advertised address, has its signing key outside of its data, and stops
+    cleanly. It starts again on its data, also after the compiled code was cached.
+    """
+    with empty_image() as image, ReservedPort() as port:
+        image.build(DOCKERFILE)
+        check_broker(image, str(port.number))
+
+
+def check_broker(image: Image, port: str) -> None:
+    """See above."""
+    data = image.places[DATA]
+
+    def in_place(words: list[str]) -> list[str]:
+        """Words of the image with its paths and ports replaced by ours."""
+        return [image.in_place(word).replace(IMAGE_PORT, port).replace("0.0.0.0", "127.0.0.1") for word in words]
+
+    def is_healthy() -> bool:
+        words = in_place(Step("CMD", image.metadata["HEALTHCHECK"].partition(" CMD ")[2]).words())
+        return image.start(words, stderr=subprocess.DEVNULL).wait(TIMEOUT_S) == 0
+
+    assert not is_healthy()
+    command = in_place(Step("", image.metadata["ENTRYPOINT"]).words() + Step("", image.metadata["CMD"]).words())
+    # A container has the port for HTTP to itself; this machine may have another broker.
+    command += ["--set", "diamant.http.listen=127.0.0.1:0"]
+    for run in ("first", "second"):
+        log = image.root / f"{run}.log"
+        with log.open("w") as errors, image.start(command, stdout=subprocess.PIPE, stderr=errors) as broker:
+            assert broker.stdout is not None
+            assert broker.stdout.readline().startswith("Diamant listens on "), log.read_text()
+            assert is_healthy()
+            check_a_record(f"localhost:{port}", run)
+            show_certificates = ["diamant", "certificates", "-b", f"localhost:{port}"]
+            assert image.start(show_certificates, stdout=subprocess.DEVNULL).wait(TIMEOUT_S) == 0
+            assert sorted(os.listdir(image.places[KEYS])) == ["certificate.key", "certificate.key.secret"]
+            broker.send_signal(getattr(signal, image.metadata["STOPSIGNAL"]))
+            assert broker.wait(TIMEOUT_S) == 0, log.read_text()
+        assert not is_healthy()
+        assert (data / ".kafka_cleanshutdown").exists()
+        assert not re.search("ERROR|WARNING|Traceback", log.read_text()), log.read_text()
+        compiling = "from diamant.cleaner import kernels; kernels.warm_up()"
+        assert image.start(["python", "-c", compiling]).wait(TIMEOUT_S) == 0
+    if image.can_change_user:
+        assert (data / "first-0").stat().st_uid == image.uid
+
+
+def check_a_record(servers: str, topic: str) -> None:
+    """Send a hundred thousand small records, which brings the compiled code into use, and read the last one back."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    count = 100_000  # more than the plain code checks
+    producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 0, "linger.ms": 5})
+    for number in range(count):
+        producer.produce(topic, str(number))
+    assert producer.flush(TIMEOUT_S) == 0
+    (broker,) = producer.list_topics(timeout=TIMEOUT_S).brokers.values()
+    assert f"{broker.host}:{broker.port}" == servers
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "g", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, count - 1)])
+    message = consumer.poll(TIMEOUT_S)
+    assert message is not None
+    assert (message.error(), message.value()) == (None, str(count - 1).encode())
+    consumer.close()

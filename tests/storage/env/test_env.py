@@ -1,0 +1,435 @@
+"""What the real file system and the one in memory have in common, and what is special to the real one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from diamant.storage.env import env as env_module
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import MAX_CACHED_MAPS, Env, RealEnv, parent
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.errors import StorageError
+
+
+@pytest.fixture(params=["real", "memory"])
+def any_env(request: pytest.FixtureRequest) -> Env:
+    """The operating system and the model of it, one after the other."""
+    return RealEnv(SettableClock(1000)) if request.param == "real" else MemoryEnv(SettableClock(1000))
+
+
+@pytest.fixture
+def root(any_env: Env, tmp_path: Path) -> str:
+    """An empty directory in either."""
+    path = str(tmp_path / "data")
+    any_env.make_dirs(path)
+    return path
+
+
+def test_append_and_read(any_env: Env, root: str) -> None:
+    """Appended buffers are read back in order; the size is counted; reading past the end is short."""
+    file = any_env.open(f"{root}/f", create=True)
+    file.append(b"abc")
+    file.append(bytearray(b"de"), memoryview(b"xfgx")[1:3], b"")
+    file.append()
+    assert file.size() == 7
+    assert file.pread(100, 0) == b"abcdefg"
+    assert file.pread(2, 3) == b"de"
+    assert file.pread(5, 7) == b""
+    assert file.try_pread(3, 4) in (b"efg", None)
+    assert file.try_pread(3, 70) == b""
+    assert bytes(file.map()) == b"abcdefg"
+    assert any_env.file_size(f"{root}/f") == 7
+    file.close()
+    file.close()
+    with pytest.raises(OSError, match=r"\[Errno 9\]"):
+        file.pread(1, 0)
+
+
+def test_more_buffers_than_one_call_takes(any_env: Env, root: str) -> None:
+    """Any number of buffers may be appended at once."""
+    file = any_env.open(f"{root}/f", create=True)
+    buffers = [bytes([number % 251]) * (number % 3) for number in range(5000)]
+    file.append(*buffers)
+    assert file.pread(20_000, 0) == b"".join(buffers)
+    assert file.size() == sum(map(len, buffers))
+
+
+def test_overwrite_and_truncate(any_env: Env, root: str) -> None:
+    """Bytes can be overwritten, a gap is zeros, and what follows a cut goes at the new end."""
+    file = any_env.open(f"{root}/f", create=True)
+    file.append(b"0123456789")
+    file.pwrite(b"xy", 4)
+    file.pwrite(b"z", 12)
+    assert file.pread(20, 0) == b"0123xy6789\0\0z"
+    assert file.size() == 13
+    file.truncate(3)
+    file.append(b"!")
+    assert any_env.read_bytes(f"{root}/f") == b"012!"
+    file.truncate(6)
+    assert file.pread(10, 0) == b"012!\0\0"
+    assert file.size() == 6
+
+
+def test_opening(any_env: Env, root: str) -> None:
+    """A missing file is an error unless it is to be created; an exclusive creation fails if it is there."""
+    path = f"{root}/f"
+    for kind in ({}, {"read_only": True}):
+        with pytest.raises(FileNotFoundError):
+            any_env.open(path, **kind)
+    any_env.create_new(path).append(b"x")
+    with pytest.raises(FileExistsError):
+        any_env.create_new(path)
+    again = any_env.open(path, create=True)
+    assert again.size() == 1
+    again.append(b"y")
+    reader = any_env.open(path, read_only=True)
+    assert reader.pread(2, 0) == b"xy"
+    with pytest.raises(OSError, match=r"\[Errno 9\]"):
+        reader.append(b"z")
+
+
+def test_directories(any_env: Env, root: str) -> None:
+    """Directories are made with their parents, listed in order, told from files, and removed whole."""
+    any_env.make_dirs(f"{root}/b/c")
+    any_env.make_dirs(f"{root}/b/c")
+    any_env.open(f"{root}/a", create=True)
+    any_env.open(f"{root}/b/c/d", create=True)
+    assert any_env.list_dir(root) == ["a", "b"]
+    assert any_env.is_dir(f"{root}/b")
+    assert not any_env.is_dir(f"{root}/a")
+    assert any_env.exists(f"{root}/a")
+    assert not any_env.exists(f"{root}/z")
+    any_env.remove_tree(f"{root}/b")
+    any_env.remove_tree(f"{root}/b")
+    assert any_env.list_dir(root) == ["a"]
+    any_env.remove(f"{root}/a")
+    any_env.remove(f"{root}/a", missing_ok=True)
+    with pytest.raises(FileNotFoundError):
+        any_env.remove(f"{root}/a")
+    with pytest.raises(FileNotFoundError):
+        any_env.list_dir(f"{root}/b")
+    any_env.sync_dir(f"{root}/b")
+    any_env.sync_dir(root)
+
+
+def test_rename(any_env: Env, root: str) -> None:
+    """A rename replaces a file, moves a directory with its content, and open files stay the same files."""
+    file = any_env.open(f"{root}/a", create=True)
+    file.append(b"a")
+    any_env.open(f"{root}/b", create=True).append(b"b")
+    any_env.rename(f"{root}/a", f"{root}/b")
+    file.append(b"!")
+    assert any_env.list_dir(root) == ["b"]
+    assert any_env.read_bytes(f"{root}/b") == b"a!"
+    any_env.make_dirs(f"{root}/d")
+    any_env.rename(f"{root}/b", f"{root}/d/b")
+    any_env.rename(f"{root}/d", f"{root}/e")
+    assert any_env.read_bytes(f"{root}/e/b") == b"a!"
+    with pytest.raises(FileNotFoundError):
+        any_env.rename(f"{root}/nothing", f"{root}/b")
+
+
+def test_a_removed_file_can_still_be_read(any_env: Env, root: str) -> None:
+    """Readers of a segment that is deleted meanwhile are not disturbed."""
+    any_env.open(f"{root}/a", create=True).append(b"abc")
+    file = any_env.open(f"{root}/a", read_only=True)
+    any_env.remove(f"{root}/a")
+    assert file.pread(3, 0) == b"abc"
+
+
+def test_atomic_writes(any_env: Env, root: str) -> None:
+    """A small file is replaced whole, and no temporary file stays behind."""
+    for sync in (True, False):
+        any_env.write_atomically(f"{root}/f", b"a much longer content", sync=sync)
+        any_env.write_atomically(f"{root}/f", b"short", sync=sync)
+        assert any_env.read_bytes(f"{root}/f") == b"short"
+        assert any_env.list_dir(root) == ["f"]
+    with pytest.raises(FileNotFoundError):
+        any_env.write_atomically(f"{root}/missing/f", b"")
+
+
+def test_maps_follow_changes(any_env: Env, root: str) -> None:
+    """A view is of the file as it is now, after it was written, replaced or renamed, small or large."""
+    for size in (10, 100_000):
+        path = f"{root}/f{size}"
+        any_env.open(path, create=True).append(b"a" * size)
+        assert bytes(any_env.map_file(path)) == b"a" * size
+        assert bytes(any_env.map_file(path)) == b"a" * size
+        any_env.open(path).append(b"b")
+        view = any_env.map_file(path)
+        assert bytes(view[-2:]) == b"ab"
+        any_env.write_atomically(path, b"c" * size)
+        assert bytes(any_env.map_file(path)) == b"c" * size
+        assert bytes(view[-2:]) == b"ab"
+        any_env.make_dirs(f"{root}/d")
+        any_env.rename(path, f"{root}/d/f")
+        with pytest.raises(FileNotFoundError):
+            any_env.map_file(path)
+        assert bytes(any_env.map_file(f"{root}/d/f")) == b"c" * size
+        any_env.rename(f"{root}/d", f"{root}/e")
+        with pytest.raises(FileNotFoundError):
+            any_env.map_file(f"{root}/d/f")
+        any_env.remove_tree(f"{root}/e")
+        with pytest.raises(FileNotFoundError):
+            any_env.map_file(f"{root}/e/f")
+    any_env.open(f"{root}/empty", create=True)
+    assert bytes(any_env.map_file(f"{root}/empty")) == b""
+
+
+@pytest.mark.slow
+def test_maps_follow_a_directory_above(any_env: Env, root: str) -> None:
+    """After a directory was renamed or removed the old paths give what is there now, also when views had been given up."""
+    names = [f"{name}/{index}" for name in ("d", "e") for index in range(MAX_CACHED_MAPS * 3 // 4)]
+    for content in (b"a", b"b", b"c"):
+        for name in names:
+            any_env.make_dirs(parent(f"{root}/new/{name}"))
+            any_env.open(f"{root}/new/{name}", create=True).append(content)
+        if content == b"b":
+            any_env.rename(f"{root}/top", f"{root}/old")
+        elif content == b"c":
+            any_env.remove_tree(f"{root}/top")
+        any_env.rename(f"{root}/new", f"{root}/top")
+        # Those mapped last are still kept at the next turn, the others were given up.
+        assert {bytes(any_env.map_file(f"{root}/top/{name}")) for name in reversed(names)} == {content}
+        names.reverse()
+
+
+def test_times(any_env: Env, root: str) -> None:
+    """A file's time can be set, to the millisecond."""
+    any_env.open(f"{root}/f", create=True)
+    any_env.set_mtime_ms(f"{root}/f", 1_234_567_890_123)
+    assert any_env.mtime_ms(f"{root}/f") == 1_234_567_890_123
+
+
+def test_syncs_and_space(any_env: Env, root: str) -> None:
+    """Files can be synced open and closed; the file system tells its size and what is free of it."""
+    file = any_env.open(f"{root}/f", create=True)
+    file.append(b"x")
+    file.sync()
+    any_env.sync_file(f"{root}/f")
+    with pytest.raises(FileNotFoundError):
+        any_env.sync_file(f"{root}/g")
+    total, free = any_env.disk_usage(root)
+    assert total >= free > 0
+
+
+def test_lock(any_env: Env, root: str) -> None:
+    """A directory is locked once, by a file that goes with the lock."""
+    lock = any_env.lock(f"{root}/.lock")
+    assert any_env.list_dir(root) == [".lock"]
+    with pytest.raises(StorageError, match="in use"):
+        any_env.lock(f"{root}/.lock")
+    lock.release()
+    lock.release()
+    assert any_env.list_dir(root) == []
+    any_env.lock(f"{root}/.lock").release()
+
+
+def test_parent() -> None:
+    """The directory of a path without one is the present one."""
+    assert parent("/a/b") == "/a"
+    assert parent("b") == "."
+
+
+def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the system takes only part of an append, the rest is written after it."""
+    real_pwrite = os.pwrite
+
+    def short_pwrite(fd: int, data: bytes, position: int) -> int:
+        return real_pwrite(fd, bytes(data)[:3], position)
+
+    def short_pwritev(fd: int, buffers: list[bytes], position: int) -> int:
+        return real_pwrite(fd, b"".join(buffers)[:5], position)
+
+    file = RealEnv().open(str(tmp_path / "f"), create=True)
+    monkeypatch.setattr(os, "pwrite", short_pwrite)
+    monkeypatch.setattr(os, "pwritev", short_pwritev)
+    file.append(b"0123456789")
+    file.append(b"abcd", b"", b"efghij", b"k")
+    file.pwrite(b"XYZUVW", 1)
+    assert file.pread(100, 0) == b"0XYZUVW789abcdefghijk"
+    assert file.size() == 21
+
+
+def test_a_failed_append_leaves_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an append that failed half-way the size is as before, and the next append overwrites what it left."""
+    real_pwrite = os.pwrite
+    calls: list[int] = []
+
+    def failing_pwrite(fd: int, data: bytes, position: int) -> int:
+        calls.append(position)
+        if len(calls) == 1:
+            return real_pwrite(fd, bytes(data)[:4], position)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = RealEnv().open(str(tmp_path / "f"), create=True)
+    file.append(b"abc")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", failing_pwrite)
+        with pytest.raises(OSError, match="No space"):
+            file.append(b"0123456789")
+    assert file.size() == 3
+    assert (tmp_path / "f").read_bytes() == b"abc0123"
+    file.truncate(file.size())
+    file.append(b"de")
+    assert (tmp_path / "f").read_bytes() == b"abcde"
+
+
+def test_a_held_lock_file_may_be_read(tmp_path: Path) -> None:
+    """As a scan of a whole directory does: to open and close it does not drop the lock, as the system would do."""
+    path = tmp_path / ".lock"
+    path.write_bytes(b"something")
+    lock = RealEnv().lock(str(path))
+    take_it = "import fcntl, sys\nfcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    for name in (str(path), f"{tmp_path}/./.lock"):
+        file = RealEnv().open(name, read_only=True)
+        assert (file.size(), file.pread(100, 0)) == (9, b"something")
+        file.close()
+        file.close()
+    command = [sys.executable, "-S", "-c", take_it, str(path)]
+    assert b"BlockingIOError" in subprocess.run(command, capture_output=True, check=False, timeout=30).stderr
+    lock.release()
+    assert not path.exists()
+
+
+@pytest.mark.slow
+def test_the_lock_excludes_other_processes(tmp_path: Path) -> None:
+    """The lock is one that another process sees, as Java's `tryLock` does, and that dies with its process."""
+    code = (
+        "import sys\n"
+        "from diamant.storage.env.env import RealEnv\n"
+        "from diamant.storage.errors import StorageError\n"
+        "try:\n"
+        "    RealEnv().lock(sys.argv[1])\n"
+        "except StorageError as error:\n"
+        "    sys.exit('another process' in str(error) and 7 or 8)\n"
+    )
+    path = str(tmp_path / ".lock")
+    command = [sys.executable, "-c", code, path]
+    where = Path(__file__).parents[3]
+    assert subprocess.run(command, cwd=where, check=False).returncode == 0
+    assert os.path.exists(path)
+    lock = RealEnv().lock(path)
+    assert subprocess.run(command, cwd=where, check=False).returncode == 7
+    lock.release()
+    assert subprocess.run(command, cwd=where, check=False).returncode == 0
+
+
+def test_only_so_many_maps_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache of views is bounded; the least recently used goes first."""
+    monkeypatch.setattr(env_module, "MAX_CACHED_MAPS", 3)
+    env = RealEnv()
+    paths = [str(tmp_path / str(number)) for number in range(5)]
+    for path in paths:
+        env.write_atomically(path, b"x" * 20_000)
+        env.map_file(paths[0])
+        env.map_file(path)
+    assert list(env._maps) == [paths[3], paths[0], paths[4]]
+
+
+def exchange(env: RealEnv, path: str) -> None:
+    """Give the file's name to another one."""
+    env.rename(path, path + ".deleted")
+    env.rename(path + ".swap", path)
+
+
+def write_again(env: RealEnv, path: str) -> None:
+    """Remove the file and write it anew."""
+    content = env.read_bytes(path + ".swap")
+    env.remove(path)
+    env.create_new(path).append(content)
+
+
+def overwrite(env: RealEnv, path: str) -> None:
+    """Write over what the file holds."""
+    env.open(path).pwrite(env.read_bytes(path + ".swap"), 0)
+
+
+def exchange_directory(env: RealEnv, path: str) -> None:
+    """Give the name of the directory above to another one."""
+    directory = parent(path)
+    env.make_dirs(directory + "-new")
+    env.rename(path + ".swap", f"{directory}-new/f")
+    env.rename(directory, directory + "-old")
+    env.rename(directory + "-new", directory)
+
+
+@pytest.mark.parametrize("change", [exchange, write_again, overwrite, exchange_directory])
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_view_made_while_its_file_is_replaced_is_not_kept(
+    size: int, change: Callable[[RealEnv, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that has opened the old file when the owner replaces it must not leave its view to those who come later."""
+    env = RealEnv()
+    (tmp_path / "d").mkdir()
+    path = str(tmp_path / "d" / "f")
+    env.open(path, create=True).append(b"a" * size)
+    env.open(path + ".swap", create=True).append(b"b" * size)
+    close = os.close
+
+    def replaced_meanwhile(fd: int) -> None:
+        close(fd)
+        monkeypatch.setattr(os, "close", close)
+        change(env, path)
+
+    monkeypatch.setattr(os, "close", replaced_meanwhile)
+    env.map_file(path)
+    assert os.close is close
+    assert bytes(env.map_file(path)) == b"b" * size
+
+
+@pytest.mark.slow
+def test_maps_from_several_threads(tmp_path: Path) -> None:
+    """Views may be asked for while files are written and renamed."""
+    env = RealEnv()
+    path = str(tmp_path / "f")
+    env.write_atomically(path, b"a" * 1000, sync=False)
+    failures: list[BaseException] = []
+    is_done = threading.Event()
+
+    def read() -> None:
+        try:
+            while not is_done.is_set():
+                assert len(set(bytes(env.map_file(path)))) == 1
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(40):
+        env.write_atomically(path, bytes([number]) * 1000, sync=False)
+    is_done.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert bytes(env.map_file(path)) == bytes([39]) * 1000
+
+
+def test_read_only_files(tmp_path: Path) -> None:
+    """A file made read-only has mode 0400, as Kafka's metadata snapshots have."""
+    env = RealEnv()
+    path = tmp_path / "f"
+    env.write_atomically(str(path), b"x")
+    env.set_read_only(str(path))
+    assert path.stat().st_mode & 0o777 == 0o400
+    assert env.read_bytes(str(path)) == b"x"
+
+
+def test_a_dropped_file_gives_its_descriptor_back(tmp_path: Path) -> None:
+    """A file that nobody refers to any more is closed, without a warning."""
+    file = RealEnv().open(str(tmp_path / "f"), create=True)
+    fd = file.fileno()
+    assert fd is not None
+    os.fstat(fd)
+    del file
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(fd)

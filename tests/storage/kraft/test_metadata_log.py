@@ -1,0 +1,253 @@
+"""The metadata log: a new directory, and what is appended."""
+
+from __future__ import annotations
+
+import errno
+import threading
+
+import pytest
+
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.records import BeginTransactionRecord, EndTransactionRecord, FeatureLevelRecord, NoOpRecord
+from diamant.storage.checkpoints.checkpoints import read_partition_metadata
+from diamant.storage.checkpoints.meta_properties import read_meta_properties
+from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.errors import StorageError
+from diamant.storage.kraft.format import format_directory
+from diamant.storage.kraft.image import InconsistentMetadata
+from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH
+from diamant.storage.kraft.replay import load_metadata
+from diamant.storage.kraft.snapshot import decode_snapshot
+from diamant.storage.uuid_text import METADATA_TOPIC_ID
+from tests.storage.kraft.metadata_directory import (
+    DATA,
+    ENDPOINT,
+    FIRST_SEGMENT,
+    GOLDEN,
+    KAFKAS_FEATURES,
+    METADATA,
+    config,
+    open_log,
+    topic,
+)
+from tests.storage.kraft.test_metadata_snapshot import without_times
+
+# -- a new directory ---------------------------------------------------------------------------------------------------
+
+
+def test_a_new_directory_is_formatted(memory: MemoryEnv) -> None:
+    """Opening an empty directory leaves all that `kafka-storage format --standalone` would, and a log that is led."""
+    log = open_log(memory)
+    assert (log.epoch, log.cluster_id, log.node_id) == (1, read_meta_properties(memory, DATA).cluster_id, 1)  # type: ignore[union-attr]
+    assert memory.list_dir(DATA) == ["__cluster_metadata-0", "bootstrap.checkpoint", "meta.properties"]
+    assert log.image.features == KAFKAS_FEATURES
+    broker = log.image.brokers[1]
+    assert (broker.broker_epoch, broker.fenced, broker.end_points) == (log.broker_epoch, False, (ENDPOINT,))
+    assert broker.log_dirs == (log.directory_id,)
+    assert {found.name for found in broker.features} == {*KAFKAS_FEATURES, "kraft.version"}
+    assert read_quorum_state(memory, METADATA) == QuorumState(1, 1)
+    assert read_partition_metadata(memory, METADATA) == METADATA_TOPIC_ID
+    voters = decode_snapshot("0-0", memory.read_bytes(f"{METADATA}/00000000000000000000-0000000000.checkpoint")).voters
+    assert voters is not None
+    assert [(voter.id, voter.directory_id) for voter in voters.voters] == [(1, log.directory_id)]
+    log.close()
+
+
+def test_bootstrap_checkpoint_is_kafkas(memory: MemoryEnv) -> None:
+    """A new directory begins with the features of one that `kafka-storage format` of 4.3.1 has made: but for the times of its
+    batches the file is the same, byte by byte.
+    """
+    format_directory(memory, DATA)
+    kafkas = (GOLDEN / "bootstrap.checkpoint").read_bytes()
+    assert without_times(memory.read_bytes(f"{DATA}/bootstrap.checkpoint")) == without_times(kafkas)
+
+
+def test_a_new_log_begins_with_the_features_in_one_transaction(memory: MemoryEnv) -> None:
+    """After the quorum's records come the features and, as ELR is on, the cluster's minimum of in-sync replicas: as Kafka's."""
+    open_log(memory).close()
+    ours = memory.read_bytes(FIRST_SEGMENT)
+    kafkas = (GOLDEN / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
+    ours_records, kafkas_records = (
+        [data[position + 61 : position + header.size] for position, header in iter_headers(data)][1]
+        for data in (ours, kafkas)
+    )
+    assert ours_records == kafkas_records
+    assert b"min.insync.replicas" in ours_records
+
+
+def test_the_first_batches_are_kafkas(memory: MemoryEnv) -> None:
+    """First the quorum (leader, kraft.version, voters), then the features, the registration and the unfencing."""
+    open_log(memory).close()
+    headers = [header for _, header in iter_headers(memory.read_bytes(FIRST_SEGMENT))]
+    assert [(header.base_offset, header.record_count, header.is_control) for header in headers] == [
+        (0, 3, True), (3, 9, False), (12, 1, False), (13, 1, False), (14, 1, False),
+    ]  # fmt: skip
+    loaded = load_metadata(memory, METADATA)
+    assert loaded.image.brokers[1].broker_epoch == 12
+    assert loaded.image.brokers[1].fenced
+    assert loaded.epochs == [(1, 0)]
+
+
+def test_a_formatted_directory_is_not_formatted_again(memory: MemoryEnv) -> None:
+    """Formatting refuses what it would destroy."""
+    format_directory(memory, DATA, "cluster", 5)
+    with pytest.raises(StorageError, match="formatted already"):
+        format_directory(memory, DATA)
+    log = open_log(memory, node_id=5)
+    assert (log.cluster_id, log.node_id) == ("cluster", 5)
+    log.close()
+    memory.remove(f"{DATA}/meta.properties")
+    with pytest.raises(StorageError, match=r"no meta\.properties"):
+        open_log(memory, node_id=5)
+
+
+def test_every_start_is_a_new_epoch(memory: MemoryEnv) -> None:
+    """Each start leads in the next epoch and registers anew; what was written is there."""
+    log = open_log(memory)
+    log.append(topic(log, "foo", 2, cleanup_policy="compact"))
+    image = log.image
+    log.close()
+    again = open_log(memory)
+    assert (again.epoch, again.directory_id) == (2, log.directory_id)
+    assert again.image.topics == image.topics
+    assert again.image.configs[2, "foo"] == {"cleanup.policy": "compact"}
+    assert again.broker_epoch > log.broker_epoch
+    again.close()
+    assert [epoch for epoch, _ in load_metadata(memory, METADATA).epochs] == [1, 2]
+    assert memory.read_bytes(f"{METADATA}/leader-epoch-checkpoint").startswith(b"0\n2\n1 0\n2 ")
+
+
+def test_an_epoch_of_the_quorum_state_is_not_used_again(memory: MemoryEnv) -> None:
+    """A run that crashed after its quorum-state has used its epoch up, whatever of its log is left."""
+    open_log(memory).close()
+    write_quorum_state(memory, METADATA, QuorumState(1, 41))
+    log = open_log(memory)
+    assert log.epoch == 42
+    log.close()
+
+
+# -- appending -------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_applied_whole_or_not_at_all(memory: MemoryEnv) -> None:
+    """A record that contradicts the image takes its whole batch with it: image and file stay as they were."""
+    log = open_log(memory)
+    size, end_offset = memory.file_size(FIRST_SEGMENT), log.end_offset
+    records = topic(log, "foo")
+    with pytest.raises(InconsistentMetadata, match="topic exists"):
+        log.append([*records, records[0]])
+    assert log.image.topics == {}
+    assert (memory.file_size(FIRST_SEGMENT), log.end_offset) == (size, end_offset)
+    assert log.append(records) == end_offset + len(records) - 1
+    log.close()
+
+
+def test_a_batch_that_the_disk_refuses_leaves_nothing(memory: MemoryEnv) -> None:
+    """When the disk is full the caller hears of it, nothing is applied, and the next append works once there is room."""
+    log = open_log(memory)
+    fault = memory.fail("append", "*.log", errno.ENOSPC, partial_bytes=40)
+    with pytest.raises(OSError, match="No space"):
+        log.append(topic(log, "foo"))
+    assert log.image.topics == {}
+    fault.clear()
+    log.append(topic(log, "foo"))
+    log.close()
+    assert list(load_metadata(memory, METADATA).image.topics) == ["foo"]
+
+
+def test_after_a_failed_fsync_nothing_more_is_taken(memory: MemoryEnv) -> None:
+    """What a failed fsync has lost cannot be known, so the log does not pretend to go on."""
+    log = open_log(memory)
+    log.append(topic(log, "foo"))
+    memory.fail("sync", "*.log", errno.EIO, times=1)
+    with pytest.raises(OSError, match="Input/output"):
+        log.sync()
+    with pytest.raises(StorageError, match="failed before"):
+        log.append(topic(log, "bar"))
+    with pytest.raises(StorageError, match="failed before"):
+        log.sync()
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "complaint"),
+    [
+        ("metadata.version", 31, "supported are 7 to 30"),
+        ("group.version", 2, "supported are 0 to 1"),
+        ("quantum.version", 1, "no feature of that name"),
+    ],
+)
+def test_a_feature_beyond_us_is_refused(memory: MemoryEnv, name: str, level: int, complaint: str) -> None:
+    """A level that the next start could not read is not written."""
+    log = open_log(memory)
+    with pytest.raises(InconsistentMetadata, match=complaint):
+        log.append([FeatureLevelRecord(name=name, feature_level=level)])
+    log.close()
+
+
+def test_too_much_for_one_batch_is_refused(memory: MemoryEnv) -> None:
+    """One change has at most 10,000 records and 8 MiB, as in Kafka: more could not be read back by it."""
+    log = open_log(memory)
+    with pytest.raises(KafkaError, match="at most 10000") as caught:
+        log.append([NoOpRecord()] * (MAX_RECORDS_PER_BATCH + 1))
+    assert caught.value.code == ErrorCode.POLICY_VIOLATION
+    with pytest.raises(KafkaError, match="at most 8388608"):
+        log.append([config("foo", "x", "v" * (9 * 1024 * 1024))])
+    assert (2, "foo") not in log.image.configs
+    with pytest.raises(ValueError, match="at least one record"):
+        log.append([])
+    log.close()
+
+
+def test_a_transaction_ends_in_its_batch(memory: MemoryEnv) -> None:
+    """Begin and End may stand around the records of one batch and may not reach beyond it."""
+    log = open_log(memory)
+    log.append([BeginTransactionRecord(name="x"), *topic(log, "foo"), EndTransactionRecord()])
+    assert list(log.image.topics) == ["foo"]
+    for records in ([BeginTransactionRecord()], [EndTransactionRecord()], [BeginTransactionRecord()] * 2):
+        with pytest.raises(InconsistentMetadata):
+            log.append(list(records))
+    log.close()
+    assert list(load_metadata(memory, METADATA).image.topics) == ["foo"]
+
+
+def test_sync_may_run_beside_appends(memory: MemoryEnv) -> None:
+    """Threads that sync while the owner appends each return with their own records durable, sharing fsyncs."""
+    log = open_log(memory)
+    failures: list[str] = []
+
+    def sync_all() -> None:
+        while not done.is_set():
+            target = log.end_offset
+            log.sync()
+            if log.synced_offset < target:
+                failures.append(f"{log.synced_offset} < {target}")
+
+    done = threading.Event()
+    threads = [threading.Thread(target=sync_all) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(200):
+        log.append(topic(log, f"topic-{number}"))
+    done.set()
+    for thread in threads:
+        thread.join()
+    log.sync()
+    assert failures == []
+    memory.crash()
+    assert len(load_metadata(memory, METADATA).image.topics) == 200
+
+
+def test_closing(memory: MemoryEnv) -> None:
+    """A clean close fences the registration; after it nothing works, and closing again is harmless."""
+    log = open_log(memory)
+    log.close()
+    log.close()
+    assert load_metadata(memory, METADATA).image.brokers[1].fenced
+    with pytest.raises(StorageError, match="closed"):
+        log.append([NoOpRecord()])
+    other = open_log(memory)
+    other.close(clean=False)
+    assert not load_metadata(memory, METADATA).image.brokers[1].fenced

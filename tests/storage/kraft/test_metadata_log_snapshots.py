@@ -1,0 +1,137 @@
+"""Snapshots of the metadata log: when they are due, what they let go of, and what stands in for a damaged one."""
+
+from __future__ import annotations
+
+import pytest
+
+from diamant.protocol.kraft.records import ProducerIdsRecord, RemoveTopicRecord
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.errors import CorruptLog
+from diamant.storage.kraft.replay import load_metadata
+from diamant.storage.kraft.snapshot import SnapshotId, list_snapshots
+from tests.storage.kraft.metadata_directory import (
+    FIRST_SEGMENT,
+    METADATA,
+    config,
+    leader_change,
+    make_static_log,
+    open_log,
+    topic,
+    write_log,
+)
+
+
+def test_a_snapshot_is_the_same_as_the_log(memory: MemoryEnv) -> None:
+    """Loading from a snapshot and the rest of the log gives the image that the log alone gives."""
+    log = open_log(memory, snapshot_bytes=1_000_000)
+    log.append(topic(log, "foo", 3, cleanup_policy="compact"))
+    log.append([ProducerIdsRecord(broker_id=1, broker_epoch=log.broker_epoch, next_producer_id=1000)])
+    log.write_snapshot(log.prepare_snapshot())
+    log.append(topic(log, "bar"))
+    log.append([RemoveTopicRecord(topic_id=log.image.topics["foo"].topic_id)])
+    log.close()
+    with_snapshot = load_metadata(memory, METADATA)
+    assert with_snapshot.snapshot_id is not None
+    assert with_snapshot.image == log.image
+    memory.remove(f"{METADATA}/{with_snapshot.snapshot_id.end_offset:020d}-0000000001.checkpoint")
+    without = load_metadata(memory, METADATA)
+    assert without.snapshot_id is None
+    assert without.image == with_snapshot.image
+    assert without.end_offset == with_snapshot.end_offset
+
+
+def test_when_a_snapshot_is_due(memory: MemoryEnv) -> None:
+    """A snapshot is due after so many bytes of records, or after so long if there was any record."""
+    clock = memory.clock
+    assert isinstance(clock, SettableClock)
+    log = open_log(memory, snapshot_bytes=5_000, snapshot_interval_ms=1000)
+    clock.advance_ms(999)
+    assert not log.snapshot_if_due()
+    clock.advance_ms(1)
+    assert log.snapshot_if_due()
+    clock.advance_ms(5000)
+    assert not log.snapshot_if_due()
+    log.append([config("foo", "x", "v" * 6000)])
+    assert log.snapshot_if_due()
+    assert not log.snapshot_if_due()
+    assert len(list_snapshots(memory, METADATA)) == 3
+    log.close()
+
+
+def test_the_log_is_trimmed_to_the_snapshots_kept(memory: MemoryEnv) -> None:
+    """Only the newest two snapshots stay, with the segments from the older of them on; a new start finds everything."""
+    log = open_log(memory, snapshot_bytes=500)
+    for number in range(20):
+        log.append(topic(log, f"topic-{number}"))
+        log.snapshot_if_due()
+    kept = [found for found in list_snapshots(memory, METADATA) if found != SnapshotId(0, 0)]
+    segments = [name for name in memory.list_dir(METADATA) if name.endswith(".log")]
+    assert len(kept) == 2
+    assert int(segments[0][:20]) == kept[0].end_offset
+    assert len(segments) <= 3
+    image = log.image
+    log.close()
+    reopened = open_log(memory)
+    assert reopened.image.topics == image.topics
+    assert len(reopened.image.topics) == 20
+    reopened.close()
+
+
+def test_a_damaged_snapshot_gives_way_to_the_one_before(memory: MemoryEnv) -> None:
+    """If the newest snapshot cannot be read the one before and the log do, and the operator is told."""
+    log = open_log(memory)
+    for name in ("foo", "bar"):
+        log.append(topic(log, name))
+        log.write_snapshot(log.prepare_snapshot())
+    log.append(topic(log, "baz"))
+    log.close()
+    newest = list_snapshots(memory, METADATA)[-1]
+    path = f"{METADATA}/{newest.end_offset:020d}-{newest.epoch:010d}.checkpoint"
+    memory.remove(path)
+    memory.write_atomically(path, b"rubbish")
+    loaded = load_metadata(memory, METADATA)
+    assert list(loaded.image.topics) == ["foo", "bar", "baz"]
+    assert any("left aside" in message for message in loaded.messages)
+
+
+def test_a_log_that_ends_below_the_snapshot_is_begun_anew(memory: MemoryEnv) -> None:
+    """When the log has lost more than the snapshot covers, the snapshot is the truth, as in Kafka."""
+    log = open_log(memory)
+    sound = memory.read_bytes(FIRST_SEGMENT)
+    log.append(topic(log, "foo"))
+    log.write_snapshot(log.prepare_snapshot())
+    end_offset = log.end_offset
+    log.close(clean=False)
+    write_log(memory, sound)
+    reopened = open_log(memory)
+    assert list(reopened.image.topics) == ["foo"]
+    assert [name for name in memory.list_dir(METADATA) if name.endswith(".log")] == [f"{end_offset:020d}.log"]
+    reopened.append(topic(reopened, "bar"))
+    reopened.close()
+    assert list(load_metadata(memory, METADATA).image.topics) == ["foo", "bar"]
+
+
+def test_a_log_without_its_beginning_is_refused(memory: MemoryEnv) -> None:
+    """A log that begins above 0 needs a snapshot that reaches there."""
+    make_static_log(memory)
+    memory.remove(FIRST_SEGMENT)
+    write_log(memory, leader_change(7), f"{METADATA}/{7:020d}.log")
+    with pytest.raises(CorruptLog, match="expected a snapshot that reaches there"):
+        load_metadata(memory, METADATA)
+
+
+def test_leftovers_are_removed(memory: MemoryEnv) -> None:
+    """Unfinished snapshots, deleted segments and stale caches go at the next start; what is not ours stays."""
+    open_log(memory).close()
+    names = [
+        "00000000000000000005-0000000001-abc.checkpoint.part",
+        "00000000000000000000.log.deleted",
+        "00000000000000000000.index",
+        "00000000000000000003.snapshot",
+        "notes.txt",
+    ]
+    for name in names:
+        memory.write_atomically(f"{METADATA}/{name}", b"x")
+    open_log(memory).close()
+    assert [name for name in names if name in memory.list_dir(METADATA)] == ["notes.txt"]

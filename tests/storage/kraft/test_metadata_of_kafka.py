@@ -1,0 +1,188 @@
+"""Directories that Kafka has left, or formatted only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.kraft.records import (
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_state
+from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.kraft.format import format_directory
+from diamant.storage.kraft.image import MetadataImage
+from diamant.storage.kraft.replay import load_metadata
+from diamant.storage.kraft.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from diamant.storage.uuid_text import uuid_from_text
+from tests.storage.kraft.metadata_directory import (
+    DATA,
+    FEATURE_25,
+    GOLDEN,
+    METADATA,
+    START_MS,
+    batch,
+    golden_directory,
+    leader_change,
+    make_static_log,
+    open_log,
+    partition,
+    topic,
+)
+
+
+def test_kafkas_log_and_snapshots_agree(env: RealEnv, tmp_path: Path) -> None:
+    """Replaying Kafka's log gives the image of its last snapshot, but for one config that Kafka should have dropped."""
+    log_only = load_metadata(env, f"{golden_directory(tmp_path, with_snapshots=False)}/__cluster_metadata-0")
+    last = decode_snapshot("last.checkpoint", (GOLDEN / "last.checkpoint").read_bytes())
+    of_snapshot = MetadataImage()
+    for record in last.records:
+        of_snapshot.apply(record)
+    assert of_snapshot.configs.pop((2, "gone")) == {"retention.ms": "1000"}
+    for image in (of_snapshot, log_only.image):
+        # Kafka writes the ranges in the order of a hash table.
+        image.brokers[1] = replace(image.brokers[1], features=tuple(sorted(image.brokers[1].features)))
+    assert of_snapshot == log_only.image
+    assert (log_only.end_offset, log_only.last_epoch, log_only.epochs) == (64, 2, [(1, 0), (2, 47)])
+    assert log_only.voters == last.voters
+    registration = next(record for record in last.records if isinstance(record, RegisterBrokerRecord))
+    assert registration.cordoned_log_dirs == registration.log_dirs
+
+
+def test_our_snapshot_of_kafkas_image_is_its_own(env: RealEnv, tmp_path: Path) -> None:
+    """Written by us, Kafka's image has the same records in the same versions as in Kafka's snapshot."""
+    content = (GOLDEN / "last.checkpoint").read_bytes()
+    last = decode_snapshot("last.checkpoint", content)
+    image = MetadataImage()
+    for record in last.records:
+        image.apply(record)
+    assert sorted(map(repr, image.to_records())) == sorted(map(repr, last.records))
+    ours = encode_snapshot(last, epoch=2, metadata_version=30, timestamp_ms=START_MS)
+    assert len(ours) == len(content)
+    assert ours[61:154] == content[61:154]
+
+
+def test_a_directory_of_a_stopped_kafka_is_taken_over(env: RealEnv, tmp_path: Path) -> None:
+    """Kafka stops with no partition led; we lead them all again, in a higher epoch, and keep everything else."""
+    path = golden_directory(tmp_path)
+    before = load_metadata(env, f"{path}/__cluster_metadata-0").image
+    assert {image.leader for found in before.topics.values() for image in found.partitions.values()} == {-1}
+    log = open_log(env, path)
+    assert log.epoch == 3
+    assert sorted(log.image.topics) == ["bar", "foo"]
+    for name, found in log.image.topics.items():
+        for number, image in found.partitions.items():
+            assert (image.leader, image.isr, image.eligible_leader_replicas) == (1, (1,), ())
+            assert image.leader_epoch == before.topics[name].partitions[number].leader_epoch + 1
+            assert image.directories == (log.directory_id,)
+    assert log.directory_id == uuid_from_text("_u8IsgKsTmSHsgFe89V2NQ")
+    assert log.image.features == before.features
+    assert log.image.next_producer_id == 1000
+    assert list(log.image.scram_credentials) == [(1, "alice")]
+    assert len(log.image.acls) == 1
+    registered = {found.name for found in log.image.brokers[1].features}
+    assert set(log.image.features) <= registered
+    log.close()
+    again = open_log(env, path)
+    assert again.image.topics == log.image.topics
+    again.close()
+
+
+def test_configs_of_a_topic_that_is_gone_are_dropped(env: RealEnv, tmp_path: Path) -> None:
+    """Kafka's snapshot has brought a config of a deleted topic back; a new topic of that name must not have it."""
+    path = golden_directory(tmp_path)
+    assert (2, "gone") in load_metadata(env, f"{path}/__cluster_metadata-0").image.configs
+    log = open_log(env, path)
+    assert (2, "gone") not in log.image.configs
+    log.close()
+    assert (2, "gone") not in load_metadata(env, f"{path}/__cluster_metadata-0").image.configs
+
+
+def test_a_directory_that_kafka_has_formatted_and_not_started(env: RealEnv, tmp_path: Path) -> None:
+    """Features and voters come from Kafka's formatter: metadata.version 30, the ELR default with it."""
+    path = golden_directory(tmp_path, with_snapshots=False)
+    for name in ("00000000000000000000.log", "quorum-state", "leader-epoch-checkpoint"):
+        env.remove(f"{path}/__cluster_metadata-0/{name}")
+    log = open_log(env, path)
+    assert (log.epoch, log.image.metadata_version) == (1, 30)
+    assert log.image.features["eligible.leader.replicas.version"] == 1
+    assert log.image.configs == {(4, ""): {"min.insync.replicas": "1"}}
+    log.close()
+    ours = (tmp_path / "kafka" / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
+    kafkas = (GOLDEN / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
+    ours_records, kafkas_records = (
+        [data[position + 61 : position + header.size] for position, header in iter_headers(data)][:2]
+        for data in (ours, kafkas)
+    )
+    assert ours_records == kafkas_records
+
+
+def test_bootstrap_records_of_a_newer_formatter(memory: MemoryEnv) -> None:
+    """Data in the voters' snapshot are what a first start writes; once there is a log they count for nothing."""
+    properties = format_directory(memory, DATA, "cluster")
+    memory.remove(f"{DATA}/bootstrap.checkpoint")
+    path = f"{METADATA}/00000000000000000000-0000000000.checkpoint"
+    voters = decode_snapshot(path, memory.read_bytes(path)).voters
+    records = [FeatureLevelRecord(name="metadata.version", feature_level=24)]
+    memory.remove(path)
+    memory.write_atomically(
+        path, encode_snapshot(Snapshot(0, 1, voters, records), epoch=0, metadata_version=24, timestamp_ms=START_MS)
+    )
+    log = open_log(memory)
+    assert log.directory_id == properties.directory_id
+    assert log.image.features == {"metadata.version": 24}
+    log.append([FeatureLevelRecord(name="metadata.version", feature_level=25)])
+    log.close()
+    assert load_metadata(memory, METADATA).image.features == {"metadata.version": 25}
+
+
+def test_voters_from_the_configuration(memory: MemoryEnv) -> None:
+    """A log without voters is carried on as such: quorum-state version 0, and no voters in log or snapshots."""
+    make_static_log(memory, leader_change(), batch([FEATURE_25], 1))
+    log = open_log(memory)
+    assert read_quorum_state(memory, METADATA) == QuorumState(1, 2, voters=(1,))
+    log.write_snapshot(log.prepare_snapshot())
+    log.close()
+    loaded = load_metadata(memory, METADATA)
+    assert (loaded.kraft_version, loaded.voters, loaded.quorum) == (0, None, (1,))
+    assert loaded.snapshot_id is not None
+
+
+def test_partitions_in_no_or_another_directory_are_ours(memory: MemoryEnv) -> None:
+    """A partition whose directory is unassigned or gone would never get a leader from a real controller; we name ours."""
+    records: list[MetadataRecord] = [
+        FEATURE_25,
+        TopicRecord(name="foo", topic_id=UUID(int=5)),
+        partition(UUID(int=5), 0, UUID(int=1)),
+        partition(UUID(int=5), 1, UUID(int=0xDEAD << 90)),
+        PartitionChangeRecord(partition_id=1, topic_id=UUID(int=5), leader=-1),
+    ]
+    make_static_log(memory, leader_change(), batch(records, 1))
+    log = open_log(memory)
+    found = log.image.topics["foo"].partitions
+    assert [(image.leader, image.leader_epoch, image.directories) for image in found.values()] == [
+        (1, 0, (log.directory_id,)),
+        (1, 2, (log.directory_id,)),
+    ]
+    log.close()
+
+
+def test_a_thousand_topics(memory: MemoryEnv) -> None:
+    """A thousand topics are appended, loaded from the log and loaded from a snapshot with the same result."""
+    log = open_log(memory)
+    for start in range(0, 1000, 250):
+        log.append([record for number in range(start, start + 250) for record in topic(log, f"topic-{number}", 2)])
+    log.write_snapshot(log.prepare_snapshot())
+    image = log.image
+    log.close()
+    assert load_metadata(memory, METADATA).image == image
+    reopened = open_log(memory)
+    assert reopened.image.topics == image.topics
+    reopened.close()

@@ -1,0 +1,156 @@
+"""Retention on a disk that does not play along: what has left the log does not come back, and what could not go stays whole."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from diamant.storage import names
+from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import replace_segments
+from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
+from diamant.storage.segments.log_config import LogConfig
+from tests.storage.log.test_log import batch, make_log, read_all
+from tests.storage.log.test_replace import bases_of, is_even, text, write_cleaned
+
+
+def started(env: Env, path: str) -> LogDirectory:
+    """A directory with the partition `t-0`."""
+    directory = LogDirectory.open(env, path, producer_expiration_ms=86_400_000)
+    directory.load_logs({("t", 0): PartitionSource(UUID(int=1), LogConfig())}, threads=1)
+    return directory
+
+
+def filled(log: Log) -> Log:
+    """Five segments of ten records, all flushed."""
+    for number in range(50):
+        if number and number % 10 == 0:
+            log.roll()
+        log.append_as_leader(batch(b"%d" % number))
+    log.flush()
+    return log
+
+
+@pytest.mark.parametrize("away", [0, 1, 2])
+def test_a_segment_whose_file_is_gone_does_not_keep_the_others(env: RealEnv, tmp_path: Path, away: int) -> None:
+    """It counts as removed, wherever it lies; the log start moves, and what has gone stays gone after a restart."""
+    directory = started(env, str(tmp_path))
+    log = filled(directory.logs["t", 0])
+    env.rename(log.segments[away].path, f"{tmp_path}/moved-away")
+    assert log.delete_oldest(3) > 0
+    assert (log.log_start_offset, bases_of(log)) == (30, [30, 40])
+    left = {name for name in env.list_dir(log.path) if name.endswith((names.LOG_SUFFIX, names.INDEX_SUFFIX))}
+    assert {names.offset_of(name) for name in left} == {30, 40}
+    log.flush()
+    directory.close()
+    directory = started(env, str(tmp_path))
+    log = directory.logs["t", 0]
+    assert (log.log_start_offset, bases_of(log)) == (30, [30, 40])
+    assert read_all(log, 30) == text(range(30, 50))
+    directory.close()
+
+
+def test_a_segment_that_cannot_be_renamed_stays_in_the_log() -> None:
+    """What lies before it is gone, it and what follows are read as before, also after a restart; the next try removes them."""
+    env = MemoryEnv()
+    directory = started(env, "/data")
+    log = filled(directory.logs["t", 0])
+    fault = env.fail("rename", f"*/{10:020d}.log", errno.EROFS, times=2)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Read-only"):
+            log.delete_oldest(3 - fault.hits)
+        assert (log.log_start_offset, bases_of(log)) == (10, [10, 20, 30, 40])
+        assert read_all(log, 10) == text(range(10, 50))
+        assert not any(segment.is_deleted for segment in log.segments)
+    directory.close()
+    directory = started(env, "/data")
+    log = directory.logs["t", 0]
+    assert (log.log_start_offset, read_all(log, 10)) == (10, text(range(10, 50)))
+    log.delete_oldest(2)
+    assert (log.log_start_offset, bases_of(log), read_all(log, 30)) == (30, [30, 40], text(range(30, 50)))
+
+
+@pytest.mark.parametrize("suffix", [names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX])
+def test_an_index_that_cannot_be_renamed(suffix: str) -> None:
+    """Its segment is gone all the same, as it has no records any more; the next start removes the index."""
+    env = MemoryEnv()
+    directory = started(env, "/data")
+    log = filled(directory.logs["t", 0])
+    stuck = f"{0:020d}{suffix}"
+    env.fail("rename", f"*/{stuck}", errno.EIO, times=1)
+    with pytest.raises(OSError, match="Input/output"):
+        log.delete_oldest(2)
+    # The next one would have had its turn after it.
+    assert (log.log_start_offset, bases_of(log)) == (10, [10, 20, 30, 40])
+    assert stuck in env.list_dir(log.path)
+    directory.close()
+    directory = started(env, "/data")
+    log = directory.logs["t", 0]
+    assert (log.log_start_offset, read_all(log, 10)) == (10, text(range(10, 50)))
+    assert stuck not in env.list_dir(log.path)
+
+
+def test_a_full_disk_keeps_no_segment() -> None:
+    """To remove one nothing is written, not even index entries that are only in memory."""
+    env = MemoryEnv()
+    log = filled(started(env, "/data").logs["t", 0])
+    env.fail("pwrite", "*index*", errno.ENOSPC)
+    log.segments[0].offset_index.append(5, 100)
+    log.delete_oldest(3)
+    assert bases_of(log) == [30, 40]
+
+
+def test_a_source_of_a_clean_whose_file_is_gone(env: RealEnv, tmp_path: Path) -> None:
+    """It was to go anyway: the swap comes to its end, and the log takes appends."""
+    log = filled(make_log(env, tmp_path, index_interval_bytes=100))
+    bases = bases_of(log)[:3]
+    write_cleaned(log, bases, is_even)
+    env.rename(log.segments[1].path, f"{tmp_path}/moved-away")
+    replace_segments(log, 0, bases)
+    assert log.write_failure is None
+    assert read_all(log) == text([*range(0, 30, 2), *range(30, 50)])
+
+
+def test_a_full_disk_on_which_everything_is_due() -> None:
+    """No new segment can be begun, so the active one stays; those before it make room, and the next look takes it, too."""
+    env = MemoryEnv()
+    log = filled(started(env, "/data").logs["t", 0])
+    total, free = env.disk_usage("/")
+    env.capacity_bytes = total - free
+    with pytest.raises(OSError, match="No space"):
+        log.delete_oldest(5)
+    assert (log.log_start_offset, bases_of(log), read_all(log, 40)) == (40, [40], text(range(40, 50)))
+    env.capacity_bytes = None
+    log.delete_oldest(1)
+    assert (log.log_start_offset, bases_of(log)) == (50, [50])
+
+
+def test_a_flush_passes_over_nothing_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread comes to segments that are being removed, and they cannot be: what it has left out does not count as synced."""
+    env = MemoryEnv()
+    log = started(env, "/data").logs["t", 0]
+    for number in range(20):
+        if number == 10:
+            log.roll()
+        log.append_as_leader(batch(b"%d" % number))
+    plan = log.begin_flush()
+    assert plan is not None
+
+    def rename(*_: str) -> None:
+        monkeypatch.undo()
+        plan.run()
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(env, "rename", rename)
+    with pytest.raises(OSError, match="Read-only"):
+        log.delete_oldest(1)
+    with pytest.raises(OSError, match="was not synced"):
+        log.complete_flush(plan)
+    assert log.recovery_point == 0
+    log.flush()
+    assert log.recovery_point == 20

@@ -1,0 +1,390 @@
+"""A cleaned segment takes the place of its sources: what is on disk, what readers see, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from diamant.protocol.batches.batch import parse_header
+from diamant.storage import names
+from diamant.storage.env.env import RealEnv
+from diamant.storage.errors import StorageError
+from diamant.storage.log import segment_swap as replace
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import Replacement, SourcesChanged, replace_segments
+from diamant.storage.segments.segment import Segment
+from tests.storage.log.test_log import batch, make_log, read_all, reopen, values
+
+
+def batches(log: Log, segment: Segment) -> list[bytes]:
+    """The batches of a segment, one by one."""
+    data = log.env.read_bytes(segment.path)
+    found = []
+    position = 0
+    while position < len(data):
+        size = parse_header(data, position).size
+        found.append(data[position : position + size])
+        position += size
+    return found
+
+
+def write_cleaned(log: Log, bases: Iterable[int], keep: Callable[[int], bool], *, keep_aborted: bool = True) -> int:
+    """Write the `.cleaned` segment of those batches whose base offset `keep` likes; its size."""
+    sources = [segment for segment in log.segments if segment.base_offset in set(bases)]
+    suffix = names.CLEANED_SUFFIX
+    cleaned = Segment(log.env, log.path, sources[0].base_offset, log.config, suffix=suffix, create=True)
+    for source in sources:
+        for data in batches(log, source):
+            header = parse_header(data)
+            if keep(header.base_offset):
+                cleaned.append(data, header.last_offset, header.max_timestamp, log.config.index_interval_bytes)
+        for aborted in source.txn_index.all() if keep_aborted else ():
+            cleaned.txn_index.append(aborted)
+    cleaned.on_inactive()
+    cleaned.sync()
+    cleaned.close()
+    log.env.set_mtime_ms(cleaned.path, log.env.mtime_ms(sources[-1].path))
+    return cleaned.size
+
+
+def is_even(offset: int) -> bool:
+    return offset % 2 == 0
+
+
+def bases_of(log: Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+def listing(log: Log) -> set[str]:
+    return {path.name for path in Path(log.path).iterdir()}
+
+
+@pytest.fixture
+def log(env: RealEnv, tmp_path: Path) -> Log:
+    """Forty records of one producer in several segments with index entries in each."""
+    log = make_log(env, tmp_path, segment_bytes=600, index_interval_bytes=100)
+    for number in range(40):
+        log.append_as_leader(batch(b"%d" % number, producer_id=1, producer_epoch=0, base_sequence=number))
+    assert len(log.segments) >= 4
+    return log
+
+
+def text(offsets: Iterable[int]) -> list[bytes | None]:
+    return [b"%d" % offset for offset in offsets]
+
+
+def test_a_group_becomes_one_segment(log: Log) -> None:
+    """The new segment has the first source's base offset; what it holds is read, and the rest as before."""
+    bases = bases_of(log)[:3]
+    end = log.segments[3].base_offset
+    others = log.segments[3:]
+    size = write_cleaned(log, bases, is_even)
+    new = replace_segments(log, bases[0], bases, size=size)
+    assert new is not None
+    assert log.segments == [new, *others]
+    assert (new.size, new.path) == (size, names.log_file(log.path, 0))
+    expected = text([*range(0, end, 2), *range(end, 40)])
+    assert read_all(log) == expected
+    for offset in range(40):
+        first = offset if offset >= end or offset % 2 == 0 else offset + 1
+        if first < 40:
+            result = log.read(offset, 1, isolation_level=0, min_one_message=True)
+            assert values(result)[0] == b"%d" % first
+    assert read_all(reopen(log)) == expected
+
+
+def test_nothing_but_the_new_files_and_deleted_ones_is_left(log: Log) -> None:
+    """Old files await their removal as `.deleted`, snapshots of bases that are no more too; others are untouched."""
+    removed: list[tuple[list[str], int]] = []
+    log.on_files_removed = lambda paths, delay_ms: removed.append((paths, delay_ms))
+    bases = bases_of(log)[:3]
+    before = listing(log)
+    write_cleaned(log, bases, is_even)
+    replace_segments(log, bases[0], bases)
+    after = listing(log)
+    gone = {name for name in before if name[0].isdigit() and names.offset_of(name) in bases[1:]}
+    assert gone
+    assert {name for name in after if not name.endswith(".deleted")} == before - gone
+    deleted = {name for name in after if name.endswith(".deleted")}
+    assert deleted == {
+        f"{base:020d}{suffix}.deleted" for base in bases for suffix in (".log", ".index", ".timeindex")
+    } | {f"{base:020d}.snapshot.deleted" for base in bases[1:]}
+    assert {Path(path).name for paths, _ in removed for path in paths} == deleted
+    assert {delay_ms for _, delay_ms in removed} == {log.config.file_delete_delay_ms}
+    assert not set(bases[1:]) & set(log.producers.snapshot_offsets)
+
+
+def test_one_segment_is_replaced_by_itself(log: Log) -> None:
+    """A group of one keeps its base offset, so the new file takes the old one's name."""
+    base = bases_of(log)[1]
+    end = bases_of(log)[2]
+    write_cleaned(log, [base], is_even)
+    replace_segments(log, base, [base])
+    assert bases_of(log)[1] == base
+    expected = text([*range(base), *(offset for offset in range(base, end) if is_even(offset)), *range(end, 40)])
+    assert read_all(log) == expected
+    assert names.snapshot_file(log.path, base) in map(str, Path(log.path).iterdir())
+    assert read_all(reopen(log)) == expected
+
+
+def test_a_segment_may_be_replaced_again_before_the_old_files_are_gone(log: Log) -> None:
+    """Files of two rounds want the same `.deleted` names; the later ones win."""
+    log.on_files_removed = lambda paths, delay_ms: None
+    bases = bases_of(log)[:2]
+    write_cleaned(log, bases, is_even)
+    replace_segments(log, 0, bases)
+    write_cleaned(log, [0], lambda offset: offset % 4 == 0)
+    replace_segments(log, 0, [0])
+    end = bases_of(log)[1]
+    expected = text([*range(0, end, 4), *range(end, 40)])
+    assert read_all(log) == expected
+    assert read_all(reopen(log)) == expected
+
+
+def test_indexes_are_taken_over_and_not_built(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new segment finds offsets and times by the index files that the writer left."""
+    bases = bases_of(log)[:3]
+    write_cleaned(log, bases, is_even)
+    data = log.env.read_bytes(names.index_file(log.path, 0) + ".cleaned")
+    monkeypatch.setattr(Segment, "rebuild_entry", None)
+    new = replace_segments(log, 0, bases)
+    assert new is not None
+    assert new.offset_index.entries == len(data) // 8 > 0
+    assert log.env.read_bytes(new.offset_index.path) == data
+    assert new.time_index.entries > 0
+    assert new.max_timestamp == new.time_index.last_entry[0]
+
+
+def test_answers_under_way_keep_their_bytes(log: Log) -> None:
+    """A range handed out before the swap gives the same bytes afterwards, though its file is renamed and removed."""
+    bases = bases_of(log)[:3]
+    slices = [
+        log.read(base, 1 << 20, isolation_level=0, min_one_message=True).slices[0] for base in bases
+    ]  # fmt: skip
+    expected = [piece.read() for piece in slices]
+    write_cleaned(log, bases, is_even)
+    replace_segments(log, 0, bases)
+    assert not [name for name in listing(log) if name.endswith(".deleted")]
+    assert [piece.read() for piece in slices] == expected
+    assert all((piece.file.fileno() or -1) >= 0 for piece in slices)
+
+
+def test_a_consumer_that_goes_on_is_not_sent_into_the_old_file(log: Log) -> None:
+    """The remembered ends of reads in replaced segments are forgotten."""
+    bases = bases_of(log)[:3]
+    log.read(0, 200, isolation_level=0, min_one_message=True)
+    result = log.read(0, 300, isolation_level=0, min_one_message=True)
+    following = int(values(result)[-1] or b"") + 1
+    write_cleaned(log, bases, lambda offset: offset > 20)
+    replace_segments(log, 0, bases)
+    result = log.read(following, 1 << 20, isolation_level=0, min_one_message=True)
+    assert values(result)[0] == b"21"
+
+
+def test_an_emptied_group_leaves_an_empty_segment(log: Log) -> None:
+    """Nothing survived: the segment is there with no bytes, and readers pass over it."""
+    bases = bases_of(log)[:3]
+    end = bases_of(log)[3]
+    write_cleaned(log, bases, lambda offset: False)
+    new = replace_segments(log, 0, bases)
+    assert new is not None
+    assert new.size == 0
+    assert bases_of(log)[:2] == [0, end]
+    assert not [name for name in listing(log) if name.endswith((".swap", ".cleaned"))]
+    assert read_all(log) == text(range(end, 40))
+    assert read_all(reopen(log)) == text(range(end, 40))
+
+
+def test_sources_that_retention_removed_are_left_out(log: Log) -> None:
+    """Retention took the first two of three sources: the third is replaced, nothing is deleted twice."""
+    log.on_files_removed = lambda paths, delay_ms: None
+    bases = bases_of(log)[:3]
+    end = bases_of(log)[3]
+    write_cleaned(log, bases, is_even)
+    replacement = Replacement(log, 0, bases)
+    replacement.prepare()
+    log.delete_oldest(2)
+    assert replacement.swap() is log.segments[0]
+    replacement.finish()
+    assert bases_of(log)[:2] == [0, end]
+    assert not [name for name in listing(log) if name.count(".deleted") > 1]
+    start = log.log_start_offset
+    assert start == bases[2]
+    assert read_all(log, start) == text([*(offset for offset in range(start, end) if is_even(offset)), *range(end, 40)])
+
+
+def test_what_retention_deleted_does_not_come_back(log: Log) -> None:
+    """All sources are gone: the new segment's files are removed, and the log is as retention left it."""
+    bases = bases_of(log)[:2]
+    write_cleaned(log, bases, is_even)
+    replacement = Replacement(log, 0, bases)
+    replacement.prepare()
+    log.delete_oldest(3)
+    left = bases_of(log)
+    assert replacement.swap() is None
+    replacement.finish()
+    assert bases_of(log) == left
+    assert not [name for name in listing(log) if ".cleaned" in name or ".swap" in name]
+
+
+def replace_second(log: Log) -> None:
+    """Another round has replaced one of the sources, and the files of this one are there again."""
+    base = bases_of(log)[1]
+    write_cleaned(log, [base], is_even)
+    replace_segments(log, base, [base])
+
+
+def delete_partition(log: Log) -> None:
+    log.is_deleted = True
+
+
+def break_disk(log: Log) -> None:
+    log.fail(OSError(5, "Input/output error"))
+
+
+@pytest.mark.parametrize("change", [replace_second, delete_partition, break_disk])
+def test_a_plan_that_does_not_hold_any_more_is_refused(log: Log, change: Callable[[Log], None]) -> None:
+    """Sources replaced, partition deleted or disk broken in the meantime: an error, no change, no files left."""
+    bases = bases_of(log)[:3]
+    write_cleaned(log, bases, is_even)
+    replacement = Replacement(log, 0, bases)
+    replacement.prepare()
+    change(log)
+    segments = list(log.segments)
+    with pytest.raises(SourcesChanged):
+        replacement.swap()
+    assert log.segments == segments
+    assert not [name for name in listing(log) if ".cleaned" in name or ".swap" in name]
+
+
+def begun(log: Log, monkeypatch: pytest.MonkeyPatch) -> tuple[Replacement, Iterator[None]]:
+    """A swap of three sources that has renamed the first one."""
+    monkeypatch.setattr(replace, "SOURCES_PER_TURN", 1)
+    bases = bases_of(log)[:3]
+    write_cleaned(log, bases, is_even)
+    replacement = Replacement(log, 0, bases)
+    replacement.prepare()
+    turns = replacement.swap_in_turns()
+    next(turns)
+    next(turns)
+    return replacement, turns
+
+
+def test_between_the_turns_of_a_swap_the_log_is_in_use(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads find the new segment from the first turn on; appends, rolls, flushes and deletion of records go on."""
+    end = bases_of(log)[3]
+    old = log.read(0, 1 << 20, isolation_level=0, min_one_message=True)
+    replacement, turns = begun(log, monkeypatch)
+    expected = text([*range(0, end, 2), *range(end, 40)])
+    start = 0
+    for _ in turns:
+        assert log.is_exchanging
+        assert read_all(log, start) == expected
+        expected = [*expected[1:], b"%d" % log.log_end_offset]
+        log.append_as_leader(batch(expected[-1] or b""))
+        log.roll()
+        log.flush()
+        start += 2
+        log.delete_records(start)
+    replacement.finish()
+    assert not log.is_exchanging
+    assert start == 8  # two more sources, then two snapshots, after a pause each
+    assert read_all(log, start) == expected
+    assert values(old)[:2] == [b"0", b"1"]
+    log = reopen(log, is_clean=False, recovery_point=log.recovery_point)
+    assert read_all(log, start) == expected
+
+
+def test_between_the_turns_of_a_swap_no_segment_is_removed(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention does nothing until the swap is over, and a second one is refused."""
+    replacement, turns = begun(log, monkeypatch)
+    bases = bases_of(log)
+    assert log.delete_oldest(2) == 0
+    with pytest.raises(SourcesChanged, match="being exchanged"):
+        Replacement(log, bases[1], bases[1:2])
+    assert bases_of(log) == bases
+    for _ in turns:
+        pass
+    replacement.finish()
+    assert log.delete_oldest(2) > 0
+    assert bases_of(log) == bases[2:]
+
+
+def test_a_partition_deleted_between_the_turns_of_a_swap(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of the swap is not done: nothing is renamed in a directory that is to go, and nothing fails."""
+    replacement, turns = begun(log, monkeypatch)
+    Path(log.path).rename(log.path + "-gone")
+    log.is_deleted = True
+    assert list(turns) == []
+    replacement.finish()
+    assert not log.is_exchanging
+    assert log.write_failure is None
+
+
+def test_sources_of_another_size_are_refused(log: Log) -> None:
+    """The plan knew a source with another number of bytes: it was made from something else."""
+    bases = bases_of(log)[:2]
+    sizes = [segment.size for segment in log.segments[:2]]
+    write_cleaned(log, bases, is_even)
+    with pytest.raises(SourcesChanged, match=f"expected {sizes[1] + 1} bytes, got {sizes[1]}"):
+        replace_segments(log, 0, bases, source_sizes=[sizes[0], sizes[1] + 1])
+    assert not [name for name in listing(log) if ".cleaned" in name]
+    assert read_all(log) == text(range(40))
+
+
+def test_the_active_segment_and_gaps_are_refused(log: Log) -> None:
+    """A group must not skip a segment, and must not take the one that is appended to."""
+    bases = bases_of(log)
+    with pytest.raises(SourcesChanged, match="active"):
+        Replacement(log, bases[-2], bases[-2:])
+    with pytest.raises(SourcesChanged, match="expected segments"):
+        Replacement(log, bases[0], [bases[0], bases[2]])
+    with pytest.raises(ValueError, match="do not make a segment"):
+        Replacement(log, 7, bases[:2])
+
+
+def test_an_output_of_another_size_is_refused(log: Log) -> None:
+    """The `.cleaned` file is not what its writer announced: nothing happens, and it is removed."""
+    bases = bases_of(log)[:2]
+    size = write_cleaned(log, bases, is_even)
+    with pytest.raises(StorageError, match=f"expected {size + 1} bytes, got {size}"):
+        replace_segments(log, 0, bases, size=size + 1)
+    assert not [name for name in listing(log) if ".cleaned" in name]
+    assert read_all(log) == text(range(40))
+
+
+def test_appends_flushes_and_rolls_go_on_between_the_steps(log: Log) -> None:
+    """A flush that was planned before the swap may run after it, and the log takes appends all the time."""
+    bases = bases_of(log)[:3]
+    end = bases_of(log)[3]
+    write_cleaned(log, bases, is_even)
+    flush = log.begin_flush()
+    assert flush is not None
+    replacement = Replacement(log, 0, bases)
+    log.append_as_leader(batch(b"40", producer_id=1, producer_epoch=0, base_sequence=40))
+    replacement.prepare()
+    log.roll()
+    replacement.swap()
+    flush.run()
+    log.complete_flush(flush)
+    log.append_as_leader(batch(b"41", producer_id=1, producer_epoch=0, base_sequence=41))
+    replacement.finish()
+    expected = text([*range(0, end, 2), *range(end, 42)])
+    assert read_all(log) == expected
+    assert not log.append_as_leader(batch(b"42", producer_id=1, producer_epoch=0, base_sequence=42)).is_duplicate
+    log = reopen(log, is_clean=False, recovery_point=30)
+    assert read_all(log) == [*expected, b"42"]
+    assert log.append_as_leader(batch(b"42", producer_id=1, producer_epoch=0, base_sequence=42)).is_duplicate
+
+
+def test_times_are_found_after_the_swap(log: Log) -> None:
+    """Lookups by timestamp use the new segment."""
+    bases = bases_of(log)[:3]
+    write_cleaned(log, bases, lambda offset: offset in (4, 6))
+    replace_segments(log, 0, bases)
+    found = log.offset_for_timestamp(0)
+    assert found is not None
+    assert found.offset == 4
+    assert log.offset_of_max_timestamp() is not None

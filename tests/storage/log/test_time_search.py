@@ -1,0 +1,156 @@
+"""Records found by their time where segments promise times that none of their records has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diamant.protocol.batches.batch import HEADER_SIZE, parse_header, update_crc
+from diamant.protocol.batches.records import Record, build_batch
+from diamant.storage import names
+from diamant.storage.env.env import RealEnv
+from diamant.storage.log import time_search
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import replace_segments
+from diamant.storage.segments.segment import Segment
+from tests.storage.conftest import START_MS
+from tests.storage.log.test_log import batch, make_log, reopen
+from tests.storage.log.test_replace import batches
+
+BATCHES = 40
+
+
+def emptied(data: bytes) -> bytes:
+    """The batch as the cleaner leaves it of which no record stays but the header is needed."""
+    header = bytearray(data[:HEADER_SIZE])
+    header[8:12] = (HEADER_SIZE - 12).to_bytes(4, "big")
+    header[57:61] = bytes(4)
+    update_crc(header, 0)
+    return bytes(header)
+
+
+def empty_batches(log: Log, offsets: set[int]) -> None:
+    """Take the records out of the batches that begin at `offsets`, by segments that replace those they are in."""
+    for source in list(log.segments):
+        found = batches(log, source)
+        bases = [parse_header(data).base_offset for data in found]
+        if source is log.active or not offsets.intersection(bases):
+            continue
+        cleaned = Segment(log.env, log.path, source.base_offset, log.config, suffix=names.CLEANED_SUFFIX, create=True)
+        for base, data in zip(bases, found, strict=True):
+            kept = emptied(data) if base in offsets else data
+            header = parse_header(kept)
+            cleaned.append(kept, header.last_offset, header.max_timestamp, log.config.index_interval_bytes)
+        cleaned.on_inactive()
+        cleaned.sync()
+        cleaned.close()
+        replace_segments(log, source.base_offset, [source.base_offset])
+
+
+def filled(env: RealEnv, tmp_path: Path, timestamps: list[int]) -> Log:
+    """A log with one record for each timestamp, in segments of a few records with index entries in each."""
+    log = make_log(env, tmp_path, segment_bytes=600, index_interval_bytes=100)
+    for number, timestamp in enumerate(timestamps):
+        log.append_as_leader(batch(b"%d" % number, timestamp=timestamp))
+    log.roll()
+    assert len(log.segments) >= 4
+    return log
+
+
+@pytest.fixture
+def log(env: RealEnv, tmp_path: Path) -> Log:
+    """Forty records, 10 ms apart."""
+    return filled(env, tmp_path, [START_MS + 10 * number for number in range(BATCHES)])
+
+
+def at(offset: int) -> tuple[int, int]:
+    return START_MS + 10 * offset, offset
+
+
+def last_of(segment: Segment) -> int:
+    return segment.next_offset() - 1
+
+
+def test_the_search_goes_on_behind_a_segment_without_its_last_records(log: Log) -> None:
+    """A segment that says it has the time in a batch without records does not end the search (Kafka's does)."""
+    first_end = last_of(log.segments[0])
+    empty_batches(log, {first_end - 1, first_end})
+    assert log.segments[0].largest_timestamp == at(first_end)[0]
+    for current in (log, reopen(log)):
+        for offset in (first_end - 1, first_end):
+            assert current.offset_for_timestamp(at(offset)[0]) == at(first_end + 1)
+        assert current.offset_for_timestamp(at(first_end - 2)[0]) == at(first_end - 2)
+
+
+def test_the_search_goes_on_over_several_segments(log: Log) -> None:
+    """Whole segments of batches without records are passed over; there is none where all are."""
+    end = log.segments[3].base_offset
+    empty_batches(log, set(range(1, end)))
+    assert log.offset_for_timestamp(0) == at(0)
+    assert log.offset_for_timestamp(at(1)[0]) == at(end)
+    empty_batches(log, set(range(end, BATCHES)))
+    assert log.offset_for_timestamp(at(1)[0]) is None
+
+
+def test_what_lies_below_the_log_start_does_not_end_the_search(env: RealEnv, tmp_path: Path) -> None:
+    """A segment whose late record was deleted does not hide a later record of that time."""
+    timestamps = [START_MS] * BATCHES
+    timestamps[1] = timestamps[30] = START_MS + 1000
+    log = filled(env, tmp_path, timestamps)
+    log.delete_records(2)
+    assert log.segments[0].base_offset == 0
+    assert log.offset_for_timestamp(START_MS + 1000) == (START_MS + 1000, 30)
+
+
+def test_the_largest_timestamp_is_one_that_a_record_has(env: RealEnv, tmp_path: Path) -> None:
+    """Batches without records do not count, wherever they are; of several records the first is found."""
+    timestamps = [START_MS] * BATCHES
+    timestamps[5], timestamps[20], timestamps[30] = START_MS + 900, START_MS + 500, START_MS + 500
+    timestamps[21] = START_MS + 1000
+    log = filled(env, tmp_path, timestamps)
+    assert log.offset_of_max_timestamp() == (START_MS + 1000, 21)
+    empty_batches(log, {21})
+    assert log.offset_of_max_timestamp() == (START_MS + 900, 5)
+    empty_batches(log, {5})
+    assert log.offset_of_max_timestamp() == (START_MS + 500, 20)
+    assert reopen(log).offset_of_max_timestamp() == (START_MS + 500, 20)
+    empty_batches(log, set(range(BATCHES)))
+    assert log.offset_of_max_timestamp() is None
+
+
+def test_an_exchange_of_segments_between_two_steps_hides_nothing(log: Log) -> None:
+    """The search goes on at an offset: a segment that has become part of an earlier one is looked at all the same."""
+    bases = [log.segments[1].base_offset, log.segments[2].base_offset]
+    empty_batches(log, set(range(1, bases[1])))
+    steps = time_search.at_or_after(log, at(1)[0])
+    assert next(steps).run() is None
+    cleaned = Segment(log.env, log.path, bases[0], log.config, suffix=names.CLEANED_SUFFIX, create=True)
+    for source in log.segments[1:3]:
+        for data in batches(log, source):
+            header = parse_header(data)
+            cleaned.append(data, header.last_offset, header.max_timestamp, log.config.index_interval_bytes)
+    cleaned.on_inactive()
+    cleaned.sync()
+    cleaned.close()
+    replace_segments(log, bases[0], bases)
+    assert next(found for step in steps if (found := step.run()) is not None) == at(bases[1])
+
+
+def test_long_stretches_are_not_passed_over_on_the_loop(env: RealEnv, tmp_path: Path) -> None:
+    """What has to be scanned beyond a few hundred headers, or in a further segment, is a step for a thread."""
+    log = make_log(env, tmp_path, index_interval_bytes=1 << 20)
+    count = time_search.LIGHT_HEADERS + 10
+    for number in range(count):
+        log.append_as_leader(memoryview(build_batch([Record(0, START_MS + number, b"k", b"v")])))
+    assert next(time_search.at_or_after(log, START_MS)).is_light
+    far = list(time_search.at_or_after(log, START_MS + count - 1))
+    assert [step.is_light for step in far] == [False]
+    assert far[0].run() == (START_MS + count - 1, count - 1)
+    log.roll()
+    log.append_as_leader(batch(b"v", timestamp=START_MS + 10_000))
+    empty_batches(log, {count - 1})
+    assert [step.is_light for step in time_search.with_largest_timestamp(log)] == [True]
+    steps = list(time_search.at_or_after(log, START_MS + count - 1))
+    assert [step.is_light for step in steps] == [False, False]
+    assert [step.run() for step in steps] == [None, (START_MS + 10_000, count)]

@@ -1,0 +1,217 @@
+"""Offset indexes that were damaged while the broker was down after an orderly stop: no read passes over a record.
+
+Kafka believes an index, and goes on behind the records that a wrong entry passes over.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from pathlib import Path
+
+import pytest
+
+from diamant.protocol.batches.batch import iter_headers
+from diamant.storage.env.env import RealEnv
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log.log import Log
+from diamant.storage.segments.offset_index import ENTRY_SIZE
+from tests.cleaner.cleaner_log import CleanerLog
+from tests.storage.log.test_log import batch, make_log, read_all, reopen, values
+from tests.storage.recovery import test_loader
+
+COUNT = 80
+
+
+@pytest.fixture
+def log(env: RealEnv, tmp_path: Path) -> Log:
+    """A log of three closed segments and an active one, with many index entries in each but the last."""
+    log = make_log(env, tmp_path, index_interval_bytes=100)
+    for number in range(COUNT):
+        if number % 25 == 24:
+            log.roll()
+        log.append_as_leader(batch(b"%d" % number, b"x" * (number % 7 * 10)))
+    return log
+
+
+def index_file(log: Log, segment: int) -> Path:
+    return Path(log.segments[segment].offset_index.path)
+
+
+def load(log: Log) -> tuple[Log, list[str]]:
+    """Start after an orderly stop, with nothing in memory of the files of before."""
+    log.env = RealEnv(log.env.clock)
+    return test_loader.load(log, is_clean=True)
+
+
+def change(log: Log, segment: int, entry: int, *, offset: int | None = None, position: int | None = None) -> Log:
+    """Stop, write another relative offset or position into an entry (negative: from the end), and start."""
+    log.close()
+    file = index_file(log, segment)
+    data = bytearray(file.read_bytes())
+    at = entry * ENTRY_SIZE % len(data)
+    if offset is not None:
+        data[at : at + 4] = offset.to_bytes(4, "big", signed=True)
+    if position is not None:
+        data[at + 4 : at + 8] = position.to_bytes(4, "big", signed=True)
+    file.write_bytes(data)
+    return load(log)[0]
+
+
+def check_reads(log: Log, count: int = COUNT) -> None:
+    """Every offset is found, in its own batch, whatever the limit of bytes."""
+    assert log.log_end_offset == 2 * count
+    for offset in range(0, 2 * count, 2):
+        for max_bytes in (1, 500):
+            log._read_positions.clear()
+            found = values(log.read(offset, max_bytes, isolation_level=0, min_one_message=True))
+            assert found[0] == b"%d" % (offset // 2)
+            assert len(found) % 2 == 0
+    assert read_all(log)[::2] == [b"%d" % number for number in range(count)]
+
+
+@pytest.mark.parametrize("segment", [1, 3], ids=["middle", "active"])
+@pytest.mark.parametrize("entry", [0, -1])
+@pytest.mark.parametrize("position", [-7, 1, 777, 2**31 - 1])
+def test_a_position_where_no_batch_begins(log: Log, segment: int, entry: int, position: int) -> None:
+    """Inside of a batch, beyond the end, below zero: an entry before it serves."""
+    check_reads(change(log, segment, entry, position=position))
+
+
+@pytest.mark.parametrize("segment", [1, 3], ids=["middle", "active"])
+def test_a_position_of_another_batch(log: Log, segment: int) -> None:
+    """One before costs time; one behind would pass over what is between."""
+    positions = [at for at, _ in iter_headers(Path(log.segments[segment].path).read_bytes())]
+    for position in positions[::3]:
+        log = change(log, segment, 4, position=position)
+        check_reads(log)
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 3, 40, 2**31 - 1])
+@pytest.mark.parametrize("segment", [1, 3], ids=["middle", "active"])
+def test_another_offset(log: Log, segment: int, offset: int) -> None:
+    """Whatever the order of the entries is then."""
+    for entry in (0, 4, -1):
+        log = change(log, segment, entry, offset=offset)
+    check_reads(log)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_bytes(log: Log, seed: int) -> None:
+    """Garbage in all of it."""
+    log.close()
+    rng = random.Random(seed)
+    for segment in range(len(log.segments)):
+        file = index_file(log, segment)
+        data = bytearray(file.read_bytes())
+        for _ in range(rng.choice([1, 4, len(data)])):
+            data[rng.randrange(len(data))] = rng.choice([0, 1, 255, rng.randrange(256)])
+        file.write_bytes(data)
+    check_reads(load(log)[0])
+
+
+def test_it_is_told_once_for_each_segment(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    """With the file, the entry, and what to do."""
+    log = change(log, 1, 4, position=777)
+    with caplog.at_level(logging.WARNING):
+        check_reads(log)
+    (record,) = caplog.records
+    assert str(index_file(log, 1)) in record.getMessage()
+    assert "position 777" in record.getMessage()
+
+
+def test_a_whole_index_is_never_told_of(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is looked at twice."""
+    with caplog.at_level(logging.WARNING):
+        check_reads(log)
+        check_reads(reopen(log))
+    assert caplog.records == []
+
+
+def test_a_damaged_log_file_is_not_blamed_on_its_index(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    """The error names the `.log` file, and the position where it stops making sense."""
+    _, position = log.segments[1].offset_index.entry(4)
+    offset, _ = log.segments[1].offset_index.entry(5)
+    path = Path(log.segments[1].path)
+    data = path.read_bytes()
+    path.write_bytes(data[:position] + b"\xff" * 20 + data[position + 20 :])
+    with caplog.at_level(logging.WARNING), pytest.raises(CorruptLog) as caught:
+        reopen(log).read(log.segments[1].offset_index.entry(4)[0], 100, isolation_level=0, min_one_message=True)
+    assert (caught.value.path, caught.value.position) == (str(path), position)
+    assert read_all(log, offset)
+    assert caplog.records == []
+
+
+def test_appends_go_on_behind_a_damaged_index(log: Log) -> None:
+    """A last entry far above the end would refuse them: the active segment's indexes are made anew at the start."""
+    for suffix in (".index", ".timeindex"):
+        log.active.flush_indexes()
+        log.close()
+        file = index_file(log, 3).with_suffix(suffix)
+        data = file.read_bytes()
+        file.write_bytes(data[:-8] + b"\x7f" * 8 if suffix == ".index" else data[:-4] + b"\x7f" * 4)
+        log, (message,) = load(log)
+        assert "made anew" in message
+        assert log.log_end_offset == 2 * COUNT
+    for number in range(COUNT, COUNT + 20):
+        log.append_as_leader(batch(b"%d" % number, b"y" * 50, timestamp=1_700_000_000_000 + number))
+    check_reads(log, COUNT + 20)
+
+
+def test_gaps_of_compaction_are_no_damage(caplog: pytest.LogCaptureFixture) -> None:
+    """Who asks for an offset that is gone gets the next one, from whole indexes and from damaged ones."""
+    log = CleanerLog(index_interval_bytes=0)
+    for number in range(60):
+        log.data(f"k{number % 40 if number % 3 else number}", "same")
+    log.roll()
+    log.data("end")
+    log.clean()
+    lasts = log.lasts()
+
+    def check() -> None:
+        for offset in range(log.log.log_end_offset):
+            log.log._read_positions.clear()
+            result = log.log.read(offset, 1, isolation_level=0, min_one_message=True)
+            (header,) = [header for part in result.slices for _, header in iter_headers(part.read())]
+            assert header.last_offset == next(last for last in lasts if last >= offset)
+
+    index = f"{log.log.segments[0].offset_index.path}"
+    with caplog.at_level(logging.WARNING):
+        check()
+        log.reload()
+        check()
+    assert caplog.records == []
+    data = log.env.read_bytes(index)
+    for at in range(4, len(data), 5 * ENTRY_SIZE):
+        log.log.close()
+        changed = data[:at] + (int.from_bytes(data[at : at + 4], "big") + 61).to_bytes(4, "big") + data[at + 4 :]
+        log.env.write_atomically(index, changed)
+        log.reload()
+        check()
+
+
+def test_entries_of_several_batches_are_none_either(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    """Older versions of Kafka write the position of the first batch and the last offset of the last one."""
+    positions = [at for at, _ in iter_headers(Path(log.segments[1].path).read_bytes())]
+    before = positions[positions.index(log.segments[1].offset_index.entry(4)[1]) - 2]
+    log = change(log, 1, 4, position=before)
+    with caplog.at_level(logging.WARNING):
+        check_reads(log)
+    assert caplog.records == []
+
+
+def test_a_round_that_begins_inside_of_a_segment_misses_no_key() -> None:
+    """Its map would begin behind the first dirty offset, and older records of the keys between would stay."""
+    log = CleanerLog(index_interval_bytes=0)
+    for number in range(20):
+        log.data(f"k{number % 10}")
+    log.roll()
+    index = log.log.segments[0].offset_index
+    data = log.env.read_bytes(index.path)
+    at = next(at for at in range(index.entries) if index.entry(at)[0] == 10) * ENTRY_SIZE
+    log.log.close()
+    log.env.write_atomically(index.path, data[: at + 4] + data[at + 28 : at + 32] + data[at + 8 :])
+    log.reload()
+    log.first_dirty = 10
+    log.clean()
+    assert log.keys() == [f"k{number}" for number in range(10)]

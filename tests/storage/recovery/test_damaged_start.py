@@ -1,0 +1,261 @@
+"""A `.log` file that was damaged where it had been synced: no start removes a byte of it, and the error says what to do.
+
+Kafka cuts such a log at the damage, whether its index was missing after an orderly stop or it was scanned after a crash.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from diamant.protocol.batches.batch import iter_headers
+from diamant.storage import names
+from diamant.storage.checkpoints import checkpoints
+from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
+from diamant.storage.errors import CorruptLog
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import load_log
+from diamant.storage.recovery.recovery import SyncedDamage
+from diamant.storage.segments.txn_index import AbortedTxn
+from tests.storage.log import test_aborted_transactions as transactions
+from tests.storage.log.test_log import batch, make_log, read_all
+from tests.storage.recovery import test_loader
+from tests.storage.recovery.test_log_directory import COUNT, fill, source, start
+
+LENGTH, BASE_OFFSET, CRC, RECORDS = 8, 2, 17, 70
+"""Bytes of a batch, from its beginning."""
+
+
+@pytest.fixture
+def log(env: RealEnv, tmp_path: Path) -> Log:
+    """A log of three closed segments of 20 batches and an active one of 40, with many index entries in each; stopped."""
+    log = make_log(env, tmp_path, index_interval_bytes=300)
+    for number in range(100):
+        if number in (20, 40, 60):
+            log.roll()
+        log.append_as_leader(batch(b"%d" % number, producer_id=1, producer_epoch=0, base_sequence=number))
+    log.close()
+    return log
+
+
+def contents(log: Log, suffix: str = "") -> dict[str, bytes]:
+    """What is in the files of a log."""
+    return {path.name: path.read_bytes() for path in Path(log.path).iterdir() if path.name.endswith(suffix)}
+
+
+def flip(path: str | Path, position: int, bit: int = 0x40) -> None:
+    """Change one bit of a file."""
+    data = bytearray(Path(path).read_bytes())
+    data[position] ^= bit
+    Path(path).write_bytes(data)
+
+
+def positions(path: str) -> list[int]:
+    """Where the batches of a `.log` file begin."""
+    return [position for position, _ in iter_headers(Path(path).read_bytes())]
+
+
+def load(log: Log, *, is_clean: bool = True, recovery_point: int = 100) -> tuple[Log, list[str]]:
+    """Start, with nothing in memory of the files of before."""
+    log.env = RealEnv(log.env.clock)
+    return test_loader.load(log, is_clean=is_clean, recovery_point=recovery_point)
+
+
+def check_refused(log: Log, segment: int, position: int) -> None:
+    """Starts of either kind refuse the log, name file and position, and leave every file as it is.
+
+    Then: with the recovery point that the error names the log is cut off at the damage, as it says.
+    """
+    before = contents(log)
+    for is_clean in (True, False, False):
+        with pytest.raises(SyncedDamage) as caught:
+            load(log, is_clean=is_clean)
+        assert (caught.value.path, caught.value.position) == (log.segments[segment].path, position)
+        assert contents(log) == before
+    named = re.search(rf"{names.RECOVERY_POINT_CHECKPOINT} to (\d+)", str(caught.value))
+    assert named is not None
+    loaded, _ = load(log, is_clean=False, recovery_point=int(named[1]))
+    assert Path(log.segments[segment].path).stat().st_size == position
+    assert loaded.log_end_offset == caught.value.next_offset
+    assert read_all(loaded) == [b"%d" % number for number in range(loaded.log_end_offset)]
+
+
+@pytest.mark.parametrize("byte", [LENGTH, BASE_OFFSET], ids=["length", "base offset"])
+def test_the_last_indexed_batch(log: Log, byte: int) -> None:
+    """After an orderly stop it is not taken for a damage of the index, which is whole."""
+    _, position = log.active.offset_index.last_entry
+    flip(log.active.path, position + byte)
+    check_refused(log, 3, position)
+
+
+def test_a_batch_behind_the_last_index_entry(log: Log) -> None:
+    """What cannot be framed hides where the log ends: appends would go behind it, where nobody finds them."""
+    _, indexed = log.active.offset_index.last_entry
+    position = next(at for at in positions(log.active.path) if at > indexed)
+    flip(log.active.path, position + LENGTH + 2)
+    check_refused(log, 3, position)
+
+
+@pytest.mark.parametrize("byte", [CRC, RECORDS, LENGTH], ids=["CRC", "records", "length"])
+def test_a_damaged_index_beside_a_damaged_log(log: Log, byte: int) -> None:
+    """The index would be made anew, and the `.log` file is looked at for that: its damage is told, before any file changes."""
+    flip(log.active.offset_index.path, -1, 1)
+    position = positions(log.active.path)[7]
+    flip(log.active.path, position + byte)
+    check_refused(log, 3, position)
+
+
+def test_an_old_segment_without_index(log: Log) -> None:
+    """A damage in it is no reason to remove those behind it."""
+    Path(log.segments[0].offset_index.path).unlink()
+    position = positions(log.segments[0].path)[13]
+    flip(log.segments[0].path, position + RECORDS)
+    check_refused(log, 0, position)
+
+
+def test_a_damage_that_nothing_has_to_look_at(log: Log) -> None:
+    """With whole indexes an orderly start serves what is there, and so does a recovery that has no need of that segment."""
+    flip(log.segments[0].path, positions(log.segments[0].path)[13] + RECORDS)
+    before = contents(log, ".log")
+    for is_clean in (True, False):
+        loaded, messages = load(log, is_clean=is_clean)
+        assert (loaded.log_end_offset, messages) == (100, [])
+        assert read_all(loaded, 14) == [b"%d" % number for number in range(14, 100)]
+    assert contents(log, ".log") == before
+
+
+@pytest.mark.parametrize("byte", [CRC, RECORDS, LENGTH, BASE_OFFSET], ids=["CRC", "records", "length", "base offset"])
+def test_after_a_crash_the_recovery_point_decides(log: Log, byte: int) -> None:
+    """A batch behind it may be torn and goes, with what follows; one that was synced stays."""
+    position = positions(log.active.path)[10]
+    flip(log.active.path, position + byte)
+    before = contents(log, ".log")
+    for recovery_point in (71, 99):
+        with pytest.raises(SyncedDamage) as caught:
+            load(log, is_clean=False, recovery_point=recovery_point)
+        assert (caught.value.position, caught.value.next_offset) == (position, 70)
+        assert contents(log, ".log") == before
+    loaded, messages = load(log, is_clean=False, recovery_point=70)
+    assert loaded.log_end_offset == 70
+    assert len(messages) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_orderly_start_never_shortens_a_log(log: Log, seed: int) -> None:
+    """Strategy: some bits of `.log` files flipped, some index files gone, some overwritten, then two starts. Invariant: the
+    `.log` files stay as they are, and a log that is served has its end where it was; but the last batch may be set aside by the
+    start that follows no orderly stop.
+    """
+    rng = random.Random(seed)
+    for path in sorted(Path(log.path).iterdir()):
+        if path.suffix == ".log":
+            for _ in range(rng.choice([0, 0, 1, 3])):
+                flip(path, rng.randrange(path.stat().st_size), 1 << rng.randrange(8))
+        elif path.suffix in {".index", ".timeindex", ".txnindex", ".snapshot"} and rng.random() < 0.4:
+            path.unlink()
+        elif path.suffix == ".index" and rng.random() < 0.3:
+            path.write_bytes(rng.randbytes(path.stat().st_size))
+    before = contents(log, ".log")
+    with suppress(CorruptLog):
+        assert load(log, is_clean=True)[0].log_end_offset == 100
+    assert contents(log, ".log") == before
+    with suppress(CorruptLog):
+        loaded, _ = load(log, is_clean=False)
+        assert loaded.log_end_offset >= 99
+    after = contents(log, ".log")
+    after[Path(log.active.path).name] += b"".join(contents(log, names.ASIDE_SUFFIX).values())
+    assert after == before
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_refused_log_is_refused_until_somebody_decides(is_killed: bool) -> None:
+    """In a whole directory: the others are served, a refused log keeps its recovery point, and does what the error says.
+
+    Also if the broker that refused it was killed before it wrote any checkpoints.
+    """
+    env = MemoryEnv()
+    expected = {("bad", 0): source(1, index_interval_bytes=0), ("good", 0): source(2)}
+    fill(env, expected)
+    start(env, expected).close()
+    path = "/data/bad-0/00000000000000000000.log"
+    whole = env.read_bytes(path)
+    position = [at for at, _ in iter_headers(whole)][-1]
+    env.write_atomically(path, whole[: position + LENGTH] + b"\x7f" + whole[position + LENGTH + 1 :])
+    for _ in range(3):
+        directory = start(env, expected)
+        (failure,) = directory.failures
+        assert f"{path} at {position}" in str(failure.error)
+        assert read_all(directory.logs["good", 0]) == [b"%d" % number for number in range(COUNT)]
+        directory.close(is_clean=not is_killed)
+        assert len(env.read_bytes(path)) == len(whole)
+    assert isinstance(failure.error, SyncedDamage)
+    checkpoint = f"/data/{names.RECOVERY_POINT_CHECKPOINT}"
+    found = checkpoints.read_offset_checkpoint(env, checkpoint)
+    checkpoints.write_offset_checkpoint(env, checkpoint, {**found, ("bad", 0): failure.error.next_offset})
+    directory = start(env, expected)
+    assert directory.failures == []
+    assert read_all(directory.logs["bad", 0]) == [b"%d" % number for number in range(COUNT - 1)]
+
+
+@pytest.mark.parametrize("what", ["no offset index", "a damaged index of aborted transactions"])
+@pytest.mark.parametrize("loss", [None, Loss(0, 1), Loss(1, 0), Loss(1, 0.5)])
+def test_a_loss_of_power_while_indexes_are_made_anew(what: str, loss: Loss | None) -> None:
+    """An orderly start makes the indexes of an old segment anew; the next one has all of them, whenever the power went.
+
+    Above all that of aborted transactions: without its entries aborted records would be served as committed ones.
+    """
+    env = MemoryEnv()
+    log = transactions.new_log(env)
+    for producer_id, commit in transactions.OUTCOMES * 3:
+        transactions.write(log, producer_id)
+        transactions.end(log, producer_id, commit=commit)
+    log.close()
+    expected = [segment.txn_index.all() for segment in log.segments]
+    assert len(expected) > 2
+    assert expected[1]
+    if what == "no offset index":
+        env.remove(log.segments[1].offset_index.path)
+    else:
+        path = log.segments[1].txn_index.path
+        env.write_atomically(path, AbortedTxn(1, 0, 0, 0).to_bytes() + env.read_bytes(path))
+    for directory in ("/", "/data", log.path):
+        env.sync_dir(directory)
+    for changes in count():
+        machine = env.copy()
+        machine.power_off_after(changes=changes)
+        is_over = load_with(machine, log.log_end_offset, is_clean=True) is not None
+        machine.crash(loss)
+        again = load_with(machine, log.log_end_offset, is_clean=False)
+        assert again is not None
+        assert [segment.txn_index.all() for segment in again.segments] == expected
+        # What was written of an offset index and not synced may be lost, as ever: reads are right without it.
+        assert again.segments[1].offset_index.entries > 0 or (loss is not None and loss.content < 1)
+        if is_over:
+            return
+
+
+def load_with(env: MemoryEnv, recovery_point: int, *, is_clean: bool) -> Log | None:
+    """Start; None if the power goes meanwhile."""
+    try:
+        return load_log(
+            env,
+            transactions.PATH,
+            "t",
+            0,
+            transactions.TOPIC_ID,
+            transactions.CONFIG,
+            Validation(),
+            recovery_point=recovery_point,
+            log_start_offset=0,
+            is_clean=is_clean,
+            producer_expiration_ms=transactions.EXPIRATION_MS,
+        )
+    except PowerOff:
+        return None

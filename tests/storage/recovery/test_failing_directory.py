@@ -1,0 +1,217 @@
+"""A whole log directory whose calls fail at random: topics come and go, and starts come to no end.
+
+Strategy: a random life of two topics on `MemoryEnv`: made, deleted, made anew under the old name, appended to, flushed,
+shortened; checkpoints are written, some of them of a moment ago. In one step of five some calls to the disk fail. Now and then
+the directory is stopped in order, killed, or loses power; up to two starts fail or lose power half-way before one succeeds.
+
+Invariants: that start opens every topic of the metadata, with records of its own only, never of one that had its name before: all
+that were acknowledged, or those that a flush has vouched for if power was lost. The log start is not below what a checkpoint
+that was written said, nor above what deletions allow.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from contextlib import suppress
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pytest
+
+from diamant.protocol.errors import KafkaError
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import Fault, MemoryEnv, PowerOff
+from diamant.storage.errors import StorageError
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.log_directory import CheckpointState, PartitionSource
+from diamant.storage.segments.log_config import LogConfig
+from tests.storage.conftest import START_MS
+from tests.storage.log.test_log import batch, read_all
+from tests.storage.recovery.test_failing_calls import OPERATIONS
+from tests.storage.recovery.test_log_directory import start
+
+PATHS = ("*", "/data", "/data/*checkpoint*", "/data/a-0*", "*.log")
+
+
+@dataclass
+class Truth:
+    """What is known of a topic by plain bookkeeping."""
+
+    acknowledged: dict[int, bytes] = field(default_factory=dict)
+    flushed: int = 0
+    min_start: int = 0
+    max_start: int = 0
+
+
+class Life:
+    """A directory, the metadata of its topics, and the truth about them."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = chance = random.Random(seed)
+        self.env = MemoryEnv(SettableClock(START_MS))
+        self.env.make_dirs("/data")
+        self.env.sync_dir("/")
+        self.config = LogConfig(
+            segment_bytes=chance.choice([300, 2000]),
+            index_interval_bytes=80,
+            file_delete_delay_ms=chance.choice([0, 1000]),
+        )
+        self.sources: dict[tuple[str, int], PartitionSource] = {}
+        self.truths: dict[tuple[str, int], Truth] = {}
+        self.number = 0
+        self.pending: CheckpointState | None = None
+        self.directory = start(self.env, self.sources)
+
+    def fail(self, env: MemoryEnv) -> Fault:
+        """Have some calls fail from now on."""
+        chance = self.chance
+        return env.fail(
+            chance.choice(OPERATIONS),
+            chance.choice(PATHS),
+            chance.choice([errno.ENOSPC, errno.EIO]),
+            after=chance.choice([0, 0, 1, 2, 5, 9]),
+            times=chance.choice([1, 2, None]),
+            partial_bytes=chance.choice([0, 5]),
+        )
+
+    def step(self) -> None:
+        """Do something, which may fail."""
+        fault = self.fail(self.env) if self.chance.random() < 0.2 else None
+        key = (self.chance.choice("ab"), 0)
+        log = self.directory.logs.get(key)
+        with suppress(KafkaError, OSError):
+            match self.chance.choices(["topic", "log", "checkpoints", "files"], [4, 18, 4, 2])[0]:
+                case "topic" if key in self.sources:
+                    self.delete(key, log)
+                case "topic":
+                    self.number += 1
+                    self.sources[key] = PartitionSource(UUID(int=self.number), self.config)
+                    self.truths[key] = Truth()
+                    self.directory.create_log(*key, UUID(int=self.number), self.config)
+                case "log" if log is not None:
+                    self.change(log, self.truths[key])
+                case "checkpoints":
+                    self.write_checkpoints()
+                case "files":
+                    self.env.clock.advance_ms(self.chance.choice([0, 500, 1500]))  # type: ignore[attr-defined]
+                    self.directory.remove_again(self.directory.remove_paths(self.directory.take_due_deletions()))
+        if fault is not None:
+            fault.clear()
+
+    def delete(self, key: tuple[str, int], log: Log | None) -> None:
+        """As `Topics.delete` does."""
+        del self.sources[key], self.truths[key]
+        try:
+            if log is not None:
+                self.directory.delete_log(log)
+        finally:
+            self.directory.delete_unopened(key[0])
+
+    def change(self, log: Log, truth: Truth) -> None:
+        match self.chance.choices(["append", "flush", "roll", "retain", "delete"], [10, 2, 2, 1, 1])[0]:
+            case "append":
+                self.number += 1
+                value = b"%d" % self.number
+                truth.acknowledged[log.append_as_leader(batch(value)).base_offset] = value
+            case "flush" if log.write_failure is None:
+                try:
+                    log.flush()
+                    truth.flushed = log.log_end_offset
+                except OSError as error:
+                    log.fail(error)
+            case "roll":
+                log.roll()
+            case "retain":
+                count = self.chance.randrange(len(log.segments) + 1)
+                is_all = count == len(log.segments)
+                allowed = log.log_end_offset if is_all else log.segments[count].base_offset
+                truth.max_start = max(truth.max_start, allowed)
+                log.delete_oldest(count)
+            case "delete":
+                before = self.chance.randint(log.log_start_offset, log.log_end_offset)
+                truth.max_start = max(truth.max_start, before)
+                log.delete_records(before)
+
+    def write_checkpoints(self) -> None:
+        """Write what is now, or what was a moment ago, or take note of what is now for then."""
+        if self.pending is None and self.chance.random() < 0.5:
+            self.pending = self.directory.checkpoint_state()
+            return
+        state, self.pending = self.pending, None
+        starts = {} if state else {key: log.log_start_offset for key, log in self.directory.logs.items()}
+        self.directory.write_checkpoints(state or self.directory.checkpoint_state())
+        for key, offset in starts.items():
+            self.truths[key].min_start = offset
+
+    # -- stops and starts ----------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Stop in one way or another, and start as often as it takes; go on there."""
+        chance = self.chance
+        has_failed = any(log.write_failure is not None for log in self.directory.logs.values())
+        how = chance.choice(["stopped", "killed", "power lost"])
+        if how == "stopped":
+            self.directory.close()
+        machine = self.env.copy(SettableClock(self.env.clock.now_ms()))
+        if how == "power lost":
+            machine.crash(chance if chance.random() < 0.7 else None)
+        for _ in range(chance.choice([0, 0, 1, 2])):
+            machine, is_power_lost = self.start_in_vain(machine)
+            if is_power_lost and how == "killed":
+                how = "power lost"
+        self.env, self.directory, self.pending = machine, start(machine, self.sources), None
+        for key, source in self.sources.items():
+            if not has_failed:
+                self.check(key, source, is_power_lost=how == "power lost")
+            self.take_over(key, self.directory.logs[key])
+
+    def start_in_vain(self, machine: MemoryEnv) -> tuple[MemoryEnv, bool]:
+        """Start while calls fail, and be killed, or lose power meanwhile; the machine afterwards, and whether it did."""
+        is_power_lost = self.chance.random() < 0.5
+        if is_power_lost:
+            machine.power_off_after(changes=self.chance.randrange(25))
+        else:
+            self.fail(machine)
+        with suppress(OSError, StorageError, PowerOff):
+            start(machine, self.sources)
+        if is_power_lost:
+            machine.crash(self.chance if self.chance.random() < 0.7 else None)
+            return machine, True
+        return machine.copy(SettableClock(machine.clock.now_ms())), False
+
+    def check(self, key: tuple[str, int], source: PartitionSource, *, is_power_lost: bool) -> None:
+        """See the invariants."""
+        assert not self.directory.failures
+        log, truth = self.directory.logs[key], self.truths[key]
+        assert log.topic_id == source.topic_id
+        assert truth.min_start <= log.log_start_offset <= truth.max_start
+        found = read_all(log, log.log_start_offset)
+        assert set(found) <= set(truth.acknowledged.values())
+        sure = [
+            value
+            for offset, value in sorted(truth.acknowledged.items())
+            if log.log_start_offset <= offset and (not is_power_lost or offset < truth.flushed)
+        ]
+        assert found[: len(sure)] == sure
+        assert is_power_lost or len(found) == len(sure)
+
+    def take_over(self, key: tuple[str, int], log: Log) -> None:
+        """Go on with what a start has found."""
+        truth, found = self.truths[key], set(read_all(log, log.log_start_offset))
+        for offset, value in list(truth.acknowledged.items()):
+            if offset >= log.log_end_offset or (offset >= log.log_start_offset and value not in found):
+                del truth.acknowledged[offset]
+        truth.flushed = min(truth.flushed, log.log_end_offset)
+        truth.min_start, truth.max_start = 0, max(truth.max_start, log.log_start_offset)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_life_with_failing_calls_and_starts(seed: int) -> None:
+    """See the module."""
+    print(f"seed {seed}")
+    life = Life(seed)
+    for _ in range(life.chance.randrange(20, 100)):
+        life.step()
+        if life.chance.random() < 0.15:
+            life.restart()

@@ -1,0 +1,450 @@
+"""Copies of a log directory that were made while a broker ran: their files are of different moments.
+
+Kafka opens most of them. So does Diamant, unless whole batches would have to be cut off: what is taken out of such a log is kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from diamant.cleaner.offline.clean import clean_partition
+from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.protocol.batches.batch import BatchHeader, iter_headers
+from diamant.storage import names
+from diamant.storage.checkpoints import checkpoints
+from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import Loss, MemoryEnv, Operation, PowerOff
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.recovery import SyncedDamage
+from diamant.storage.recovery.torn_end import WINDOW_BYTES
+from diamant.storage.segments.log_config import LogConfig
+from tests.storage.log.test_log import batch, make_log, read_all
+from tests.storage.recovery import test_loader
+from tests.storage.recovery.test_damaged_start import CRC, LENGTH, contents, flip, positions
+from tests.storage.recovery.test_log_directory import COUNT, fill, source, start
+
+END = 30
+"""Of the log of the fixture; its active segment begins at 20."""
+
+
+@pytest.fixture
+def log(env: RealEnv, tmp_path: Path) -> Log:
+    """A log of two segments, whose broker was killed."""
+    log = make_log(env, tmp_path, index_interval_bytes=300)
+    for number in range(END):
+        if number == 20:
+            log.roll()
+        log.append_as_leader(batch(b"%d" % number))
+    log.close(is_clean=False)
+    return log
+
+
+def load(log: Log, recovery_point: int | None) -> tuple[Log, list[str]]:
+    """Open it as after a crash, with nothing in memory of the files of before."""
+    log.env = RealEnv(log.env.clock)
+    return test_loader.load(log, recovery_point=recovery_point)  # type: ignore[arg-type]
+
+
+def torn(path: str, damage: str) -> int:
+    """Damage the last three batches, in a way that leaves none of them whole; return where it begins."""
+    data = Path(path).read_bytes()
+    position = positions(path)[-3]
+    pieces = {
+        "short": data[: position + 40],
+        "no header": data[: position + 7],
+        "zeros": data[:position] + bytes(len(data) - position),
+        "half zeros": data[: position + 50] + bytes(3 * WINDOW_BYTES),
+        "noise": data[:position] + bytes(range(256)) * 5000,
+        "boundary": data[:position],
+    }
+    Path(path).write_bytes(pieces[damage])
+    return position
+
+
+@pytest.mark.parametrize("recovery_point", [28, END, 5000, None])
+@pytest.mark.parametrize("damage", ["short", "no header", "zeros", "half zeros", "noise", "boundary"])
+def test_a_log_that_ends_below_its_recovery_point(log: Log, damage: str, recovery_point: int | None) -> None:
+    """It opens, tells how much is missing, and what was cut off is kept, unless it is all zero."""
+    before = Path(log.active.path).read_bytes()
+    position = torn(log.active.path, damage)
+    cut = Path(log.active.path).read_bytes()[position:]
+    loaded, messages = load(log, recovery_point)
+    assert loaded.log_end_offset == END - 3
+    assert read_all(loaded) == [b"%d" % number for number in range(END - 3)]
+    assert Path(log.active.path).read_bytes() == before[:position]
+    kept = {"00000000000000000027.log.aside": cut} if any(cut) else {}
+    assert contents(log, names.ASIDE_SUFFIX) == kept
+    told = [one for one in messages if f"up to {(recovery_point or 0) - (END - 3)} records are missing" in one]
+    assert len(told) == (recovery_point is not None)
+    assert sum("cut off" in one for one in messages) == (damage != "boundary")
+    loaded.append_as_leader(batch(b"new"))
+    loaded.close(is_clean=False)
+    assert read_all(load(log, loaded.log_end_offset)[0])[-1] == b"new"
+
+
+def test_what_is_kept_is_never_overwritten(log: Log) -> None:
+    """A log that is torn at the same offset twice has two files with what was cut off."""
+    for piece in (b"first", b"second"):
+        with Path(log.active.path).open("ab") as file:
+            file.write(piece)
+        load(log, 1000)[0].close(is_clean=False)
+    assert [kept for _, kept in sorted(contents(log, names.ASIDE_SUFFIX).items())] == [b"first", b"second"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "path"),
+    [
+        ("create", "*.aside"),
+        ("append", "*.aside"),
+        ("sync", "*.aside"),
+        ("sync_dir", "/c/t-0"),
+        ("truncate", f"*{20:020d}.log"),
+    ],
+)
+def test_a_start_that_ends_while_it_sets_aside(operation: Operation, path: str) -> None:
+    """The disk is full, or the broker is killed there: nothing is cut before it is kept, once; the next start does the rest."""
+    env = MemoryEnv()
+    log = make_log(env, Path("/c"), index_interval_bytes=300)  # type: ignore[arg-type]
+    for number in range(END):
+        if number == 20:
+            log.roll()
+        log.append_as_leader(batch(b"%d" % number))
+    log.close(is_clean=False)
+    whole = env.read_bytes(log.active.path)
+    position = [position for position, _ in iter_headers(whole)][-3]
+    before = whole[: position + 40]
+    env.write_atomically(log.active.path, before)
+    fault = env.fail(operation, path, errno.ENOSPC, times=1, partial_bytes=7)
+
+    def kept() -> list[bytes]:
+        return [env.read_bytes(f"{log.path}/{name}") for name in env.list_dir(log.path) if name.endswith(".aside")]
+
+    with suppress(OSError):
+        test_loader.load(log, recovery_point=END)[0].close(is_clean=False)
+    assert fault.hits == 1
+    assert env.read_bytes(log.active.path) == before or before[position:] in kept()
+    loaded, _ = test_loader.load(log, recovery_point=END)
+    assert read_all(loaded) == [b"%d" % number for number in range(END - 3)]
+    assert env.read_bytes(log.active.path) == before[:position]
+    assert kept() == [before[position:]]
+
+
+@pytest.mark.parametrize("byte", [CRC, LENGTH, LENGTH + 3], ids=["CRC", "length", "short length"])
+@pytest.mark.parametrize("recovery_point", [END, None])
+def test_whole_batches_behind_a_damage(log: Log, byte: int, recovery_point: int | None) -> None:
+    """No start destroys them, below the recovery point or without one: the log is refused, and every file as it was."""
+    flip(log.active.path, positions(log.active.path)[4] + byte, 4)
+    before = contents(log)
+    for _ in range(2):
+        with pytest.raises(SyncedDamage, match=f"{names.RECOVERY_POINT_CHECKPOINT} to 24"):
+            load(log, recovery_point)
+        assert contents(log) == before
+
+
+def test_a_damage_in_an_old_segment_without_a_recovery_point(log: Log) -> None:
+    """All segments are looked at; a damage at the end of one is not the end of the log."""
+    with Path(log.segments[0].path).open("r+b") as file:
+        file.truncate(positions(log.segments[0].path)[-1] + 30)
+    before = contents(log)
+    with pytest.raises(SyncedDamage, match="to 19"):
+        load(log, None)
+    assert contents(log) == before
+
+
+@pytest.mark.parametrize("loss", ["missing", "damaged"])
+def test_a_lost_file_of_recovery_points_is_no_leave_to_cut(loss: str) -> None:
+    """A log with a damage in its middle stays refused at all further starts, though these find a file again."""
+    env = MemoryEnv()
+    expected = {("bad", 0): source(1), ("good", 0): source(2)}
+    fill(env, expected)
+    path = f"/data/bad-0/{0:020d}.log"
+    data = bytearray(env.read_bytes(path))
+    data[[at for at, _ in iter_headers(data)][COUNT // 2] + CRC] ^= 1
+    env.write_atomically(path, bytes(data))
+    checkpoint = f"/data/{names.RECOVERY_POINT_CHECKPOINT}"
+    env.remove(checkpoint, missing_ok=True)
+    if loss == "damaged":
+        env.write_atomically(checkpoint, b"0\n7\n")
+    for _ in range(3):
+        directory = start(env, expected)
+        (error,) = [failure.error for failure in directory.failures]
+        assert isinstance(error, SyncedDamage)
+        next_offset = error.next_offset
+        assert len(read_all(directory.logs["good", 0])) == COUNT
+        directory.close()
+        assert env.read_bytes(path) == bytes(data)
+    found = checkpoints.read_offset_checkpoint(env, checkpoint)
+    checkpoints.write_offset_checkpoint(env, checkpoint, {**found, ("bad", 0): next_offset})
+    directory = start(env, expected)
+    assert directory.failures == []
+    assert len(read_all(directory.logs["bad", 0])) == next_offset == COUNT // 2
+
+
+def test_a_log_that_was_checked_without_a_recovery_point() -> None:
+    """What was found to be whole is synced, and counts as that from then on: a later damage there is no leave to cut either."""
+    env = MemoryEnv()
+    expected = {("t", 0): source(1, segment_bytes=1000)}
+    fill(env, expected)
+    env.remove(f"/data/{names.RECOVERY_POINT_CHECKPOINT}", missing_ok=True)
+    env.sync_dir("/")
+    start(env, expected).close(is_clean=False)
+    env.crash()
+    path = f"/data/t-0/{0:020d}.log"
+    data = bytearray(env.read_bytes(path))
+    data[CRC] ^= 1
+    env.write_atomically(path, bytes(data))
+    directory = start(env, expected)
+    assert directory.failures == []
+    assert directory.logs["t", 0].log_end_offset == COUNT
+    assert env.read_bytes(path) == bytes(data)
+
+
+def test_a_log_that_lost_its_end_and_then_the_power() -> None:
+    """What was appended since, and was not synced, may be torn anywhere: the recovery point is not that of before any more."""
+    env = MemoryEnv()
+    expected = {("t", 0): source(1)}
+    fill(env, expected)
+    start(env, expected).close()
+    env.remove(f"/data/{names.CLEAN_SHUTDOWN}")
+    path = f"/data/t-0/{0:020d}.log"
+    env.write_atomically(path, env.read_bytes(path)[:-30])
+    directory = start(env, expected)
+    for number in range(3):
+        directory.logs["t", 0].append_as_leader(batch(b"%d" % number))
+    directory.close(is_clean=False)
+    data = bytearray(env.read_bytes(path))
+    data[[at for at, _ in iter_headers(data)][-2] + CRC] ^= 1
+    env.write_atomically(path, bytes(data))
+    directory = start(env, expected)
+    assert directory.failures == []
+    assert directory.logs["t", 0].log_end_offset == COUNT
+
+
+def test_what_a_start_has_found_on_a_full_disk() -> None:
+    """It cannot be noted at once; the broker starts all the same, so that something can be deleted."""
+    env = MemoryEnv()
+    expected = {("t", 0): source(1)}
+    fill(env, expected)
+    env.remove(f"/data/{names.RECOVERY_POINT_CHECKPOINT}", missing_ok=True)
+    env.fail("create", f"/data/{names.RECOVERY_POINT_CHECKPOINT}*", errno.ENOSPC)
+    directory = start(env, expected)
+    assert directory.failures == []
+    (message,) = directory.messages
+    assert "No space left" in message
+
+
+# -- segments from before a round of the cleaner, beside what they were cleaned into -----------------------------------
+
+
+@pytest.fixture
+def compacted(env: RealEnv, tmp_path: Path) -> Log:
+    """A compacted log of five closed segments of 20 batches, of 15 keys, and an active one of 10."""
+    log = make_log(env, tmp_path, cleanup_policy=frozenset({"compact"}), index_interval_bytes=300)
+    for number in range(110):
+        if number and number % 20 == 0:
+            log.roll()
+        log.append_as_leader(batch(b"%d" % number, key=b"%d" % (number % 15)))
+    log.close()
+    return log
+
+
+def clean(log: Log) -> None:
+    """Do a round on the files."""
+    clean_partition(
+        RealEnv(log.env.clock), log.path, log.config, CleanerSettings(), producer_expiration_ms=1, is_forced=True
+    )
+
+
+def take(log: Log, before: Path, *bases: int) -> None:
+    """Have files of before the round again, as a copy has that came to them earlier."""
+    for base in bases:
+        for path in before.glob(f"{base:020d}.*"):
+            shutil.copy2(path, log.path)
+
+
+@pytest.mark.parametrize("taken", [(20,), (40, 60), (20, 40, 60, 80), (80,)])
+@pytest.mark.parametrize("has_active", [True, False])
+def test_segments_that_were_cleaned_into_another(
+    compacted: Log, tmp_path: Path, taken: tuple[int, ...], has_active: bool
+) -> None:
+    """They are set aside; readers get what the cleaned segment has, from whichever offset, and the log ends behind it."""
+    before = tmp_path / "before"
+    shutil.copytree(compacted.path, before)
+    clean(compacted)
+    if not has_active:
+        for path in Path(compacted.path).glob(f"{100:020d}.*"):
+            path.unlink()
+    expected = [load_values(compacted, offset) for offset in (0, 30, 70, 90)]
+    take(compacted, before, *taken)
+    loaded, messages = load(compacted, 100 if has_active else 0)
+    assert loaded.log_end_offset == (110 if has_active else 100)
+    assert [read_all(loaded, offset) for offset in (0, 30, 70, 90)] == expected
+    assert contents(compacted, names.ASIDE_SUFFIX) == {
+        f"{base:020d}.log.aside": (before / f"{base:020d}.log").read_bytes() for base in taken
+    }
+    assert sum("set aside" in one for one in messages) == len(taken)
+    assert not list(Path(compacted.path).glob(f"{taken[0]:020d}.*index"))
+
+
+@pytest.mark.parametrize("loss", [Loss(1, 1), Loss(0.5, 1), Loss(0, 0)])
+def test_a_loss_of_power_while_old_segments_are_set_aside(loss: Loss) -> None:
+    """Whichever of them have gone, those that stay are found again, though few batches of the cleaned segment lie behind them."""
+    env = MemoryEnv()
+    config = {"cleanup_policy": frozenset({"compact"}), "index_interval_bytes": 300, "segment_bytes": 5500}
+    log = make_log(env, Path("/c"), **config)  # type: ignore[arg-type]
+    for number in range(110):
+        if number and number % 20 == 0:
+            log.roll()
+        log.append_as_leader(batch(b"%d" % number, key=b"%d" % (number if number in (5, 25, 45) else number % 3)))
+    log.close()
+    old = {name: env.read_bytes(f"{log.path}/{name}") for name in env.list_dir(log.path)}
+    clean_partition(env, log.path, log.config, CleanerSettings(), producer_expiration_ms=1, is_forced=True)
+    expected = read_all(test_loader.load(make_like(log, env.copy()), recovery_point=100)[0])
+    for name in old:
+        if name.startswith((f"{20:020d}", f"{40:020d}")):
+            env.write_atomically(f"{log.path}/{name}", old[name])
+    for directory in ("/", "/c", log.path):
+        env.sync_dir(directory)
+    for changes in count():
+        machine = env.copy()
+        machine.power_off_after(changes=changes)
+        is_over = False
+        with suppress(PowerOff):
+            test_loader.load(make_like(log, machine), recovery_point=100)
+            is_over = True
+        machine.crash(loss)
+        loaded, messages = test_loader.load(make_like(log, machine), recovery_point=100)
+        assert [segment.base_offset for segment in loaded.segments] == [0, 60, 100]
+        assert read_all(loaded) == expected
+        assert not any("records are missing" in one for one in messages)
+        kept = {
+            name: machine.read_bytes(f"{log.path}/{name}") for name in machine.list_dir(log.path) if "aside" in name
+        }
+        assert kept == {f"{base:020d}.log.aside": old[f"{base:020d}.log"] for base in (20, 40)}
+        if is_over:
+            return
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_an_old_segment_whose_last_records_are_not_in_the_cleaned_one(compacted: Log, is_last: bool) -> None:
+    """It was cleaned as a whole and goes; but not if the log would end earlier without it."""
+    first, second = (Path(segment.path) for segment in compacted.segments[:2])
+    whole, batches = second.read_bytes(), positions(str(second))
+    first.write_bytes(first.read_bytes()[: positions(str(first))[2]] + whole[batches[3] : batches[-4]])
+    if is_last:
+        for segment in compacted.segments[2:]:
+            Path(segment.path).unlink()
+    loaded, _ = load(compacted, 0 if is_last else 100)
+    assert second.exists() == is_last
+    assert loaded.log_end_offset == (40 if is_last else 110)
+    if not is_last:
+        assert read_all(loaded)[:5] == [b"0", b"1", b"23", b"24", b"25"]
+        assert read_all(loaded, 36)[0] == b"40"
+
+
+def test_an_end_mark_without_the_segment_that_it_belongs_to(compacted: Log) -> None:
+    """The copying program came to the one and not to the other any more. An empty segment amid another one hides its records."""
+    (Path(compacted.path) / f"{39:020d}.log.swap").touch()
+    loaded, _ = load(compacted, 100)
+    assert [segment.base_offset for segment in loaded.segments] == [0, 20, 40, 60, 80, 100]
+    assert read_all(loaded, 39)[0] == b"39"
+    assert contents(compacted, ".log").keys() == {f"{base:020d}.log" for base in (0, 20, 40, 60, 80, 100)}
+
+
+def load_values(log: Log, offset: int) -> list[bytes | None]:
+    """What a reader gets from an offset on; the files stay as they are."""
+    copy = Path(log.path).parent / "read" / "t-0"
+    shutil.copytree(log.path, copy)
+    there = test_loader.load(make_like(log, RealEnv(log.env.clock), str(copy)), recovery_point=100)[0]
+    found = read_all(there, offset)
+    shutil.rmtree(copy)
+    return found
+
+
+def make_like(log: Log, env: RealEnv | MemoryEnv, path: str | None = None) -> Log:
+    """The same log on another machine or at another place, for `load`."""
+    other = object.__new__(type(log))
+    other.env, other.path, other.config = env, path or log.path, log.config
+    return other
+
+
+def test_an_index_of_another_moment_than_its_segment(compacted: Log, tmp_path: Path) -> None:
+    """Of a cleaned segment with the indexes of the old one all indexes are made anew at the start, not entry by entry later."""
+    before = tmp_path / "before"
+    shutil.copytree(compacted.path, before)
+    clean(compacted)
+    name = f"{0:020d}.index"
+    expected = (Path(compacted.path) / name).read_bytes()
+    shutil.copy2(before / name, compacted.path)
+    loaded, messages = load(compacted, 100)
+    assert any(name.removesuffix(".index") in one and "made anew" in one for one in messages)
+    assert len(read_all(loaded)) == 25
+    assert not any(segment.is_index_damaged for segment in loaded.segments)
+    loaded.close()
+    assert (Path(compacted.path) / name).read_bytes() == expected
+
+
+def test_a_damaged_offset_makes_no_segment_stale(compacted: Log) -> None:
+    """A segment whose last batch claims to lie behind others covers them by that alone: they stay."""
+    position = positions(compacted.segments[0].path)[-1]
+    flip(compacted.segments[0].path, position + 7, 64)
+    before = contents(compacted, ".log")
+    loaded, _ = load(compacted, 100)
+    assert len(loaded.segments) == 6
+    assert contents(compacted, ".log") == before
+
+
+def test_an_index_without_its_segment_is_told(log: Log) -> None:
+    """The copying program found the index and not the `.log` file: what that held is missing."""
+    Path(log.segments[0].path).unlink()
+    _, messages = load(log, 20)
+    assert any(f"there is no {0:020d}.log" in one for one in messages)
+
+
+def test_config_without_compaction_compares_no_segments(log: Log) -> None:
+    """Nothing is cleaned there: a start opens no more segments than recovery needs."""
+    assert LogConfig().is_compacted is False
+    loaded, _ = load(log, 25)
+    assert loaded.segments[0]._file is None
+
+
+def test_a_clean_of_a_copy_merges_no_segments_of_different_moments(compacted: Log, tmp_path: Path) -> None:
+    """`diamant log clean` and `whatif` take such files for what they are, though no recovery was asked for."""
+    before = tmp_path / "before"
+    shutil.copytree(compacted.path, before)
+    clean(compacted)
+    take(compacted, before, 20, 40)
+    report = clean_partition(
+        RealEnv(compacted.env.clock), compacted.path, compacted.config, CleanerSettings(), producer_expiration_ms=1
+    )
+    assert len(report.recovery) == 2
+    log, _ = load(compacted, 100)
+    assert [header.base_offset for header in headers(log)] == sorted({header.base_offset for header in headers(log)})
+
+
+def headers(log: Log) -> list[BatchHeader]:
+    """Those of all batches, in the order of the files."""
+    return [header for one in log.segments for _, header in iter_headers(Path(one.path).read_bytes())]
+
+
+def test_a_clean_of_a_partition_whose_recovery_point_nobody_knows(compacted: Log) -> None:
+    """`diamant log clean --unclean` of a copy of one partition cuts off no whole batches either, nor does it before it fails."""
+    path = compacted.segments[1].path
+    flip(path, positions(path)[3] + CRC)
+    before = contents(compacted)
+    with pytest.raises(SyncedDamage):
+        clean_partition(
+            RealEnv(compacted.env.clock),
+            compacted.path,
+            compacted.config,
+            CleanerSettings(),
+            producer_expiration_ms=1,
+            is_clean=False,
+        )
+    assert contents(compacted) == before

@@ -1,0 +1,338 @@
+"""A whole log directory: one partition that cannot be opened does not keep the others down."""
+
+from __future__ import annotations
+
+import errno
+from uuid import UUID
+
+import pytest
+
+from diamant.storage import names
+from diamant.storage.checkpoints import checkpoints
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.log import Log
+from diamant.storage.recovery import open_log as loader
+from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
+from diamant.storage.segments.log_config import LogConfig
+from tests.storage.log.test_log import batch, read_all
+
+DAY_MS = 86_400_000
+COUNT = 60
+
+CHECKPOINTS = (names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT)
+
+Expected = dict[tuple[str, int], PartitionSource]
+
+
+def source(number: int, **config: int) -> PartitionSource:
+    """What the metadata say of a partition."""
+    return PartitionSource(UUID(int=number), LogConfig(**config))  # type: ignore[arg-type]
+
+
+def fill(env: MemoryEnv, expected: Expected) -> None:
+    """Make the partitions, put records into each, and leave them as a crash does."""
+    directory = LogDirectory.open(env, "/data", producer_expiration_ms=DAY_MS)
+    directory.load_logs(expected, threads=1)
+    for log in directory.logs.values():
+        for number in range(COUNT):
+            log.append_as_leader(batch(b"%d" % number, timestamp=1_700_000_000_000 + number))
+    directory.close(is_clean=False)
+
+
+def start(env: MemoryEnv, expected: Expected) -> LogDirectory:
+    """Open the directory again."""
+    directory = LogDirectory.open(env, "/data", producer_expiration_ms=DAY_MS)
+    directory.load_logs(expected, threads=2)
+    return directory
+
+
+def offsets(env: MemoryEnv, name: str) -> dict[tuple[str, int], int]:
+    """What a checkpoint of the directory says."""
+    return checkpoints.read_offset_checkpoint(env, f"/data/{name}")
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    """Have the logs of a topic not open, as for want of descriptors."""
+    real = loader.load_log
+
+    def load_log(env: MemoryEnv, path: str, name: str, *rest: object, **more: object) -> Log:
+        if name == topic:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return real(env, path, name, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("diamant.storage.recovery.log_directory.load_log", load_log)
+
+
+@pytest.mark.parametrize("index_bytes", [4, 12, 24, 96, 400])
+def test_a_smaller_index_is_made_anew_after_a_crash(index_bytes: int) -> None:
+    """With `segment.index.bytes` lowered recovery leaves entries out: all is read, and the next append starts a segment."""
+    env = MemoryEnv()
+    expected = {("t", 0): source(1, index_interval_bytes=0)}
+    fill(env, expected)
+    expected["t", 0] = source(1, index_interval_bytes=0, segment_index_bytes=index_bytes)
+    directory = start(env, expected)
+    assert directory.failures == []
+    log = directory.logs["t", 0]
+    assert log.active.offset_index.entries <= index_bytes // 8
+    log.append_as_leader(batch(b"more"))
+    assert len(log.segments) == 2
+    assert read_all(log) == [*(b"%d" % number for number in range(COUNT)), b"more"]
+    for offset in range(COUNT):
+        assert read_all(log, offset)[0] == b"%d" % offset
+
+
+def test_a_bug_in_the_loading_of_one_log_is_a_failure_of_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is raised: the others come up, and the stop leaves no mark of a clean one."""
+    env = MemoryEnv()
+    expected = {("bad", 0): source(1), ("good", 0): source(2)}
+    fill(env, expected)
+    real = loader.load_log
+
+    def load_log(env: MemoryEnv, path: str, topic: str, *rest: object, **more: object) -> Log:
+        if topic == "bad":
+            raise ZeroDivisionError("a bug")
+        return real(env, path, topic, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("diamant.storage.recovery.log_directory.load_log", load_log)
+    directory = start(env, expected)
+    assert [(failure.topic, str(failure.error)) for failure in directory.failures] == [("bad", "a bug")]
+    assert read_all(directory.logs["good", 0]) == [b"%d" % number for number in range(COUNT)]
+    directory.close()
+    monkeypatch.undo()
+    again = start(env, expected)
+    assert not again.was_clean
+    assert len(read_all(again.logs["bad", 0])) == COUNT
+
+
+def test_a_log_that_does_not_open_keeps_its_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted records stay deleted and what was synced counts as synced, however often the start fails."""
+    env = MemoryEnv()
+    expected = {("bad", 0): source(1), ("good", 0): source(2)}
+    fill(env, expected)
+    directory = start(env, expected)
+    for log in directory.logs.values():
+        log.delete_records(20)
+    directory.close()
+    before = [offsets(env, name) for name in CHECKPOINTS]
+    assert [found["bad", 0] for found in before] == [COUNT, 20, COUNT]
+    refuse(monkeypatch, "bad")
+    for _ in range(2):
+        directory = start(env, expected)
+        assert [(failure.topic, failure.partition) for failure in directory.failures] == [("bad", 0)]
+        directory.write_checkpoints(directory.checkpoint_state())
+        directory.close()
+        assert [offsets(env, name) for name in CHECKPOINTS] == before
+    monkeypatch.undo()
+    log = start(env, expected).logs["bad", 0]
+    assert (log.log_start_offset, log.recovery_point) == (20, COUNT)
+    assert read_all(log, 20) == [b"%d" % number for number in range(20, COUNT)]
+
+
+@pytest.mark.parametrize("is_running", [False, True], ids=["before it runs", "while it runs"])
+def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(
+    is_running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread may come when the topic is gone and there is a new one: the leader epochs there are the new one's."""
+    env = MemoryEnv()
+    directory = start(env, {})
+    old = directory.create_log("t", 0, UUID(int=1), LogConfig())
+    for epoch in (3, 7):
+        old.become_leader(epoch)
+        old.append_as_leader(batch(b"old"))
+    plan = old.begin_flush()
+    assert plan is not None
+
+    def replace(*_: object) -> None:
+        monkeypatch.undo()
+        directory.delete_log(old)
+        new = directory.create_log("t", 0, UUID(int=2), LogConfig())
+        new.become_leader(0)
+        new.append_as_leader(batch(b"new"))
+        new.flush()
+
+    if is_running:
+        plan._snapshots.append("/data/t-0/leader-epoch-checkpoint")
+        monkeypatch.setattr(env, "sync_file", replace)
+    else:
+        replace()
+    plan.run()
+    assert env.read_bytes("/data/t-0/leader-epoch-checkpoint").split() == [b"0", b"1", b"0", b"0"]
+
+
+@pytest.mark.parametrize("is_writing", [False, True], ids=["in time", "while checkpoints are written"])
+def test_checkpoints_of_a_deleted_log_are_not_those_of_the_next_one_of_its_name(is_writing: bool) -> None:
+    """The broker is killed before the next checkpoint: what was acknowledged since is there, from offset 0 on."""
+    env = MemoryEnv()
+    expected = {("t", 0): source(1), ("other", 0): source(3)}
+    fill(env, expected)
+    directory = start(env, expected)
+    directory.logs["t", 0].delete_records(20)
+    directory.logs["t", 0].flush()
+    state = directory.checkpoint_state()
+    if not is_writing:
+        directory.write_checkpoints(state)
+    directory.delete_log(directory.logs["t", 0])
+    new = directory.create_log("t", 0, UUID(int=2), LogConfig())
+    if is_writing:
+        directory.write_checkpoints(state)
+    assert not [name for name in CHECKPOINTS if ("t", 0) in offsets(env, name)]
+    assert offsets(env, names.HIGH_WATERMARK_CHECKPOINT) == {("other", 0): COUNT}
+    new.append_as_leader(batch(b"new"))
+    directory.close(is_clean=False)
+    expected["t", 0] = source(2)
+    log = start(env, expected).logs["t", 0]
+    assert (log.log_start_offset, read_all(log)) == (0, [b"new"])
+
+
+def test_old_rot_outlives_a_start_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recovery that follows begins at the recovery point of before, not at the first segment."""
+    env = MemoryEnv()
+    expected = {("bad", 0): source(1, segment_bytes=1000)}
+    fill(env, expected)
+    directory = start(env, expected)
+    log = directory.logs["bad", 0]
+    directory.close()
+    data = bytearray(env.read_bytes(log.segments[1].path))
+    data[len(data) // 2] ^= 1
+    env.write_atomically(log.segments[1].path, bytes(data))
+    refuse(monkeypatch, "bad")
+    start(env, expected).close()
+    monkeypatch.undo()
+    directory = start(env, expected)
+    assert not directory.was_clean
+    assert directory.logs["bad", 0].log_end_offset == COUNT
+
+
+def test_the_mark_of_an_orderly_stop_does_not_come_back() -> None:
+    """Not even if the start that removed it ended there: what the next one appends is no orderly stop's."""
+    env = MemoryEnv()
+    env.make_dirs("/data")
+    env.sync_dir("/")
+    expected = {("t", 0): source(1)}
+    fill(env, expected)
+    start(env, expected).close()
+    fault = env.fail("sync_dir", "/data", errno.EIO, times=1)
+    with pytest.raises(OSError, match="Input/output"):
+        start(env, expected)
+    assert fault.hits == 1
+    env = env.copy()
+    assert not start(env, expected).was_clean
+    env.crash()
+    assert not start(env, expected).was_clean
+
+
+def test_a_log_that_does_not_open_can_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its checkpoints: a new one of its name begins empty, and has the stop be a clean one again."""
+    env = MemoryEnv()
+    expected = {("bad", 0): source(1), ("good", 0): source(2)}
+    fill(env, expected)
+    directory = start(env, expected)
+    directory.logs["bad", 0].delete_records(20)
+    directory.close()
+    refuse(monkeypatch, "bad")
+    directory = start(env, expected)
+    monkeypatch.undo()
+    directory.delete_unopened("bad")
+    assert directory.failures == []
+    log = directory.create_log("bad", 0, UUID(int=3), LogConfig())
+    log.append_as_leader(batch(b"new"))
+    assert (log.log_start_offset, read_all(log)) == (0, [b"new"])
+    directory.remove_paths(directory.take_due_deletions())
+    assert not [name for name in env.list_dir("/data") if name.endswith(names.DELETE_DIR_SUFFIX)]
+    directory.close()
+    expected["bad", 0] = source(3)
+    directory = start(env, expected)
+    assert directory.was_clean
+    assert read_all(directory.logs["bad", 0]) == [b"new"]
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS[1:])
+def test_checkpoints_that_were_written_in_part(name: str) -> None:
+    """What a file says since a write that failed later on is not taken for the next log's of that name either."""
+    env = MemoryEnv()
+    expected = {("t", 0): source(1), ("other", 0): source(3)}
+    fill(env, expected)
+    directory = start(env, expected)
+    directory.write_checkpoints(directory.checkpoint_state())
+    log = directory.logs["t", 0]
+    log.delete_records(20)
+    log.append_as_leader(batch(b"more"))
+    log.recovery_point = log.log_end_offset
+    env.fail("rename", f"/data/{name}", errno.EIO, times=1)
+    with pytest.raises(OSError, match="Input/output"):
+        directory.write_checkpoints(directory.checkpoint_state())
+    assert offsets(env, CHECKPOINTS[0])["t", 0] == COUNT + 1
+    directory.delete_log(log)
+    new = directory.create_log("t", 0, UUID(int=2), LogConfig())
+    assert not [name for name in CHECKPOINTS if ("t", 0) in offsets(env, name)]
+    new.append_as_leader(batch(b"new"))
+    directory.write_checkpoints(directory.checkpoint_state())
+    assert [("t", 0) in offsets(env, name) for name in CHECKPOINTS] == [True, False, True]
+    directory.close(is_clean=False)
+    expected["t", 0] = source(2)
+    log = start(env, expected).logs["t", 0]
+    assert (log.log_start_offset, read_all(log)) == (0, [b"new"])
+
+
+def test_a_deleted_log_whose_directory_keeps_its_name() -> None:
+    """A new one of that name is made once the directory has gone, and never has the old records."""
+    env = MemoryEnv()
+    directory = start(env, {})
+    old = directory.create_log("t", 0, UUID(int=1), LogConfig())
+    old.append_as_leader(batch(b"old"))
+    env.fail("rename", "/data/t-0", errno.EIO, times=2)
+    with pytest.raises(OSError, match="Input/output"):
+        directory.delete_log(old)
+    with pytest.raises(OSError, match="Input/output"):
+        directory.create_log("t", 0, UUID(int=2), LogConfig())
+    assert read_all(old) == [b"old"]
+    new = directory.create_log("t", 0, UUID(int=2), LogConfig())
+    assert (new.log_end_offset, read_all(new)) == (0, [])
+    directory.remove_paths(directory.take_due_deletions())
+    assert [name for name in env.list_dir("/data") if name.startswith("t-0")] == ["t-0"]
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["keeps its name", "is gone"])
+def test_the_directory_of_a_log_that_does_not_open(is_gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted, it is nobody's, whatever comes of its directory: the next one of its name starts at 0, now and after a crash."""
+    env = MemoryEnv()
+    expected = {("bad", 0): source(1), ("bad", 1): source(1)}
+    fill(env, expected)
+    directory = start(env, expected)
+    for log in directory.logs.values():
+        log.delete_records(20)
+    directory.close()
+    refuse(monkeypatch, "bad")
+    directory = start(env, expected)
+    monkeypatch.undo()
+    if is_gone:
+        env.rename("/data/bad-0", "/elsewhere")
+        directory.delete_unopened("bad")
+    else:
+        env.fail("rename", "/data/bad-0", errno.EIO, times=1)
+        with pytest.raises(OSError, match="Input/output"):
+            directory.delete_unopened("bad")
+    assert directory.failures == []
+    for partition in (0, 1):
+        log = directory.create_log("bad", partition, UUID(int=3), LogConfig())
+        log.append_as_leader(batch(b"new"))
+    directory.write_checkpoints(directory.checkpoint_state())
+    directory.close(is_clean=False)
+    directory = start(env, dict.fromkeys(expected, source(3)))
+    assert [(log.log_start_offset, read_all(log)) for log in directory.logs.values()] == 2 * [(0, [b"new"])]
+
+
+def test_what_cannot_be_removed_does_not_keep_the_rest() -> None:
+    """All other files of deleted logs go, and it is told which did not; that one can have another turn."""
+    env = MemoryEnv()
+    directory = start(env, {})
+    for partition in range(4):
+        directory.delete_log(directory.create_log("t", partition, UUID(int=1), LogConfig(file_delete_delay_ms=0)))
+    due = directory.take_due_deletions()
+    env.fail("remove", f"{due[1]}*", errno.EIO, times=1)
+    left = directory.remove_paths(due)
+    assert [(path, error.errno) for path, error in left.items()] == [(due[1], errno.EIO)]
+    assert [path for path in due if env.exists(path)] == [due[1]]
+    directory.remove_again(left)
+    assert directory.remove_paths(directory.take_due_deletions()) == {}
+    assert not env.exists(due[1])
