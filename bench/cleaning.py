@@ -21,9 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from diamant.cleaner.offline.clean import Engine, clean_partition, compiled_engine, process_engine
-from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.protocol.batches.compression import LZ4, NONE, ZSTD
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.segments.log_config import LogConfig

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from diamant import Broker, BrokerConfig
 from diamant.protocol.batches.compression import CODEC_NAMES
-from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch
 
 RECORDS = 10_000
 KEYS = 1_000

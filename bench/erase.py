@@ -28,7 +28,8 @@ from figure import Figure
 from diamant import Broker, BrokerConfig
 from diamant.broker.operations.progress import Progress
 from diamant.protocol.batches.compression import CODEC_NAMES
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.names import DELETED_SUFFIX
 
 TOPIC = "users"

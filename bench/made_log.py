@@ -16,8 +16,8 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from diamant.protocol.batches.batch import HEADER_SIZE
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import HEADER_SIZE, Record
+from diamant.protocol.batches.records import build_batch
 
 START_MS = 1_700_000_000_000
 BATCH_RECORDS = 64

@@ -27,7 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch, iter_records
 
 DEFAULT_TARGET = "diamant=exec {python} -m diamant.broker.cli start --listen 127.0.0.1:{{port}} --data {{data}}"
 

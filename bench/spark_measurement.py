@@ -20,7 +20,7 @@ from made_log import START_MS, log_bytes
 
 from diamant.cleaner.offline.clean import Engine, clean_partition, process_engine
 from diamant.cleaner.offline.stats import read_stats
-from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv

@@ -16,7 +16,8 @@ from coordinators import cpu_seconds, resident_mb
 from figure import Figure
 
 from diamant.protocol.batches.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 
 Arguments = ParamSpec("Arguments")
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import parse_header
-from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch
 
 TIMESTAMP = 1_700_000_000_000
 """ms: the timestamp of the first record of everything built here, each further record being 1 ms later."""
@@ -69,7 +70,8 @@ def make_log(*batches: Sequence[Words], base_offset: int = 0, timestamp: int = T
 
 def with_header(batch: bytes | bytearray, **fields: int) -> bytearray:
     """Return the batch with some header fields replaced, however wrong, and a CRC that is right again."""
-    from diamant.protocol.batches.batch import HEADER_STRUCT, update_crc
+    from diamant.protocol.batches.batch import update_crc
+    from diamant.protocol.batches.header import HEADER_STRUCT
 
     out = bytearray(batch)
     HEADER_STRUCT.pack_into(out, 0, *parse_header(batch)._replace(**fields))

@@ -25,10 +25,11 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_configs import SYSTEM_CLOCK
 from diamant.broker.config.listeners import META_ADDRESSES, Listener
 from diamant.broker.config.security_table import kept_for_kafka
-from diamant.broker.dispatch.dispatcher import Dispatcher, frame_header
+from diamant.broker.dispatch.dispatcher import Dispatcher
 from diamant.broker.dispatch.table import MODULES, load_api
 from diamant.broker.handlers.topics.metadata import MetadataCache
 from diamant.broker.http.serving.server import HttpServer
+from diamant.broker.network.api import frame_header
 from diamant.broker.network.listener_sockets import bound_socket, reachable
 from diamant.broker.network.loop_thread import LoopThread
 from diamant.broker.network.request_metrics import RequestMetrics
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.progress import Progress
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.on_demand.report import CompactionReport
-    from diamant.protocol.batches.records import Record
+    from diamant.protocol.batches.header import Record
 
 logger = logging.getLogger(__name__)
 

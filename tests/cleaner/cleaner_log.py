@@ -19,11 +19,13 @@ from uuid import UUID
 
 from diamant.cleaner.engines import plain_round as rewrite
 from diamant.cleaner.rules.modes import KAFKA
-from diamant.cleaner.rules.plan import CleanerSettings, CleanPlan, make_plan
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.planning import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleanResult, OutputSegment
-from diamant.protocol.batches.batch import BatchHeader, iter_headers
+from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.control import build_marker
-from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.protocol.batches.header import BatchHeader, Record
+from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.append_checks import Validation

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from diamant.broker.commands.log.clean import parse_settings
+from diamant.broker.commands.terminal.clean_settings import parse_settings
 from diamant.cleaner.engines import plain_round as rewrite
 from diamant.cleaner.engines.small_round import QuickRound
 from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, inline_engine

@@ -6,7 +6,8 @@ import asyncio
 
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleanResult, never_done
-from diamant.cleaner.runners.inline import InlineRunner, SwapOutput
+from diamant.cleaner.runners.contract import SwapOutput
+from diamant.cleaner.runners.inline import InlineRunner
 from diamant.storage.env.env import Env
 
 

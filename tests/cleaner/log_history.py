@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from diamant.protocol.batches.control import build_marker
-from diamant.protocol.batches.records import Record
+from diamant.protocol.batches.header import Record
 from diamant.storage.env.env import Env
 from diamant.storage.segments.txn_index import AbortedTxn
 from tests.builder import Words, make_batch, make_message, make_records

@@ -21,7 +21,8 @@ from dataclasses import replace
 from diamant.cleaner.engines import plain_round as rewrite
 from diamant.cleaner.rules.modes import MODES
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch
 from tests.cleaner.cleaner_log import CleanerLog
 
 RETENTION_MS = 50

@@ -30,7 +30,8 @@ from typing import Any, NamedTuple
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA_ADDRESS, HTTP_ADDRESS = "127.0.0.1:9092", "127.0.0.1:9644"

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from diamant.broker.coordinators.java_order import string_hash
 from diamant.protocol.batches import compression
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.coordinator_batch import build_coordinator_batch, encode_records
@@ -33,15 +34,6 @@ class KeyValue(NamedTuple):
 
     key: bytes
     value: bytes | None
-
-
-def string_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 code units, in 32 bits with a sign."""
-    result = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(units), 2):
-        result = (result * 31 + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
-    return result - (1 << 32) if result >= 1 << 31 else result
 
 
 @lru_cache(maxsize=4096)

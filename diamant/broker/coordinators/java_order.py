@@ -14,10 +14,12 @@ Kafka's own `TimelineHashMap` begins with two slots and takes the highest bits o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from diamant.broker.coordinators.internal_topic import string_hash
+if TYPE_CHECKING:
+    pass
+
 
 _DEFAULT_CAPACITY = 16
 _MASK = 0xFFFFFFFF
@@ -99,3 +101,12 @@ def uuids_in_java_order(topic_ids: Collection[UUID]) -> list[UUID]:
 def partitions_in_java_order(partitions: Collection[int]) -> list[int]:
     """The elements of a `HashSet<Integer>` that was made from a list."""
     return in_java_order(partitions, int, copied_capacity(len(partitions)))
+
+
+def string_hash(text: str) -> int:
+    """Java's `String.hashCode`: over UTF-16 code units, in 32 bits with a sign."""
+    result = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        result = (result * 31 + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return result - (1 << 32) if result >= 1 << 31 else result

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 
-from diamant.broker.dispatch.dispatcher import Api
+from diamant.broker.network.api import Api
 
 MODULES: dict[int, str] = {
     0: "data.produce",

@@ -49,13 +49,13 @@ from diamant.cleaner.erasure.intent import (
     Intent,
     intent_ids,
     read_intent,
-    remove_intent,
     waiting_for,
     write_intent,
 )
 from diamant.cleaner.erasure.pending_erasures import WaitingErasures
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, CertificateList, certificate_path, tidy
+from diamant.cleaner.evidence.certificates.private_files import remove_intent
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.report import KEY_GONE, VALUES_GONE
 from diamant.cleaner.evidence.scan.scan import ScanReport

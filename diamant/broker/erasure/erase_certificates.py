@@ -216,7 +216,7 @@ class ErasureCertificates(Cancelling):
             )
 
     async def _groups_behind(self, intent: Intent) -> dict[str, list[str]]:
-        from diamant.broker.operations.explaining import groups_of
+        from diamant.broker.groups.coordinator.committed_offsets import groups_of
 
         found, ends, steps = {}, claim_ends(intent), steps_of(intent)
         for partition in self._affected(intent):

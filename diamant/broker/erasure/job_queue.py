@@ -26,18 +26,18 @@ from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, Tim
 from diamant.broker.erasure.evidence import EvidenceWork
 from diamant.broker.node.topics import INTERNAL_TOPICS
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.erasure.intent import PREFIX
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, has_traces, name_pending
 from diamant.cleaner.evidence.certificates.key_location import check_lasting, mount_table
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
+from diamant.cleaner.evidence.certificates.private_files import PREFIX
 from diamant.cleaner.evidence.certificates.reason_check import holds_value, names_sought
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey, check_outside, check_there, default_path
 from diamant.cleaner.evidence.scan.report import ScanReport
 from diamant.cleaner.evidence.search.findings import Unreadable
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import Subject
-from diamant.cleaner.runners.inline import wait_in_spite_of_cancelling
+from diamant.cleaner.runners.contract import wait_in_spite_of_cancelling
 from diamant.storage import names
 from diamant.storage.env.open_files import removed_but_open
 from diamant.storage.errors import StorageError

@@ -6,9 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from diamant.broker.erasure.erasure import EraseFailed
-from diamant.cleaner.runners.inline import wait_in_spite_of_cancelling
+from diamant.cleaner.runners.contract import wait_in_spite_of_cancelling
 from diamant.cleaner.segments.record_removal import write_without
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement

@@ -13,7 +13,6 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from uuid import UUID
 
-from diamant.broker.dispatch.dispatcher import frame_header
 from diamant.broker.dispatch.table import load_api
 from diamant.broker.faults.error_response import (
     MIRRORS,
@@ -30,7 +29,7 @@ from diamant.broker.faults.fault import MAX_FIRING_PARTS, Fault, Firing
 from diamant.broker.faults.spec import INIT_PRODUCER_ID, METADATA, FaultSpec
 from diamant.broker.faults.stale_metadata import leave_out, make_stale, put_topic_errors
 from diamant.broker.network.answer_writer import Buffer, Part
-from diamant.broker.network.server import Answer, CloseConnection, ConnectionInfo, Dispatch
+from diamant.broker.network.api import Answer, CloseConnection, ConnectionInfo, Dispatch, frame_header
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request

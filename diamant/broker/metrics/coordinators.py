@@ -13,9 +13,9 @@ import asyncio
 import heapq
 from collections import Counter
 from dataclasses import dataclass
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from diamant.broker.groups.coordinator.offsets import committed_offset_of
 from diamant.broker.node.topics import Topics
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 MAX_LAGS = 10_000
 MAX_OPEN_TRANSACTIONS = 1_000
 OFFSETS_PER_TURN = 2_000
-
-_COMMITTED_OFFSET = Struct(">2xq")
-"""Of an OffsetCommitValue, every version: the version, then the offset."""
 
 
 class Lag(NamedTuple):
@@ -85,12 +82,6 @@ async def take_groups(broker: Broker) -> GroupFigures | None:
             seen = 0
             await asyncio.sleep(0)
     return GroupFigures(tuple(sorted(counts.items())), offset_count, tuple(sorted(lags)), shown - len(lags))
-
-
-def committed_offset_of(value: bytes) -> int:
-    """Return the offset in the bytes of an OffsetCommitValue."""
-    (offset,) = _COMMITTED_OFFSET.unpack_from(value)
-    return int(offset)
 
 
 def _lags(group: Group, topics: Topics) -> list[Lag]:

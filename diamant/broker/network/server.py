@@ -23,9 +23,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 from diamant.broker.network.answer_writer import AnswerWriter, Buffer, Part, read_small
+from diamant.broker.network.api import CloseConnection, ConnectionInfo, Dispatch, FrameHeader
 from diamant.broker.network.outbox import MAX_BYTES, Outbox
 from diamant.broker.network.refused_peers import RefusedPeers
 from diamant.broker.network.request_memory import RequestMemory
@@ -35,7 +36,6 @@ from diamant.protocol.wire.connection import SCRATCH_BYTES, Request, ServerConne
 
 logger = logging.getLogger(__name__)
 
-Answer: TypeAlias = Buffer | Sequence[Part] | Awaitable["Buffer | Sequence[Part] | None"] | None
 
 MAX_QUEUED_BYTES = 1024 * 1024
 """Requests waiting on a busy connection: above this its socket is not read."""
@@ -61,25 +61,6 @@ ACCEPT_RETRY_S = 1
 """Pause after accepting has failed for want of descriptors."""
 
 
-class CloseConnection(Exception):
-    """A request that can only be answered by closing the connection: Produce with acks=0 that failed, an API we do
-    not serve. `last_bytes`, if there are any, are still sent: the beginning of an answer that is cut off on purpose.
-    """
-
-    def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
-        super().__init__(reason)
-        self.last_bytes = last_bytes
-
-
-class ConnectionInfo(NamedTuple):
-    """What handlers may know about a connection."""
-
-    listener_name: str
-    peer: str
-    advertised_host: str
-    advertised_port: int
-
-
 class ServerLimits(NamedTuple):
     """Limits on what peers may take."""
 
@@ -91,10 +72,6 @@ class ServerLimits(NamedTuple):
     send_buffer_bytes: int = -1  # -1: as the system has it
     receive_buffer_bytes: int = -1
     max_request_memory_bytes: int = -1  # of all connections; -1: no limit
-
-
-Dispatch: TypeAlias = Callable[[ConnectionInfo, Request], Answer]
-FrameHeader: TypeAlias = Callable[[int, int, int, int], bytes]
 
 
 class Server:

@@ -27,7 +27,7 @@ from diamant.storage.segments.log_config import LogConfig
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
-    from diamant.cleaner.runners.inline import Runner
+    from diamant.cleaner.runners.contract import Runner
     from diamant.cleaner.service.service import CleanerService
     from diamant.cleaner.service.settings import ServiceSettings
     from diamant.cleaner.service.status import CleanerStatus

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Collection, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from diamant.broker.network.api import Answer, CloseConnection
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LONG_MAX
+
+if TYPE_CHECKING:
+    pass
+
 
 logger = logging.getLogger(__name__)
 
@@ -143,3 +148,26 @@ def _as_os_error(error: BaseException) -> OSError:
     failure = OSError(f"the flush was not finished: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
+
+
+def after_flush(flusher: Flusher, answer: Answer) -> Coroutine[Any, Any, Any]:
+    """The answer of a coordinator, once what it has appended in this turn of the loop is on disk (`flush.messages`).
+
+    Awaiting it raises CloseConnection if that cannot be synced: nobody may believe that it is safe.
+    """
+    logs, flusher.owed = flusher.owed, set()
+    return _when_synced(flusher, answer, logs)
+
+
+async def _when_synced(flusher: Flusher, answer: Answer, logs: Collection[Log]) -> Any:
+    body = await answer if asyncio.iscoroutine(answer) else answer
+    await flusher.flushed(logs)
+    check_synced(logs)
+    return body
+
+
+def check_synced(logs: Collection[Log]) -> None:
+    """CloseConnection if a flush of one of these has failed."""
+    failed = [f"{log.topic}-{log.partition}" for log in logs if log.write_failure is not None]
+    if failed:
+        raise CloseConnection(f"what was to be answered could not be synced to disk: {', '.join(failed)}")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.topic_table import log_config, validate_topic_configs
+from diamant.broker.config.topic_values import log_config, validate_topic_configs
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from diamant.storage.errors import StorageError

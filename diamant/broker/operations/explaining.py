@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TooMany
 from diamant.broker.client.record_key import key_fields
-from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, offsets_of
+from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
 from diamant.broker.operations.log_files import MAX_OPEN_FILES, Changed, LogFiles
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.explain.explainer import Explainer, of_tombstone
@@ -345,8 +345,3 @@ def _sorted(scan: KeyScan) -> KeyScan:
     """Put what is in the log before what it has let go of."""
     scan.records.sort(key=lambda record: (record.is_removed, record.offset))
     return scan
-
-
-async def groups_of(broker: Broker, log: Log) -> list[tuple[int, str]]:
-    """Return committed offset and id of each group that has committed one for a partition, ascending; of those loaded."""
-    return await offsets_of(broker, log.topic, log.partition)

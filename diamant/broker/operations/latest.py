@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.client.errors import NotPossible, TooMany
 from diamant.broker.operations.cross_loop import on_loop
 from diamant.cleaner.queries.latest_records import latest_records
-from diamant.protocol.batches.records import Record
+from diamant.protocol.batches.header import Record
 from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:

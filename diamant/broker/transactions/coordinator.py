@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.coordinators.internal_topic import InternalTopic, KeyValue
 from diamant.broker.coordinators.partition_loader import PartitionLoader
-from diamant.broker.dispatch.dispatcher import after_flush
+from diamant.broker.node.flusher import after_flush
 from diamant.broker.node.scheduler import Job, Periodic
 from diamant.broker.node.topics import TRANSACTION_STATE_TOPIC, Topic
 from diamant.broker.transactions import markers

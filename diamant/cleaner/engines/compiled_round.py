@@ -32,16 +32,18 @@ from diamant.cleaner.kernels import rewrite as rewrite_kernels
 from diamant.cleaner.prompt.key_filter import is_worth_filters, leave_alone
 from diamant.cleaner.prompt.segment_keys import dirty_hashes, file_key_facts
 from diamant.cleaner.rules import record_fate as policy
-from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, aborted_from, group_segments, segments_to_clean
+from diamant.cleaner.rules.grouping import group_segments, segments_to_clean
+from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, aborted_from
 from diamant.cleaner.rules.result import CheckDone, CleanResult, OnOutput, OutputSegment, Throttle
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
 from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.cleaner.segments.strict_reader import Chunk, read_chunks
 from diamant.cleaner.segments.unpacker import Unpacker
-from diamant.protocol.batches.batch import BatchHeader, parse_header
+from diamant.protocol.batches.batch import parse_header
+from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.protocol.batches.legacy import parse_legacy_header
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog

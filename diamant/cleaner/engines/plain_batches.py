@@ -22,7 +22,8 @@ from crc32c import crc32c
 from diamant.cleaner.segments.rebuilt_batch import with_codec
 from diamant.cleaner.segments.small_payload import SmallPayloads
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.batch import (
+from diamant.protocol.batches.batch import parse_header, update_crc
+from diamant.protocol.batches.header import (
     ATTRIBUTES,
     CODEC_MASK,
     CURRENT_MAGIC,
@@ -31,8 +32,6 @@ from diamant.protocol.batches.batch import (
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
     TRANSACTIONAL_FLAG,
-    parse_header,
-    update_crc,
 )
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.varint import read_varint, read_varlong, varint_size, write_varint

@@ -18,14 +18,8 @@ from collections.abc import Sequence
 
 from diamant.cleaner.engines.output_sync import OutputSync
 from diamant.cleaner.rules import record_fate as policy
-from diamant.cleaner.rules.plan import (
-    CleanPlan,
-    SegmentPlan,
-    aborted_from,
-    ends_output,
-    group_segments,
-    segments_to_clean,
-)
+from diamant.cleaner.rules.grouping import ends_output, group_segments, segments_to_clean
+from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, aborted_from
 from diamant.cleaner.rules.result import (
     CheckDone,
     CleanResult,
@@ -42,9 +36,10 @@ from diamant.cleaner.rules.transaction_tracker import TransactionTracker
 from diamant.cleaner.segments.rebuilt_batch import emptied_batch, rebuilt_batch
 from diamant.cleaner.segments.segment_writer import SegmentWriter
 from diamant.cleaner.segments.strict_reader import Chunk, read_chunks
-from diamant.protocol.batches.batch import HEADER_SIZE, BatchHeader, crc_is_valid, parse_header
+from diamant.protocol.batches.batch import crc_is_valid, parse_header
 from diamant.protocol.batches.control import parse_control_type
-from diamant.protocol.batches.records import Record, iter_records
+from diamant.protocol.batches.header import HEADER_SIZE, BatchHeader, Record
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.env.env import Env

@@ -22,8 +22,9 @@ from diamant.cleaner.rules import record_fate as policy
 from diamant.cleaner.rules.result import SUPERSEDED
 from diamant.cleaner.segments.small_payload import SmallPayloads
 from diamant.cleaner.segments.strict_reader import Chunk, parsed_chunks
-from diamant.protocol.batches.batch import CURRENT_MAGIC, HEADER_SIZE, crc_is_valid, iter_headers, parse_header
+from diamant.protocol.batches.batch import crc_is_valid, iter_headers, parse_header
 from diamant.protocol.batches.compression import NONE
+from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE
 from diamant.protocol.batches.records import iter_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.rules.plan import SegmentPlan
     from diamant.cleaner.rules.transaction_tracker import TransactionTracker
     from diamant.cleaner.segments.segment_writer import SegmentWriter
-    from diamant.protocol.batches.batch import BatchHeader
-    from diamant.protocol.batches.records import Record
+    from diamant.protocol.batches.header import BatchHeader, Record
     from diamant.storage.env.env import File
 
 MAX_PARSED_BYTES = 16 * 1024 * 1024

@@ -13,18 +13,14 @@ goes on. It is removed before that certificate can be seen (`certificate_files.c
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from diamant.cleaner.evidence.certificates.signing_key import MODE, SigningKey
+from diamant.cleaner.evidence.certificates.private_files import MAX_BYTES, PREFIX, SUFFIX, intent_path, write_private
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needle, keyed_digest
 from diamant.storage.env.env import Env
-
-PREFIX = "diamant-erasure-"
-SUFFIX = ".intent"
-MAX_BYTES = 256 * 1024 * 1024
 
 WRITING = "writing"
 """Tombstones may be missing."""
@@ -99,43 +95,9 @@ class Intent:
         return intent
 
 
-def intent_path(directory: str, intent_id: str) -> str:
-    """Return where an intent lies."""
-    return f"{directory}/{PREFIX}{intent_id}{SUFFIX}"
-
-
 def write_intent(env: Env, directory: str, intent: Intent, key: SigningKey) -> None:
     """Put the intent on disk, durably, in place of an earlier one. Blocks; OSError."""
     write_private(env, intent_path(directory, intent.id), key.encrypt(intent.to_bytes()))
-
-
-def write_private(env: Env, path: str, data: bytes) -> None:
-    """Put a file of mode 0600 on disk, durably, in place of an earlier one. Blocks; OSError."""
-    temporary = path + ".tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            os.fchmod(file.fileno(), MODE)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        env.remove(temporary, missing_ok=True)
-        raise
-    env.rename(temporary, path)
-    env.sync_dir(os.path.dirname(path))
-
-
-def remove_intent(env: Env, directory: str, intent_id: str) -> None:
-    """Remove it, durably."""
-    remove_private(env, intent_path(directory, intent_id))
-
-
-def remove_private(env: Env, path: str) -> None:
-    """Remove such a file, durably, and what a crash has left of writing it."""
-    env.remove(path, missing_ok=True)
-    env.remove(path + ".tmp", missing_ok=True)
-    env.sync_dir(os.path.dirname(path))
 
 
 def intent_ids(env: Env, directory: str) -> list[str]:

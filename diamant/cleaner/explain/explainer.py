@@ -28,7 +28,7 @@ from diamant.cleaner.rules import record_fate as policy
 from diamant.cleaner.rules.plan import legacy_horizon_ms
 from diamant.cleaner.segments.transaction_outcomes import Outcome
 from diamant.cleaner.service.partition_view import CleanerView
-from diamant.protocol.batches.batch import CURRENT_MAGIC
+from diamant.protocol.batches.header import CURRENT_MAGIC
 from diamant.storage import names
 
 _NO_SCAN = KeyScan()

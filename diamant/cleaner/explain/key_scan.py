@@ -22,8 +22,8 @@ from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id
 from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, is_of, load_facts, load_filter_bytes
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem, Report, SegmentFile, iter_open_batches
 from diamant.cleaner.segments.transaction_outcomes import Outcome
-from diamant.protocol.batches.batch import CURRENT_MAGIC, HEADER_SIZE, BatchHeader
-from diamant.protocol.batches.records import Record, records_payload
+from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, Record
+from diamant.protocol.batches.records import records_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.env.env import Env, File

@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from diamant.cleaner.explain.log_snapshot import LogState
-from diamant.cleaner.forecast.forecast import BY_LAG, BY_RATIO
 from diamant.cleaner.rules import time_based_roll as background_roll
 from diamant.cleaner.rules.eligibility import (
+    BY_LAG,
+    BY_RATIO,
     CleanableRange,
     cleanable_range,
     inactive_from,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.storage.segments.log_config import LogConfig
 
 # What happens.
@@ -17,9 +17,6 @@ CLEAN = "clean"
 DELETE = "delete"
 """Retention removes segments."""
 
-# Why.
-BY_RATIO = "min.cleanable.dirty.ratio"
-BY_LAG = "max.compaction.lag.ms"
 BY_HORIZON = "delete.retention.ms"
 BY_SEGMENT_MS = "segment.ms"
 BY_RETENTION = "retention"

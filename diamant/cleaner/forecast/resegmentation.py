@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from diamant.cleaner.segments.strict_reader import read_chunks
-from diamant.protocol.batches.batch import BatchHeader
+from diamant.protocol.batches.header import BatchHeader
 from diamant.storage import names
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import Env

@@ -34,8 +34,6 @@ from diamant.cleaner.engines import compiled as compiled_rewrite
 from diamant.cleaner.engines import plain_round as rewrite
 from diamant.cleaner.forecast.forecast import (
     BY_HORIZON,
-    BY_LAG,
-    BY_RATIO,
     BY_RETENTION,
     BY_SEGMENT_MS,
     CLEAN,
@@ -56,9 +54,10 @@ from diamant.cleaner.forecast.overlay_states import State, TrialStates, next_key
 from diamant.cleaner.offline.clean import swap_into
 from diamant.cleaner.prompt.segment_facts import PartitionFacts, horizon_round_end, read_facts
 from diamant.cleaner.rules import time_based_roll as background_roll
-from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range, is_candidate
+from diamant.cleaner.rules.eligibility import BY_LAG, BY_RATIO, CleanableRange, cleanable_range, is_candidate
 from diamant.cleaner.rules.modes import KAFKA
-from diamant.cleaner.rules.plan import CleanPlan, make_plan
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.planning import make_plan
 from diamant.cleaner.rules.result import CleanResult, OutputOverflow
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.protocol.batches.records import iter_records

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diamant.cleaner.evidence.search.needles import MULTIPLIER
 from diamant.cleaner.kernels.cache import compiled, inlined
 from diamant.cleaner.kernels.native import address_of, crc32c_at, load_uint8, load_uint64
 from diamant.cleaner.kernels.records import (
@@ -28,6 +27,7 @@ from diamant.cleaner.kernels.records import (
     read_record,
     read_unsigned,
 )
+from diamant.cleaner.kernels.rolling_hash import MULTIPLIER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

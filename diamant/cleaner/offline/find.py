@@ -19,8 +19,8 @@ from typing import IO
 
 from diamant.cleaner.segments.tolerant_reader import Advance, Batch, PartitionFiles, Problem, Report
 from diamant.cleaner.segments.transaction_outcomes import DecidedBatches, Outcome
-from diamant.protocol.batches.batch import CURRENT_MAGIC, HEADER_SIZE
-from diamant.protocol.batches.records import Record, records_payload
+from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE, Record
+from diamant.protocol.batches.records import records_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, compiled_engine
-from diamant.cleaner.rules.plan import CleanerSettings, CleanPlan
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.rules.result import CleanResult, OnOutput
 from diamant.storage import names
 from diamant.storage.errors import StorageError

@@ -39,7 +39,8 @@ from crc32c import crc32c
 
 from diamant.cleaner.prompt.segment_facts import SegmentFacts, is_of, load_facts, load_filter_bytes
 from diamant.cleaner.rules import record_fate as policy
-from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, group_segments
+from diamant.cleaner.rules.grouping import group_segments
+from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.storage import names
 from diamant.storage.env.env import Env
 

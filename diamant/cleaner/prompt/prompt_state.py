@@ -13,7 +13,8 @@ from concurrent.futures import Executor
 from diamant.cleaner.prompt.quarantine import CorruptSegment, Quarantine
 from diamant.cleaner.prompt.segment_facts import PartitionFacts, horizon_round_end, prune, read_facts
 from diamant.cleaner.rules.eligibility import CleanableRange
-from diamant.cleaner.rules.plan import CleanerSettings, CleanPlan, SegmentPlan, make_plan
+from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+from diamant.cleaner.rules.planning import CleanerSettings, make_plan
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog

@@ -44,8 +44,9 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.protocol.batches.batch import BatchHeader, crc_is_valid
+from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.control import ControlType, parse_control_type
+from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names

@@ -20,9 +20,10 @@ from diamant.cleaner.prompt import key_hash
 from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id
 from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, is_of, load_facts, load_filter_bytes
 from diamant.cleaner.segments.strict_reader import read_chunks
-from diamant.protocol.batches.batch import CURRENT_MAGIC, BatchHeader, crc_is_valid
+from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.control import ControlType, parse_control_type
-from diamant.protocol.batches.records import Record, iter_records
+from diamant.protocol.batches.header import CURRENT_MAGIC, BatchHeader, Record
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog

@@ -22,7 +22,7 @@ from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_sp
 from diamant.cleaner.explain.key_scan import OpenSegment, Outcomes
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem
 from diamant.cleaner.segments.transaction_outcomes import Outcome
-from diamant.protocol.batches.records import Record
+from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog

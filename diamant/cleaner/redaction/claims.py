@@ -55,7 +55,7 @@ from diamant.cleaner.evidence.search.findings import (
 from diamant.cleaner.evidence.search.needles import Needles, keyed_digest
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.redaction.where import HOLD, KEEP, NO, YES, Where, may_hold, parse_where
-from diamant.protocol.batches.records import Record
+from diamant.protocol.batches.header import Record
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from diamant.cleaner.erasure.intent import MAX_BYTES, SUFFIX, remove_private, write_private
 from diamant.cleaner.evidence.certificates.files import REDACTION_PREFIX as PREFIX
+from diamant.cleaner.evidence.certificates.private_files import MAX_BYTES, SUFFIX, remove_private, write_private
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needle
 from diamant.cleaner.redaction.where import HOLD, parse_where

@@ -26,8 +26,9 @@ from diamant.cleaner.evidence.search.offset_order import OffsetOrder
 from diamant.cleaner.redaction.offset_set import Offsets
 from diamant.cleaner.redaction.where import UNDECIDED, YES
 from diamant.cleaner.segments.strict_reader import Chunk, read_chunks
-from diamant.protocol.batches.batch import BatchHeader, crc_is_valid
-from diamant.protocol.batches.records import Record, iter_records, records_payload
+from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.header import BatchHeader, Record
+from diamant.protocol.batches.records import iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog, StorageError

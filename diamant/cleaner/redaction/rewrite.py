@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from diamant.cleaner.redaction.offset_set import Offsets
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.cleaner.segments.record_removal import write_without
-from diamant.protocol.batches.batch import BatchHeader
-from diamant.protocol.batches.records import Record
+from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.storage.env.env import Env
 from diamant.storage.segments.txn_index import AbortedTxn
 

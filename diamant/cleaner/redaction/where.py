@@ -31,7 +31,7 @@ from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
 from diamant.cleaner.redaction.json_path import EXISTS, NO, UNDECIDED, YES, JsonPath, plain_number
-from diamant.protocol.batches.records import Record
+from diamant.protocol.batches.header import Record
 
 __all__ = [
     "HOLD",

@@ -198,3 +198,10 @@ def _range(log: LogView, start: int, end: int) -> Sequence[SegmentView]:
         if segment.base_offset <= start:
             first = index
     return below[first:]
+
+
+# Why.
+BY_RATIO = "min.cleanable.dirty.ratio"
+
+
+BY_LAG = "max.compaction.lag.ms"

@@ -13,14 +13,11 @@ a directory that belongs to the next broker.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import json
 import os
-import platform
 import queue
 import resource
-import signal
 import sys
 import threading
 import time
@@ -34,23 +31,18 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OnOutput, OutputSegment
 from diamant.cleaner.rules.result import Throttle as CountBytes
 from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.runners.child_process import PROGRESS_INTERVAL_S, die_with, step_back
 from diamant.cleaner.runners.worker_messages import Message, error_fields
 from diamant.storage.env.env import Env, RealEnv
 
 NAME = "process"
 """The runner named in results."""
 
-PROGRESS_INTERVAL_S = 0.5
 
 COMPILED_FROM_BYTES = 8 * 1024 * 1024
 """From this size on a plan is worth loading the compiled engine for, if it is in the cache: half a second."""
 COMPILING_FROM_BYTES = 256 * 1024 * 1024
 """From this size on it is worth compiling it: some ten seconds."""
-
-_PR_SET_PDEATHSIG = 1
-_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
-_IOPRIO_WHO_PROCESS = 1
-_IOPRIO_BEST_EFFORT_LOWEST = 2 << 13 | 7
 
 
 class Engine(Protocol):
@@ -198,26 +190,6 @@ def set_memory_limit(limit_bytes: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     except (OSError, ValueError):
         pass  # A system without it: the round goes on without a limit.
-
-
-def step_back(niceness: int) -> None:
-    """Give way to others, for the processor and for the disk. Best effort: not every system lets one."""
-    try:
-        os.nice(niceness)
-    except OSError:
-        pass
-    number = _IOPRIO_SET.get(platform.machine())
-    if number is not None and sys.platform == "linux":
-        # For this thread, and those that it starts.
-        ctypes.CDLL(None).syscall(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_BEST_EFFORT_LOWEST)
-
-
-def die_with(parent_pid: int) -> None:
-    """Have the system kill this process as soon as its parent has ended. Linux only; others see the end of their input."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        sys.exit("the broker ended before its worker began")
 
 
 def main() -> int:

@@ -12,8 +12,9 @@ from diamant.cleaner.rules.result import OutputSegment
 from diamant.cleaner.segments.rebuilt_batch import emptied_batch, rebuilt_batch
 from diamant.cleaner.segments.segment_writer import SegmentWriter
 from diamant.cleaner.segments.strict_reader import read_chunks
-from diamant.protocol.batches.batch import BatchHeader, crc_is_valid
-from diamant.protocol.batches.records import Record, iter_records
+from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.header import BatchHeader, Record
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.env.env import Env

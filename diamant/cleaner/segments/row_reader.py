@@ -11,7 +11,7 @@ import numpy as np
 
 from diamant.cleaner.kernels.records import FIELDS, NO_FAULT, read_headers
 from diamant.cleaner.segments.strict_reader import read_chunks
-from diamant.protocol.batches.batch import HEADER_SIZE, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD
+from diamant.protocol.batches.header import HEADER_SIZE, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD
 from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:

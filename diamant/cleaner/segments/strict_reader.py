@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, TypeVar
 
-from diamant.protocol.batches.batch import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, BatchHeader, iter_headers
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.header import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, BatchHeader
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import File
 from diamant.storage.errors import CorruptLog

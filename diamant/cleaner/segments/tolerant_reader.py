@@ -24,7 +24,7 @@ from zlib import crc32
 
 from crc32c import crc32c
 
-from diamant.protocol.batches.batch import (
+from diamant.protocol.batches.header import (
     ATTRIBUTES,
     CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,
@@ -34,9 +34,10 @@ from diamant.protocol.batches.batch import (
     MIN_BATCH_LENGTH,
     MIN_ENTRY_LENGTH,
     BatchHeader,
+    Record,
 )
 from diamant.protocol.batches.legacy import parse_legacy_header
-from diamant.protocol.batches.records import Record, iter_records
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint

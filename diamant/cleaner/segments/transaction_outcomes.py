@@ -23,8 +23,8 @@ from diamant.cleaner.segments.tolerant_reader import (
     SegmentFile,
     iter_batches,
 )
-from diamant.protocol.batches.batch import BatchHeader
 from diamant.protocol.batches.control import ControlType, parse_control_type
+from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
 from diamant.storage.segments.txn_index import AbortedTxn

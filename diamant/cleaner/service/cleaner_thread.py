@@ -14,7 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from diamant.cleaner.rules.plan import CleanPlan, most_io_bytes
 from diamant.cleaner.rules.throttle import Throttle
-from diamant.cleaner.runners.inline import MAX_INLINE_BYTES, InlineRunner, Runner
+from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner
+from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.pace import pace
 from diamant.cleaner.service.status import RoundStatus
 from diamant.storage.env.env import Env

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from itertools import pairwise
 
-from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, plan_segment
+from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+from diamant.cleaner.rules.planning import plan_segment
 from diamant.cleaner.rules.result import CheckDone, CleanResult, OutputSegment
-from diamant.cleaner.runners.inline import Runner
+from diamant.cleaner.runners.contract import Runner
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log

@@ -28,10 +28,12 @@ from diamant.cleaner.prompt.quarantine import CorruptSegment
 from diamant.cleaner.prompt.segment_facts import SegmentFacts, horizon_round_end
 from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.modes import KAFKA
-from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, make_plan
+from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+from diamant.cleaner.rules.planning import make_plan
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult
 from diamant.cleaner.rules.retention import deletable_segments
-from diamant.cleaner.runners.inline import InlineRunner, Runner
+from diamant.cleaner.runners.contract import Runner
+from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.room import check_room
 from diamant.cleaner.runners.runner_errors import MemoryLimit, NoRoom, RunnerFailed
 from diamant.cleaner.service import kafka_log_lines as kafka_lines

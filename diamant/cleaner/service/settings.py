@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 
 from diamant.cleaner.rules.modes import PROMPT
-from diamant.cleaner.rules.plan import CleanerSettings, kafka_map_entries
+from diamant.cleaner.rules.planning import CleanerSettings, kafka_map_entries
 from diamant.storage.env.env import Env
 
 HASH_KEY_FILE = "diamant-hash-key"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from diamant.cleaner.kernels import cache as kernel_cache
 from diamant.cleaner.rules.result import CleaningAborted
-from diamant.cleaner.runners.inline import MAX_INLINE_BYTES, Runner
+from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner
 from diamant.cleaner.service.cleaner_thread import WorkerRunner
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log

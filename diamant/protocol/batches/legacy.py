@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from zlib import crc32
 
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.batch import (
+from diamant.protocol.batches.compression import DEFAULT_MAX_BYTES
+from diamant.protocol.batches.header import (
     CODEC_MASK,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
@@ -39,11 +40,10 @@ from diamant.protocol.batches.batch import (
     NO_TIMESTAMP,
     BatchHeader,
 )
-from diamant.protocol.batches.compression import DEFAULT_MAX_BYTES
 from diamant.protocol.errors import CorruptBatch
 
 if TYPE_CHECKING:
-    from diamant.protocol.batches.records import Record
+    from diamant.protocol.batches.header import Record
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -143,7 +143,7 @@ def iter_legacy_records(buffer: Buffer, position: int = 0, *, max_bytes: int = D
     CorruptBatch as for `parse_legacy_header`, and for a wrapped entry whose CRC is wrong.
     """
     # Not imported above: records.py turns to this module for the old magics.
-    from diamant.protocol.batches.records import Record
+    from diamant.protocol.batches.header import Record
 
     entry = parse_entry(buffer, position)
     if entry.codec == compression.NONE:

@@ -20,10 +20,12 @@ stores unread, are decoded with surrogate escapes, so that they can be written b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.batch import (
+from diamant.protocol.batches.batch import parse_header, update_crc
+from diamant.protocol.batches.compression import DEFAULT_MAX_BYTES
+from diamant.protocol.batches.header import (
     CODEC_MASK,
     CONTROL_FLAG,
     CURRENT_MAGIC,
@@ -40,33 +42,14 @@ from diamant.protocol.batches.batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
+    Header,
+    Record,
     add_to_sequence,
-    parse_header,
-    update_crc,
 )
-from diamant.protocol.batches.compression import DEFAULT_MAX_BYTES
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.varint import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, read_varint, write_varint
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-
-
-class Header(NamedTuple):
-    """One header of a record."""
-
-    key: str
-    value: bytes | None
-
-
-class Record(NamedTuple):
-    """One record; `timestamp` is ms since the epoch or -1, `sequence` -1 unless its producer is idempotent."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[Header, ...] = ()
-    sequence: int = NO_SEQUENCE
 
 
 def iter_records(buffer: Buffer, position: int = 0, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Record]:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
+from diamant.protocol.batches.header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
 from diamant.protocol.batches.records import records_payload
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb, ErrorCode, KafkaError
 from diamant.protocol.varint import read_varint, read_varlong

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.batch import (
+from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
     HEADER_SIZE,
     LOG_OVERHEAD,

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from diamant.protocol.batches.batch import CONTROL_FLAG, CURRENT_MAGIC, HEADER_SIZE, HEADER_STRUCT, BatchHeader
+from diamant.protocol.batches.header import CONTROL_FLAG, CURRENT_MAGIC, HEADER_SIZE, HEADER_STRUCT, BatchHeader
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.kraft.control_records import ControlRecord, encode_control_record
 from diamant.protocol.varint import read_varint, read_varlong, varint_size, write_varint

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from diamant.protocol.batches.batch import HEADER_SIZE, HEADER_STRUCT, BatchHeader, crc_is_valid
+from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.header import HEADER_SIZE, HEADER_STRUCT, BatchHeader
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.kraft.batch import decode_batch
 from diamant.protocol.kraft.control_records import KRaftVersion, KRaftVoters, LeaderChange

@@ -20,7 +20,8 @@ from itertools import islice
 from typing import NamedTuple
 from uuid import uuid4
 
-from diamant.protocol.batches.batch import BatchHeader, crc_is_valid, iter_headers
+from diamant.protocol.batches.batch import crc_is_valid, iter_headers
+from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.kraft.batch import decode_batch, encode_control_batch, encode_metadata_batch
 from diamant.protocol.kraft.control_records import (

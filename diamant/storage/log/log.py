@@ -20,15 +20,9 @@ from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
-from diamant.protocol.batches.batch import (
-    LOG_OVERHEAD,
-    NO_PRODUCER_ID,
-    BatchHeader,
-    parse_header,
-    set_base_offset,
-    set_timestamps,
-)
+from diamant.protocol.batches.batch import parse_header, set_base_offset, set_timestamps
 from diamant.protocol.batches.control import parse_control_type
+from diamant.protocol.batches.header import LOG_OVERHEAD, NO_PRODUCER_ID, BatchHeader
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names

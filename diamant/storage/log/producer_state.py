@@ -31,7 +31,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from diamant.protocol.batches.batch import (
+from diamant.protocol.batches.header import (
     CONTROL_FLAG,
     MAX_SEQUENCE,
     NO_PRODUCER_EPOCH,

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from diamant.protocol.batches.batch import BatchHeader
+from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.batches.records import iter_records
 from diamant.storage.segments.segment import FileSlice, Segment, scan_headers
 

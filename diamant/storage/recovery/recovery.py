@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from diamant.protocol.batches.batch import BatchHeader, crc_is_valid
+from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.control import parse_control_type
+from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names

@@ -12,14 +12,8 @@ import re
 from collections.abc import Iterator
 from itertools import count
 
-from diamant.protocol.batches.batch import (
-    CURRENT_MAGIC,
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC,
-    MIN_BATCH_LENGTH,
-    crc_is_valid,
-)
+from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE, LOG_OVERHEAD, MAGIC, MIN_BATCH_LENGTH
 from diamant.storage import names
 from diamant.storage.env.env import Env, File
 from diamant.storage.segments.segment import MAX_RELATIVE_OFFSET, Segment

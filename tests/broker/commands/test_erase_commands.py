@@ -23,7 +23,8 @@ from diamant.broker.commands.admin.verify import verify
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from tests.broker.certifying_broker import certifying_broker, on, run
 
 KEY = "customer-42"

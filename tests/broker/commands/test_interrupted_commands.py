@@ -19,7 +19,8 @@ from click.testing import CliRunner, Result
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.client.admin import Admin
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from tests.broker.certifying_broker import certifying_broker
 from tests.waiting import wait_until
 

@@ -21,7 +21,8 @@ from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.cleaner.evidence.certificates.certificate import sign
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan import scan
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from tests.broker.certifying_broker import on
 from tests.broker.commands.test_redact_commands import WHERE, broker, prepare

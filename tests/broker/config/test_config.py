@@ -13,7 +13,8 @@ from diamant.broker.config.broker_config import BrokerConfig, validate_dynamic_c
 from diamant.broker.config.broker_configs import BROKER_CONFIGS
 from diamant.broker.config.config_key import ConfigError, ConfigSource, format_value
 from diamant.broker.config.listeners import Listener
-from diamant.broker.config.topic_table import TOPIC_CONFIGS, log_config
+from diamant.broker.config.topic_table import TOPIC_CONFIGS
+from diamant.broker.config.topic_values import log_config
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 REAL = json.loads((Path(__file__).parents[1] / "golden" / "broker_configs_4.3.1.json").read_text())["configs"]

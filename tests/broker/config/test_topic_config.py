@@ -11,8 +11,8 @@ import pytest
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigSource, format_value
-from diamant.broker.config.topic_table import (
-    TOPIC_CONFIGS,
+from diamant.broker.config.topic_table import TOPIC_CONFIGS
+from diamant.broker.config.topic_values import (
     append_to_list,
     describe_topic_configs,
     log_config,

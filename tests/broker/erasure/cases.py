@@ -11,7 +11,8 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.erasure.erasure import Erasure
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.protocol.batches.control import build_marker
-from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.dispatch.dispatcher import frame_header
-from diamant.broker.network.server import CloseConnection, ConnectionInfo, Server, ServerLimits
+from diamant.broker.network.api import CloseConnection, ConnectionInfo, frame_header
+from diamant.broker.network.server import Server, ServerLimits
 from diamant.protocol.wire.connection import EAGER_FRAME_BYTES, Request
 from diamant.storage.env.env import RealEnv
 from diamant.storage.segments.segment import FileSlice

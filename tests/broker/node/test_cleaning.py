@@ -20,7 +20,8 @@ from diamant.broker.node.topics import NewTopic
 from diamant.cleaner.engines import plain_round as rewrite
 from diamant.cleaner.service.status import CleanerStatus
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.env.clock import SettableClock

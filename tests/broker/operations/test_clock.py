@@ -16,7 +16,8 @@ from diamant.broker.client.errors import BadArgument, NotAllowed, TimedOut
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.operations import clock as clock_verb
 from diamant.broker.operations.progress import Progress
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS
 from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock

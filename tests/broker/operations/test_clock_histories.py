@@ -8,7 +8,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.node.test_cleaning import read

@@ -271,7 +271,8 @@ async def test_what_describe_configs_shows(broker: Broker, wire: WireClient, clo
 
 async def test_an_open_transaction_is_shown(broker: Broker, wire: WireClient) -> None:
     """With the partition and the offset from which on nothing is cleaned."""
-    from diamant.protocol.batches.records import Record, build_batch
+    from diamant.protocol.batches.header import Record
+    from diamant.protocol.batches.records import build_batch
 
     await fill(wire)
     batch = build_batch(

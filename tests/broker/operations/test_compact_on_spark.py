@@ -20,7 +20,8 @@ from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.environment.settings import SparkSettings
 from diamant.cleaner.spark.runner import runner as spark_runner
 from diamant.cleaner.spark.runner import staging_sweep
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.uuid_text import random_id
 from tests.cleaner.runners.test_runner import make_log
 from tests.cleaner.spark.fake_driver import MISCHIEF

@@ -20,7 +20,8 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.service import pace
 from diamant.cleaner.service.cleaner_thread import CleanerThread
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from tests.broker.http_asking import ask
 from tests.broker.metrics.test_metrics import scrape, value
 from tests.broker.operations.compacting import fill

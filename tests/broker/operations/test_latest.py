@@ -20,7 +20,7 @@ from diamant.broker.client.errors import NotFound, NotPossible, TooMany
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.operations import latest
 from diamant.cleaner.queries.latest_records import latest_records
-from diamant.protocol.batches.records import Record
+from diamant.protocol.batches.header import Record
 from diamant.storage.errors import CorruptLog
 from tests.broker.node.test_cleaning import keyed, produce
 from tests.broker.operations.explain.explained import START_MS, Stage, stage

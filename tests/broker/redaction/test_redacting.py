@@ -25,7 +25,8 @@ from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
 from diamant.cleaner.redaction.where import parse_where
 from diamant.protocol.batches.control import build_marker
-from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.evidence.scan.naive_scanner import files_with, log_files, records_in

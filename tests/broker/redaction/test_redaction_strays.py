@@ -8,7 +8,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.cleaner.evidence.search import found_list
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from tests.broker.redaction.test_redacting import EMAIL, ORDER, OTHER, WHERE, broker, create, data_of, redact, write
 
 __all__ = ["broker"]

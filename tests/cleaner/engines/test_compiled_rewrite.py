@@ -28,7 +28,8 @@ from diamant.cleaner.rules.transaction_tracker import TransactionTracker
 from diamant.cleaner.segments import unpacker
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog

@@ -41,7 +41,8 @@ def hash_with(k0: Any, k1: Any, data: Any) -> bytes:
 def _hash(k0: Any, k1: Any, data: Any) -> tuple[Any, Any]:
     """Find the hash through the one entry of a table into which a record with that key was put."""
     from diamant.cleaner.kernels import records as fields
-    from diamant.protocol.batches.records import Record, build_batch
+    from diamant.protocol.batches.header import Record
+    from diamant.protocol.batches.records import build_batch
 
     batch = np.frombuffer(build_batch([Record(0, 0, data.tobytes(), b"")]), np.uint8)
     rows = np.zeros((fields.FIELDS, 1), np.int64)

@@ -8,7 +8,7 @@ import pytest
 
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleanResult, never_done
-from diamant.cleaner.runners.inline import SwapOutput
+from diamant.cleaner.runners.contract import SwapOutput
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import SeveralLogs
 from tests.waiting import wait_until

@@ -22,7 +22,8 @@ from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka, rebuilt_
 from diamant.cleaner.segments.small_payload import SmallPayloads
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid, parse_header
-from diamant.protocol.batches.records import Header, Record, build_batch, iter_records
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch, iter_records
 from tests.builder import with_payload
 from tests.cleaner.prompt.segment_history import NOW_MS, SegmentHistory, odd_batch
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.topic_table import validate_topic_configs
+from diamant.broker.config.topic_values import validate_topic_configs
 from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.result import CleanResult

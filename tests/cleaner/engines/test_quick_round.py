@@ -20,7 +20,8 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.segments.small_payload import SmallPayloads
 from diamant.cleaner.segments.strict_reader import read_chunks
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog

@@ -15,8 +15,9 @@ from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputOverflow, OutputSegment
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.batch import BatchHeader, crc_is_valid
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.header import BatchHeader, Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.offset_index import OffsetIndex
 from tests.builder import make_message, make_wrapper

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
-from diamant.protocol.batches.records import Record
+from diamant.protocol.batches.header import Record
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.naive_bytes import naive
 from tests.effort import examples

@@ -19,7 +19,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.cleaner.forecast import whatif
 from diamant.cleaner.forecast.forecast import Scenario
 from diamant.cleaner.forecast.spark_whatif import Outcome, Trial, outcome, run_trials
-from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.spark.environment.versions import Versions
 from diamant.cleaner.spark.runner.driver_scratch import LOCAL_DIRS

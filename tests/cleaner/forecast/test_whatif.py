@@ -20,8 +20,6 @@ from diamant.cleaner.forecast import overlay_states as trial_states
 from diamant.cleaner.forecast import whatif
 from diamant.cleaner.forecast.forecast import (
     BY_HORIZON,
-    BY_LAG,
-    BY_RATIO,
     CLEAN,
     DELETE,
     ROLL,
@@ -38,12 +36,13 @@ from diamant.cleaner.forecast.overlay_states import TrialStates
 from diamant.cleaner.forecast.whatif import forecast
 from diamant.cleaner.offline.clean import clean_partition
 from diamant.cleaner.offline.stats import read_stats
+from diamant.cleaner.rules.eligibility import BY_LAG, BY_RATIO
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
-from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.service.service import CleanerService, ServiceSettings
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import Record
+from diamant.protocol.batches.header import Record
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv

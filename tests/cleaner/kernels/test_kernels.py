@@ -16,8 +16,9 @@ from diamant.cleaner.kernels import produce_validation as kernels
 from diamant.cleaner.kernels import records as fields
 from diamant.cleaner.kernels import rewrite as rewrite_kernels
 from diamant.protocol.batches import validation
-from diamant.protocol.batches.batch import HEADER_SIZE, iter_headers
-from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.header import HEADER_SIZE, Header, Record
+from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv

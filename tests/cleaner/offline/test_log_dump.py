@@ -15,9 +15,9 @@ from diamant.cleaner.offline.dump import BatchItem, EntryItem, Item, RecordItem,
 from diamant.cleaner.offline.find import Query, find_records
 from diamant.cleaner.offline.stats import read_stats
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
-from diamant.protocol.batches.batch import HEADER_SIZE, iter_headers, update_crc
+from diamant.protocol.batches.batch import iter_headers, update_crc
 from diamant.protocol.batches.control import control_key
-from diamant.protocol.batches.records import Record
+from diamant.protocol.batches.header import HEADER_SIZE, Record
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs, write_offset_checkpoint, write_partition_metadata
 from diamant.storage.checkpoints.producer_snapshot import ProducerEntry, write_snapshot

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.offline.find import Match, Query, find_records
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
-from diamant.protocol.batches.records import Header, Record
+from diamant.protocol.batches.header import Header, Record
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.memory import MemoryEnv
 from tests.builder import with_payload

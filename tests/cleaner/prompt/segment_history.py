@@ -18,7 +18,8 @@ from diamant.cleaner.rules.modes import PROMPT
 from diamant.cleaner.rules.plan import ActiveProducer, CleanPlan, SegmentPlan
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.control import build_marker
-from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv

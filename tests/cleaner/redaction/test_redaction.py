@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.redaction.locate import TooManyMatches
 from diamant.cleaner.redaction.rewrite import write_redacted
-from diamant.protocol.batches.records import Header, Record
+from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.errors import KafkaError
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv

@@ -20,7 +20,8 @@ from diamant.cleaner.redaction.where import (
     parse_where,
 )
 from diamant.protocol.batches.batch import parse_header
-from diamant.protocol.batches.records import Header, Record, build_batch, records_payload
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch, records_payload
 
 EMAIL = "ada@example.com"
 

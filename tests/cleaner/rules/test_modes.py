@@ -15,8 +15,8 @@ from diamant.cleaner.prompt import segment_keys
 from diamant.cleaner.prompt.quarantine import Quarantine
 from diamant.cleaner.prompt.segment_facts import PartitionFacts, file_facts, horizon_round_end, read_facts
 from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range
+from diamant.cleaner.rules.grouping import expiry_slice_ms
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.rules.plan import expiry_slice_ms
 from diamant.cleaner.rules.result import OutputOverflow
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.rules.time_based_roll import should_roll, with_append_lag

@@ -23,7 +23,8 @@ from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import ProcessRunner, memory_limit_bytes
 from diamant.cleaner.runners.runner_errors import MemoryLimit, RunnerFailed
 from diamant.cleaner.runners.worker import Engines
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
 from tests.cleaner.runners.test_runner import (

@@ -11,11 +11,14 @@ from uuid import UUID
 
 import pytest
 
-from diamant.cleaner.rules.plan import CleanerSettings, CleanPlan, make_plan
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.planning import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputSegment
-from diamant.cleaner.runners.inline import InlineRunner, remove_cleaned_files
+from diamant.cleaner.runners.contract import remove_cleaned_files
+from diamant.cleaner.runners.inline import InlineRunner
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog

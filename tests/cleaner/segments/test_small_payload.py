@@ -17,7 +17,8 @@ from diamant.cleaner.engines.small_round import QuickRound
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.cleaner.segments.small_payload import MAX_BYTES, SmallPayloads
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.errors import CorruptLog
 from tests.builder import with_payload
 from tests.cleaner.engines.test_compiled_rewrite import outcome

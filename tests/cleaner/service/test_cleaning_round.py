@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from diamant.cleaner.rules.plan import CleanerSettings, make_plan
+from diamant.cleaner.rules.planning import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleanResult
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.round import look_at_segments, run_plan

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from diamant.cleaner.rules.result import CleaningAborted
-from diamant.cleaner.runners.inline import MAX_INLINE_BYTES
+from diamant.cleaner.runners.contract import MAX_INLINE_BYTES
 from diamant.storage.env.env import Env
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import SeveralLogs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
-from diamant.protocol.batches.records import Record
+from diamant.protocol.batches.header import Record
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.append_checks import Validation

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.batch import HEADER_SIZE, crc_is_valid, parse_header
-from diamant.protocol.batches.records import Header, Record, build_batch, iter_records, records_payload
+from diamant.protocol.batches.batch import crc_is_valid, parse_header
+from diamant.protocol.batches.header import HEADER_SIZE, Header, Record
+from diamant.protocol.batches.records import build_batch, iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb
 from diamant.protocol.varint import read_unsigned_varint, read_varint, read_varlong, varint_size, write_varint
 from diamant.protocol.varint import write_unsigned_varint as write_unsigned

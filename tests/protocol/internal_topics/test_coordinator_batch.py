@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid
-from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.internal_topics.coordinator_batch import (
     build_coordinator_batch,
     encode_offset_records,

@@ -16,7 +16,8 @@ from uuid import UUID
 
 import pytest
 
-from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.log.append_checks import Validation

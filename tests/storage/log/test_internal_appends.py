@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.append_checks import Validation

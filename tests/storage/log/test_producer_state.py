@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from diamant.protocol.batches.batch import BatchHeader
+from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.producer_state import (

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from diamant.protocol.batches.batch import HEADER_SIZE, parse_header, update_crc
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.batch import parse_header, update_crc
+from diamant.protocol.batches.header import HEADER_SIZE, Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log import time_search

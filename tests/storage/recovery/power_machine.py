@@ -19,7 +19,8 @@ from uuid import UUID
 
 from diamant.protocol.batches.batch import crc_is_valid, iter_headers, parse_header, set_base_offset
 from diamant.protocol.batches.control import build_marker
-from diamant.protocol.batches.records import Record, build_batch, iter_records
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.env.clock import SettableClock

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from diamant.cleaner.offline.clean import clean_partition
-from diamant.cleaner.rules.plan import CleanerSettings
-from diamant.protocol.batches.batch import BatchHeader, iter_headers
+from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.header import BatchHeader
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.env.env import RealEnv

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.client.duration import duration_text
 from diamant.broker.commands.terminal.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
-from diamant.broker.commands.terminal.files import counted, time_text
+from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
 from diamant.broker.commands.terminal.key_options import key_options
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-MAX_ROWS = 100
-MAX_GROUPS = 10
-MIN_TEXT_WIDTH = 30
-
-_STATUS_STYLES = {"live": "green", "superseded": "yellow", "tombstone": "magenta", "undecided": "cyan"}
+    pass
 
 
 @click.command()
@@ -88,166 +80,3 @@ def complete_commands(found: Mapping[str, Any], asked: Asked) -> None:
 def _key_option(key: Mapping[str, str]) -> list[str]:
     text = key.get("text")
     return ["--key", text] if text else ["--key-hex", key.get("hex", "")]
-
-
-def show_explanation(
-    console: Console,
-    found: Mapping[str, Any],
-    is_tombstones: bool,
-    limit: int | None,
-    *,
-    clock: str = "the broker's clock",
-) -> None:
-    """Print an explanation: for each partition that has something to tell a heading, and what keeps it or its records."""
-    from rich.markup import escape
-
-    is_of_records = found["key"] is not None or found["offset"] is not None or is_tombstones
-    count = sum(len(one["records"]) + one["records_left_out"] for one in found["partitions"])
-    now_ms = found["now_ms"]
-    console.print(f"[bold]{escape(found['topic'])}[/] at {_time(now_ms)} by {clock}")
-    if is_of_records:
-        what = "tombstone" if is_tombstones else "record"
-        which = "that is the latest of its key" if is_tombstones else "of the key on the disk"
-        plural = "tombstones that are the latest of their keys" if is_tombstones else "records of the key on the disk"
-        console.print(counted(count, f"{what} {which}", plural) if count else f"[green]no {plural}[/]")
-    for one in found["partitions"]:
-        if is_of_records and not one["records"] and not one["problems"]:
-            continue
-        _heading(console, one)
-        if is_of_records:
-            _records(console, one, now_ms, limit, with_groups=is_tombstones)
-        else:
-            _whole(console, one, now_ms)
-        for problem in one["problems"]:
-            console.print(f"[red]could not be read:[/] {escape(problem)}")
-
-
-def _heading(console: Console, one: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
-    clean = f"clean to {one['first_dirty_offset']:,}" if "compact" in one["cleanup_policy"] else "never cleaned"
-    policy = one["cleanup_policy"] or "none"
-    console.print(
-        f"\n[bold]{escape(one['topic'])}-{one['partition']}[/]: policy {policy}, offsets {one['log_start_offset']:,} to "
-        f"{one['log_end_offset']:,}, {clean}, {counted(one['segments'], 'segment')}, {counted(one['bytes'], 'byte')}"
-    )
-
-
-def _whole(console: Console, one: Mapping[str, Any], now_ms: int) -> None:
-    """Print what keeps a partition from being clean."""
-    is_compacted = "compact" in one["cleanup_policy"]
-    rows = []
-    if one["gates"]:
-        rows.append(("kept by", _gates(one["gates"], now_ms)))
-    elif is_compacted:
-        rows.append(("kept by", "[green]nothing: nothing is left to clean[/]"))
-    if is_compacted:
-        rows.append(("next round", _when(one["next_round_ms"], now_ms, "none, as things are")))
-    if one["gates"] and one["change"] is not None:
-        rows.append(("to have it now", _change(one["change"])))
-    _print_rows(console, rows)
-
-
-def _records(console: Console, one: Mapping[str, Any], now_ms: int, limit: int | None, *, with_groups: bool) -> None:
-    """Print records, with what is the same of several in a row told once."""
-    shown = (
-        one["records"]
-        if limit is None or len(one["records"]) <= limit
-        else [*one["records"][: limit - 1], one["records"][-1]]
-    )
-    for rows, records in groupby(shown, lambda record: _rows(record, now_ms, with_groups=with_groups)):
-        for record in records:
-            console.print(_title(record))
-        _print_rows(console, rows)
-    left = len(one["records"]) - len(shown)
-    if left:
-        console.print(f"... and {left:,} more before the last one (--all, --json)")
-    if one["records_left_out"]:
-        console.print(f"... and {one['records_left_out']:,} more that the broker does not tell one by one")
-
-
-def _title(record: Mapping[str, Any]) -> str:
-    from rich.markup import escape
-
-    style = _STATUS_STYLES.get(record["status"], "white")
-    by = f" by {record['superseded_by']:,}" if record["superseded_by"] is not None else ""
-    return (
-        f"[bold]offset {record['offset']:,}[/]: [{style}]{record['status']}[/]{by}, of {_time(record['timestamp'])}, "
-        f"in {escape(_short(record['segment']))}"
-    )
-
-
-def _rows(record: Mapping[str, Any], now_ms: int, *, with_groups: bool) -> list[tuple[str, str]]:
-    """Return what is told of a record, but for which it is."""
-    goes = _when(record["goes_ms"], now_ms, "never, as things are")
-    if record["segment"].endswith(".deleted"):
-        goes = f"out of the log; the file {_when(record['leaves_disk_ms'], now_ms, 'at the next stop')}"
-    rows = [
-        ("kept by", _gates(record["gates"], now_ms)),
-        ("goes", ("" if record["bound"] == "exact" else f"at the {record['bound']} ") + goes),
-    ]
-    if record["change"] is not None:
-        rows.append(("to have it go now", _change(record["change"])))
-    if with_groups:
-        rows.append(("groups behind", _groups(record["groups_behind"])))
-    return rows
-
-
-def _print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
-    """Print names and what is told under them, with further lines below the first; no table, which would end in blanks."""
-    from rich.text import Text
-
-    indent = 4 + max((len(name) for name, _ in rows), default=0)
-    for name, text in rows:
-        start = f"  {name}".ljust(indent)
-        for line in Text.from_markup(text).wrap(console, max(MIN_TEXT_WIDTH, console.width - indent)):
-            line.rstrip()
-            console.print(Text(start) + line, soft_wrap=True)
-            start = " " * indent
-
-
-def _gates(gates: Sequence[Mapping[str, Any]], now_ms: int) -> str:
-    mark = "• " if len(gates) > 1 else ""
-    return "\n".join(f"{mark}{_gate(gate, now_ms)}" for gate in gates)
-
-
-def _gate(gate: Mapping[str, Any], now_ms: int) -> str:
-    from rich.markup import escape
-
-    until = "" if gate["until_ms"] is None else f", [bold]until {_when(gate['until_ms'], now_ms, '')}[/]"
-    return f"{escape(gate['text'])}{until}"
-
-
-def _when(time_ms: int | None, now_ms: int, never: str) -> str:
-    if time_ms is None:
-        return never
-    return "now" if time_ms <= now_ms else f"{_time(time_ms)} (in {duration_text(time_ms - now_ms)})"
-
-
-def _time(time_ms: int) -> str:
-    return time_text(time_ms).replace("T", " ", 1)
-
-
-def _change(change: Mapping[str, Any]) -> str:
-    from rich.markup import escape
-
-    lines = [escape(change["text"])]
-    if change["command"] is not None:
-        lines.append(f"[cyan]diamant {escape(change['command'])}[/]")
-    configs = ", ".join(f"[cyan]{escape(name)}={escape(value)}[/]" for name, value in change["configs"].items())
-    if configs:
-        lines.append(f"{'set' if change['command'] is None else 'or set'} {configs} on the topic")
-    return "\n".join(lines)
-
-
-def _groups(groups: list[str]) -> str:
-    from rich.markup import escape
-
-    if not groups:
-        return "[green]none[/]"
-    more = f", and {len(groups) - MAX_GROUPS} more" if len(groups) > MAX_GROUPS else ""
-    return f"[red]{escape(', '.join(groups[:MAX_GROUPS]))}{more}[/]"
-
-
-def _short(segment: str) -> str:
-    return segment.lstrip("0") if segment.lstrip("0")[:1].isdigit() else "0" + segment.lstrip("0")

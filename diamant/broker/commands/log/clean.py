@@ -9,28 +9,20 @@ there is one.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, NamedTuple
 
 import click
 
+from diamant.broker.commands.terminal.clean_settings import _all_settings, describe, parse_settings
 from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail, say
-from diamant.broker.commands.terminal.files import counted
 from diamant.broker.commands.terminal.spark_options import conf_option, master_option, parse_conf, staging_option
 from diamant.broker.commands.terminal.topic_settings import (
     CLEANUP_POLICY,
     names_set,
-    read_topic_configs,
-    with_topic_configs,
 )
 from diamant.broker.commands.terminal.value_hint import with_hint
-from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.broker_configs import BROKER_CONFIGS
-from diamant.broker.config.config_key import DOUBLE_MAX, ConfigError, parse_value
-from diamant.broker.config.topic_table import TOPIC_CONFIGS, log_config
+from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.offline.clean import (
     ENGINES,
     Engine,
@@ -40,33 +32,10 @@ from diamant.cleaner.offline.clean import (
     spark_engine_of,
 )
 from diamant.cleaner.rules.modes import MODES, PROMPT
-from diamant.cleaner.rules.plan import KAFKA_MAP_ENTRY_BYTES, CleanerSettings, kafka_map_entries
 from diamant.storage import names
 from diamant.storage.env.clock import SettableClock, SystemClock
-from diamant.storage.env.env import Env, RealEnv, parent
+from diamant.storage.env.env import RealEnv, parent
 from diamant.storage.errors import StorageError
-from diamant.storage.segments.log_config import LogConfig
-
-DEDUPE_BUFFER = "log.cleaner.dedupe.buffer.size"
-LOAD_FACTOR = "log.cleaner.io.buffer.load.factor"
-IO_BUFFER = "log.cleaner.io.buffer.size"
-IO_RATE = "log.cleaner.io.max.bytes.per.second"
-THREADS = "log.cleaner.threads"
-MESSAGE_MAX_BYTES = "message.max.bytes"
-PRODUCER_EXPIRATION = "producer.id.expiration.ms"
-
-BROKER_SETTINGS = (DEDUPE_BUFFER, LOAD_FACTOR, IO_BUFFER, IO_RATE, THREADS, MESSAGE_MAX_BYTES, PRODUCER_EXPIRATION)
-"""What --set takes besides the configurations of topics."""
-
-MIN_PUBLIC_SEGMENT_BYTES = 1 << 20
-
-
-class Settings(NamedTuple):
-    """What --set and --mode amount to."""
-
-    config: LogConfig
-    cleaner: CleanerSettings
-    producer_expiration_ms: int
 
 
 @click.command()
@@ -188,91 +157,3 @@ def _engine(name: str, master: str, spark_settings: Sequence[str], staging: str)
     from diamant.cleaner.spark.environment.settings import SparkSettings
 
     return spark_engine_of(SparkSettings(master, staging, conf=parse_conf(spark_settings)))
-
-
-def _all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[str]) -> list[str]:
-    """Return `settings` and, before them, what the metadata in the log directory say of the topic, if they know it.
-
-    StorageError if they cannot be read and `settings` do not say whether it is compacted.
-    """
-    try:
-        configs = read_topic_configs(env, log_directory)
-    except (StorageError, OSError) as error:
-        if CLEANUP_POLICY in names_set(settings):
-            return list(settings)
-        raise StorageError(
-            f"{error}; what is configured for {topic} is not known, --set cleanup.policy=compact cleans it all the same"
-        ) from error
-    return with_topic_configs(None if configs is None else configs.get(topic), settings)
-
-
-def parse_settings(settings: Sequence[str], mode: str) -> Settings:
-    """Return what `--set` amounts to. ConfigError for a name that is not known or a value that does not parse."""
-    topic: dict[str, str] = {"cleanup.policy": "compact"}
-    broker: dict[str, Any] = {name: BROKER_CONFIGS[name].default for name in BROKER_SETTINGS}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        name = name.strip()
-        if not equals or not name:
-            raise ConfigError(f"--set {setting!r}: expected NAME=VALUE")
-        if name in BROKER_SETTINGS:
-            broker[name] = parse_value(name, BROKER_CONFIGS[name].type, value)
-        elif name in TOPIC_CONFIGS:
-            if name == "segment.bytes" and value.strip().isdigit() and int(value) < MIN_PUBLIC_SEGMENT_BYTES:
-                name = "internal.segment.bytes"
-            TOPIC_CONFIGS[name].parse(value)
-            topic[name] = value
-        else:
-            raise ConfigError(f"--set {name}: expected a topic's configuration or one of {', '.join(BROKER_SETTINGS)}")
-    topic.setdefault("max.message.bytes", str(broker[MESSAGE_MAX_BYTES]))
-    threads = max(1, broker[THREADS])
-    dedupe_buffer_bytes = broker[DEDUPE_BUFFER]
-    rate = broker[IO_RATE]
-    if rate <= 0:
-        raise ConfigError(f"{IO_RATE}={rate}: expected more than 0")
-    map_max_entries = kafka_map_entries(dedupe_buffer_bytes, broker[LOAD_FACTOR], threads)
-    if map_max_entries < 1:
-        raise ConfigError(
-            f"{DEDUPE_BUFFER}={dedupe_buffer_bytes} holds no key; a key takes {KAFKA_MAP_ENTRY_BYTES} bytes"
-        )
-    cleaner = CleanerSettings(
-        mode=mode,
-        map_max_entries=map_max_entries,
-        map_load_factor=broker[LOAD_FACTOR],
-        map_memory_bytes=dedupe_buffer_bytes // threads,
-        io_buffer_bytes=max(1, broker[IO_BUFFER] // threads // 2),
-        io_max_bytes_per_second=math.inf if rate >= DOUBLE_MAX else rate,
-        hash_key=os.urandom(16),
-    )
-    return Settings(log_config(topic, BrokerConfig()), cleaner, broker[PRODUCER_EXPIRATION])
-
-
-def describe(report: OfflineReport, *, is_dry_run: bool, is_compacted: bool = True) -> str:
-    """Return the report as a few lines for people."""
-    found, result = report.range, report.result
-    lines = [
-        f"{report.partition}: offsets {report.log_start_offset} to {report.log_end_offset}, "
-        f"dirty from {found.first_dirty_offset}, cleanable up to {found.first_uncleanable_offset}, "
-        f"{found.cleanable_bytes} of {found.total_bytes} bytes dirty"
-    ]
-    lines[:0] = [f"{'would recover' if is_dry_run else 'recovered'}: {one}" for one in report.recovery]
-    if result is None:
-        if report.why_nothing is not None:
-            why = f"nothing is cleanable: {report.why_nothing}"
-        elif not is_compacted:
-            why = "cleanup.policy is not compact"
-        else:
-            why = "it is not due (--force cleans it all the same)"
-        lines.append(f"not cleaned: {why}")
-    else:
-        done = "would be cleaned" if is_dry_run else "cleaned"
-        stats = asdict(result.stats)
-        removed = ", ".join(f"{count} {reason}" for reason, count in sorted(stats["removed"].items())) or "nothing"
-        lines.append(
-            f"{done} up to offset {result.end_offset} by the {result.runner} engine; records removed: {removed}"
-        )
-    if report.deleted_segments:
-        lines.append(f"retention removed {counted(report.deleted_segments, 'segment')}")
-    if report.bytes_after != report.bytes_before:
-        lines.append(f"{report.bytes_before} bytes before, {report.bytes_after} after")
-    return "\n".join(lines)

@@ -13,8 +13,8 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from diamant.broker.commands.log.clean import parse_settings
 from diamant.broker.commands.log.whatif_totals import print_totals, totals
+from diamant.broker.commands.terminal.clean_settings import parse_settings
 from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
 from diamant.broker.commands.terminal.files import (
     Bar,

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from diamant.broker.commands.terminal.files import (
+    MIB,
     bytes_json,
     bytes_text,
     counted,
@@ -26,8 +27,6 @@ from diamant.cleaner.offline.stats import PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.top_keys import TopKey
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, Problem, open_log_directory
 from diamant.storage.env.env import RealEnv
-
-MIB = 1024 * 1024
 
 
 @click.command()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.commands.log.clean import describe, parse_settings
 from diamant.broker.commands.spark.running import running
+from diamant.broker.commands.terminal.clean_settings import describe, parse_settings
 from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, say
 from diamant.broker.commands.terminal.files import counted, one_line_errors
 from diamant.broker.commands.terminal.spark_options import conf_option, master_option, staging_option

@@ -140,3 +140,6 @@ def progress_bar(total_bytes: int, *, is_shown: bool = True) -> Iterator[Bar]:
         *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
     ) as progress:
         yield Bar(progress, progress.add_task("", total=total_bytes))
+
+
+MIB = 1024 * 1024

@@ -24,8 +24,12 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from diamant.broker.coordinators.internal_topic import string_hash
-from diamant.broker.coordinators.java_order import copied_map_capacity, in_java_order, strings_in_timeline_order
+from diamant.broker.coordinators.java_order import (
+    copied_map_capacity,
+    in_java_order,
+    string_hash,
+    strings_in_timeline_order,
+)
 from diamant.broker.groups.consumer.assignors import NOTHING, Assignment
 from diamant.broker.groups.consumer.member import LEAVE_EPOCH, NO_PARTITIONS, ConsumerGroupMember, EpochedPartitions
 from diamant.broker.groups.consumer.reconciliation import NOT_ASSIGNED

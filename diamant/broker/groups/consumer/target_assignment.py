@@ -13,8 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from diamant.broker.coordinators.internal_topic import string_hash
-from diamant.broker.coordinators.java_order import copied_capacity, in_java_order
+from diamant.broker.coordinators.java_order import copied_capacity, in_java_order, string_hash
 from diamant.broker.groups.consumer.assignors import NOTHING, Assignment, MemberSpec, assign
 from diamant.broker.groups.consumer.group import ConsumerGroup
 from diamant.broker.groups.consumer.member import ConsumerGroupMember

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, check_synced, error_of
 from diamant.broker.groups.classic.events import (
     UNKNOWN_MEMBER_ID,
     AnswerJoin,
@@ -43,7 +42,8 @@ from diamant.broker.groups.classic.events import (
 from diamant.broker.groups.classic.state_machine import ClassicGroup, ClassicGroupLimits, GroupState
 from diamant.broker.groups.coordinator.group import Group
 from diamant.broker.groups.coordinator.timers import Timers
-from diamant.broker.network.server import CloseConnection
+from diamant.broker.network.api import REQUEST_ERRORS, CloseConnection, error_of
+from diamant.broker.node.flusher import check_synced
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.group_records import GroupMetadataKey, GroupMetadataValue, encode_record
 from diamant.storage.log.log import Log

@@ -14,8 +14,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from diamant.broker.metrics.coordinators import committed_offset_of
+from diamant.broker.groups.coordinator.offsets import committed_offset_of
 from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -74,3 +79,8 @@ async def _groups(broker: Broker) -> AsyncIterator[Group]:
         yield group
         if count % GROUPS_PER_TURN == 0:
             await asyncio.sleep(0)
+
+
+async def groups_of(broker: Broker, log: Log) -> list[tuple[int, str]]:
+    """Return committed offset and id of each group that has committed one for a partition, ascending; of those loaded."""
+    return await offsets_of(broker, log.topic, log.partition)

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from diamant.broker.coordinators.java_order import strings_in_timeline_order
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS
 from diamant.broker.groups.classic.events import (
     UNKNOWN_MEMBER_ID,
     JoinAnswer,
@@ -73,6 +72,7 @@ from diamant.broker.groups.consumer.target_assignment import TargetTask
 from diamant.broker.groups.consumer.topic_patterns import check_pattern, matching_topics
 from diamant.broker.groups.coordinator.group import Group
 from diamant.broker.groups.coordinator.timers import Timers
+from diamant.broker.network.api import REQUEST_ERRORS
 from diamant.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from diamant.protocol.internal_topics.consumer_protocol import parse_subscription, protocol_version
 from diamant.protocol.internal_topics.group_records import GroupMetadataKey, GroupRecordKey, encode_record

@@ -24,7 +24,9 @@ from typing import Any, NamedTuple
 
 from diamant.broker.groups.coordinator.group import Group
 from diamant.broker.groups.coordinator.offsets import StoredOffset
-from diamant.protocol.batches.batch import (
+from diamant.protocol.batches.batch import iter_headers, parse_header
+from diamant.protocol.batches.control import COMMIT, parse_control_type
+from diamant.protocol.batches.header import (
     CODEC_MASK,
     CONTROL_FLAG,
     CURRENT_MAGIC,
@@ -32,10 +34,7 @@ from diamant.protocol.batches.batch import (
     LOG_OVERHEAD,
     TRANSACTIONAL_FLAG,
     BatchHeader,
-    iter_headers,
-    parse_header,
 )
-from diamant.protocol.batches.control import COMMIT, parse_control_type
 from diamant.protocol.batches.records import iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics.group_records import (

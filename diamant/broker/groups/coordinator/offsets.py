@@ -9,12 +9,21 @@ Source: OffsetMetadataManager.Offsets.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from struct import Struct
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
+from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.coordinator_batch import EncodedOffsets
 from diamant.protocol.internal_topics.group_records import OffsetCommitValue, parse_offset_commit_value
 from diamant.protocol.messages.offset_columns import TopicOffsets
+
+if TYPE_CHECKING:
+    pass
+
+if TYPE_CHECKING:
+    pass
+
 
 StoredOffset: TypeAlias = tuple[bytes, int]
 """An encoded OffsetCommitValue, and where its record is in `__consumer_offsets`. A plain tuple: the garbage collector does not
@@ -175,3 +184,17 @@ class GroupOffsets:
             present = self.get(topic, partition)
             if present is None or present[1] < stored[1]:
                 self.put(topic, partition, stored)
+
+
+CODES = {ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR}
+"""Errors of the log that have another name for clients (CoordinatorOperationExceptionHelper)."""
+
+
+_COMMITTED_OFFSET = Struct(">2xq")
+"""Of an OffsetCommitValue, every version: the version, then the offset."""
+
+
+def committed_offset_of(value: bytes) -> int:
+    """Return the offset in the bytes of an OffsetCommitValue."""
+    (offset,) = _COMMITTED_OFFSET.unpack_from(value)
+    return int(offset)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from diamant.broker.coordinators.internal_topic import InternalTopic, string_hash
-from diamant.broker.coordinators.java_order import grown_capacity, in_java_order, strings_in_timeline_order
+from diamant.broker.coordinators.internal_topic import InternalTopic
+from diamant.broker.coordinators.java_order import grown_capacity, in_java_order, string_hash, strings_in_timeline_order
 
 
 def in_listed_order(topic: InternalTopic, group_ids: Collection[str]) -> list[str]:

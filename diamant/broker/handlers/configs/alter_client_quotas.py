@@ -13,9 +13,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.coordinators.internal_topic import string_hash
-from diamant.broker.coordinators.java_order import grown_capacity, in_java_order
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.coordinators.java_order import grown_capacity, in_java_order, string_hash
 from diamant.broker.handlers.configs.quota_rules import (
     Entity,
     check_entity,
@@ -26,7 +24,7 @@ from diamant.broker.handlers.configs.quota_rules import (
     same_entity,
     shown_entity,
 )
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import ClientQuotaRecord, QuotaEntity
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields

@@ -14,9 +14,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.config.virtual_topic_table import ROWS
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.operations import clock_by_config as clock_config
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE

@@ -25,7 +25,7 @@ from diamant.broker.config.broker_configs import BROKER_CONFIGS
 from diamant.broker.config.config_key import ConfigSource, ConfigSynonym, ConfigType, DescribedConfig
 from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.config.metadata_text import check_text
-from diamant.broker.config.topic_table import describe_topic_configs, validate_topic_configs
+from diamant.broker.config.topic_values import describe_topic_configs, validate_topic_configs
 from diamant.broker.node.cleaner import check_cleaner_change
 from diamant.broker.node.topics import check_name
 from diamant.broker.operations import clock_by_config as clock_config

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.coordinators.java_order import fitting_capacity
-from diamant.broker.dispatch.dispatcher import Api, RequestContext
 from diamant.broker.handlers.configs.quota_rules import (
     CLIENT_ID,
     IP,
@@ -21,7 +20,7 @@ from diamant.broker.handlers.configs.quota_rules import (
     in_limits_order,
     in_parts_order,
 )
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.config.config_key import DescribedConfig
 from diamant.broker.config.virtual_topic_table import ROWS
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.handlers.configs.changes import describe_configs
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.config.broker_configs import BROKER_CONFIGS
 from diamant.broker.config.config_key import ConfigType, format_value
-from diamant.broker.config.topic_table import append_to_list, subtract_from_list
+from diamant.broker.config.topic_values import append_to_list, subtract_from_list
 from diamant.broker.config.virtual_topic_table import COMPACT, NOW, READ_ONLY
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.operations import clock_by_config as clock_config
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE

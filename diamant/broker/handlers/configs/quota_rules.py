@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from diamant.broker.config.metadata_text import check_text
-from diamant.broker.coordinators.internal_topic import string_hash
-from diamant.broker.coordinators.java_order import fitting_capacity, in_java_order
+from diamant.broker.coordinators.java_order import fitting_capacity, in_java_order, string_hash
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import QuotaEntity
 

@@ -14,9 +14,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from diamant.broker.dispatch.dispatcher import RequestContext
-from diamant.broker.handlers.data.fetch import PendingFetch
-from diamant.broker.network.server import Answer
+from diamant.broker.handlers.data.pending_fetch import PendingFetch
+from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.node.fetch_sessions import (
     FINAL_EPOCH,
     FIRST_WITH_TOPIC_ID,

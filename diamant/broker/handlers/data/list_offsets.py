@@ -17,8 +17,7 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.node.leader_epoch import check_leader_epoch
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.list_offsets import (

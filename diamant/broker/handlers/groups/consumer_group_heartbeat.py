@@ -11,10 +11,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.groups.consumer.change import MemberRequest
 from diamant.broker.handlers.groups.join_group import client_host
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 from diamant.storage.uuid_text import ZERO_ID
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.groups.coordinator.group import Group
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.authorized_operations import GROUP_OPERATIONS
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields

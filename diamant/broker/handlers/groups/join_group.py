@@ -15,9 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from diamant.broker.dispatch.dispatcher import Api, RequestContext
 from diamant.broker.groups.classic.events import UNKNOWN_MEMBER_ID, GroupProtocol, JoinAnswer, JoinRequest
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.groups.coordinator.offsets import CODES
 from diamant.broker.groups.coordinator.offsets_request import Selection
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.offset_commit import (
     FIRST_WITH_TOPIC_ID,
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
 KEY = 8
-
-CODES = {ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR}
-"""Errors of the log that have another name for clients (CoordinatorOperationExceptionHelper)."""
 
 
 def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> Answer:

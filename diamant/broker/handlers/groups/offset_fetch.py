@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from diamant.broker.coordinators.java_order import in_timeline_order, strings_in_timeline_order
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
 from diamant.broker.groups.coordinator.group import Group
 from diamant.broker.groups.coordinator.offsets import is_of_topic
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import parse_offset_commit_value
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields

@@ -11,9 +11,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.dispatch.dispatcher import Api, RequestContext
 from diamant.broker.groups.classic.events import SyncAnswer, SyncRequest
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 

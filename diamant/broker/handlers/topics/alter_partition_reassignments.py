@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.dispatch.dispatcher import Api, RequestContext
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diamant.broker.dispatch.dispatcher import Api, RequestContext
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.broker.node.topics import INTERNAL_TOPICS, METADATA_TOPIC, Topic, check_name
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.authorized_operations import TOPIC_OPERATIONS

@@ -15,8 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from diamant.broker.dispatch.dispatcher import Api, RequestContext
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.broker.node.topics import INTERNAL_TOPICS, Topic, check_name
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.metadata import (

@@ -14,8 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 

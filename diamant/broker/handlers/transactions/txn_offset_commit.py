@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from diamant.broker.dispatch.dispatcher import REQUEST_ERRORS, Api, RequestContext, error_of
+from diamant.broker.groups.coordinator.offsets import CODES
 from diamant.broker.groups.coordinator.offsets_request import Selection
-from diamant.broker.handlers.groups.offset_commit import CODES
-from diamant.broker.network.server import Answer
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.txn_offset_commit import (

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from diamant.cleaner.erasure.intent import PREFIX, SUFFIX, remove_intent
 from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES, NOTHING_MATCHED, CertificateError, parse
+from diamant.cleaner.evidence.certificates.private_files import PREFIX, SUFFIX, remove_intent
 from diamant.storage.env.env import Env
 
 REDACTION_PREFIX = "diamant-redaction-"

@@ -22,7 +22,8 @@ import numpy as np
 from crc32c import crc32c
 
 from diamant.cleaner.evidence.search.record_search import MAX_BATCH_BYTES, hole_bytes
-from diamant.protocol.batches.batch import (
+from diamant.protocol.batches.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from diamant.protocol.batches.header import (
     ATTRIBUTES,
     BATCH_LENGTH,
     CODEC_MASK,
@@ -36,7 +37,6 @@ from diamant.protocol.batches.batch import (
     PARTITION_LEADER_EPOCH,
     RECORD_COUNT,
 )
-from diamant.protocol.batches.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from diamant.storage.env.env import File
 
 if TYPE_CHECKING:

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from diamant.cleaner.kernels.rolling_hash import MULTIPLIER
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -43,7 +45,6 @@ SLICE_BYTES = 1024 * 1024
 KEY = "key"
 VALUE = "value"
 
-MULTIPLIER = 0x9E3779B97F4A7C15
 MIN_BITS = 16
 MAX_BITS = 24
 

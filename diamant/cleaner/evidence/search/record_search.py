@@ -34,7 +34,9 @@ from diamant.cleaner.evidence.search.found_list import FoundList
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.needles import Buffer, Hit, Needle, Needles, keyed_digest
 from diamant.cleaner.evidence.search.offset_order import OffsetOrder
-from diamant.protocol.batches.batch import (
+from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.compression import NONE as NO_CODEC
+from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
     HEADER_SIZE,
     HEADER_SIZE_UP_TO_MAGIC,
@@ -43,11 +45,10 @@ from diamant.protocol.batches.batch import (
     MIN_BATCH_LENGTH,
     MIN_ENTRY_LENGTH,
     BatchHeader,
-    crc_is_valid,
+    Record,
 )
-from diamant.protocol.batches.compression import NONE as NO_CODEC
 from diamant.protocol.batches.legacy import parse_entry, parse_legacy_header
-from diamant.protocol.batches.records import Record, iter_records, records_payload
+from diamant.protocol.batches.records import iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import File
 

@@ -8,7 +8,7 @@ from typing import Any
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OnOutput, never_done
 from diamant.cleaner.rules.throttle import Throttle
-from diamant.cleaner.runners.inline import remove_cleaned_files
+from diamant.cleaner.runners.contract import remove_cleaned_files
 from diamant.cleaner.spark.clean.job import CleanJob, Progress
 from diamant.cleaner.spark.clean.staged_outputs import check_manifest, take_over
 from diamant.cleaner.spark.clean.staging import new_place, remove_leftovers, remove_place, source_for

@@ -28,7 +28,8 @@ import numpy as np
 
 from diamant.cleaner.engines.compiled_round import CompiledRound
 from diamant.cleaner.engines.plain_round import _Round
-from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, aborted_from, group_segments, segments_to_clean
+from diamant.cleaner.rules.grouping import group_segments, segments_to_clean
+from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, aborted_from
 from diamant.cleaner.rules.result import CleanStats, never_done, no_throttle
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.spark.clean.key_tuples import ERROR, PartFigures

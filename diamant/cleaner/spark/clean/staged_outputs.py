@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from diamant.cleaner.rules.plan import CleanPlan, group_segments, segments_to_clean
+from diamant.cleaner.rules.grouping import group_segments, segments_to_clean
+from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, OutputSegment
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.spark.clean.manifest import Manifest, StagedOutput

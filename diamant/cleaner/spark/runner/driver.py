@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.runners.worker import PROGRESS_INTERVAL_S, die_with, step_back
+from diamant.cleaner.runners.child_process import PROGRESS_INTERVAL_S, die_with, step_back
 from diamant.cleaner.runners.worker_messages import Message
 from diamant.cleaner.spark.clean.manifest import Manifest, fields_of
 from diamant.cleaner.spark.environment.errors import SparkError

@@ -81,7 +81,8 @@ class KafkaLogReader(DataSourceReader):
         assert isinstance(task, ReadTask)
         check_versions(self._driver)
         # Loads numba, which planning does without.
-        from diamant.cleaner.spark.source.range_reader import Counters, read_task
+        from diamant.cleaner.spark.source.range_reader import Counters
+        from diamant.cleaner.spark.source.read_task import read_task
 
         counters = Counters()
         yield from read_task(task, self.options, self.columns, counters)

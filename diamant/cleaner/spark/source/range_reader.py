@@ -27,7 +27,7 @@ from diamant.cleaner.spark.environment.errors import SegmentChanged
 from diamant.cleaner.spark.environment.locations import LocationFile
 from diamant.cleaner.spark.source.arrow_columns import ArrowColumns, Chunk, Room
 from diamant.cleaner.spark.source.filter_bounds import GREATEST, LEAST, Bounds
-from diamant.protocol.batches.batch import (
+from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
     HEADER_SIZE,
     HEADER_SIZE_UP_TO_MAGIC,
@@ -76,26 +76,6 @@ class Counters:
     records: int = 0
     """Given to Spark."""
     records_walked: int = 0
-
-
-def read_task(
-    task: ReadTask, options: SourceOptions, columns: tuple[str, ...], counters: Counters
-) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the records of a task as Arrow batches. CorruptLog, SegmentChanged, OSError."""
-    if options.latest_per_key:
-        from diamant.cleaner.spark.source.latest_per_key import find_latest
-
-        with find_latest(task, options, counters) as latest:
-            for part in task.ranges:
-                yield from RangeReader(task, part, options, counters).arrow_batches(columns, latest.window)
-        return
-    for part in task.ranges:
-        if task.damage:
-            arrow = ArrowColumns(columns, task.topic, task.partition, part.location)
-            for reason, position in task.damage:
-                yield arrow.corrupt(reason, position)
-        if part.end > part.start:
-            yield from RangeReader(task, part, options, counters).arrow_batches(columns)
 
 
 def open_range(part: Range) -> LocationFile:

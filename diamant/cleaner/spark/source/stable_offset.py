@@ -19,14 +19,14 @@ import numpy as np
 from diamant.cleaner.spark.environment.errors import SegmentChanged
 from diamant.cleaner.spark.source.partition_logs import list_again
 from diamant.cleaner.spark.source.segment_indexes import ABORTED_FIELDS, read_aborted, read_offset_index
-from diamant.protocol.batches.batch import (
+from diamant.protocol.batches.control import ControlType, parse_control_type
+from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,
     HEADER_STRUCT,
     LOG_OVERHEAD,
     BatchHeader,
 )
-from diamant.protocol.batches.control import ControlType, parse_control_type
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names

@@ -17,7 +17,7 @@ from diamant.broker.commands.log import find as log_find
 from diamant.broker.commands.terminal import files as reading
 from diamant.broker.commands.terminal.files import bytes_json, bytes_text, size_text, time_text
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.protocol.batches.records import Header, Record
+from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import RealEnv

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.clock import SettableClock

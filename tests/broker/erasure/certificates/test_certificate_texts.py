@@ -14,7 +14,8 @@ from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.commands.admin.cancel import cancel
 from diamant.broker.commands.admin.erase import erase
 from diamant.broker.commands.admin.redact import redact
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from tests.broker.certifying_broker import certifying_broker
 
 MAIL = "ada@example.com"

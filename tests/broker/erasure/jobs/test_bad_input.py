@@ -10,7 +10,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, NotPossible, TooMany
-from diamant.protocol.batches.records import Header
+from diamant.protocol.batches.header import Header
 from tests.broker.erasure.cases import (
     HTTP,
     KEY,

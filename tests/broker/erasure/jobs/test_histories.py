@@ -11,7 +11,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import TimedOut
 from diamant.cleaner.evidence.certificates import certificate as certificates
-from diamant.protocol.batches.records import Header
+from diamant.protocol.batches.header import Header
 from tests import effort
 from tests.broker.erasure.cases import (
     RETRY_MS,

@@ -18,9 +18,10 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.erasure import erase as erasing
 from diamant.cleaner.erasure import intent as intents
-from diamant.cleaner.erasure.intent import CLOSING, PREFIX, Intent, read_intent
+from diamant.cleaner.erasure.intent import CLOSING, Intent, read_intent
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates import files as certificate_files
+from diamant.cleaner.evidence.certificates.private_files import PREFIX
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests import effort

@@ -13,7 +13,8 @@ from diamant.cleaner.evidence.certificates.certificate import sign
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
-from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.cases import (
     DAY_MS,
     KEY,

@@ -12,7 +12,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import TimedOut
 from diamant.cleaner.evidence.search.found_list import MAX_LISTED
-from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import KafkaError
 from tests.broker.erasure.cases import (
     DAY_MS,

@@ -10,7 +10,8 @@ from diamant.broker.broker import Broker
 from diamant.broker.erasure import erase as erasing
 from diamant.broker.erasure import erase_tombstones as erasure_tombstones
 from diamant.cleaner.erasure.locate import locate_key
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.cases import (
     KEY,
     RETRY_MS,

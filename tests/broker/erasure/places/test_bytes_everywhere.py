@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from tests.broker.erasure.cases import (
     DAY_MS,

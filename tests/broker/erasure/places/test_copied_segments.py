@@ -11,7 +11,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.cleaner.evidence.scan import scan
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.cases import (
     KEY,
     PERSON,

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.cases import broker_at, data_of, fill, write
 from tests.broker.erasure.places.planting import Planted, plant
 from tests.cleaner.evidence.scan.independent_scanner import Place, search

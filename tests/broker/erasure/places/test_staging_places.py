@@ -18,7 +18,8 @@ from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.clean.staging_notes import forget, write_note
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.runner import staging_sweep
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
 from tests.broker.erasure.cases import KEY, PERSON, config, create, data_of, env_at, erase, fill, pinned, write

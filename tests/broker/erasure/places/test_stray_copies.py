@@ -11,7 +11,8 @@ from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
 from diamant.cleaner.evidence.search import found_list
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 from tests.broker.erasure.cases import (

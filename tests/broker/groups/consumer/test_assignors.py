@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.broker.coordinators.internal_topic import string_hash
 from diamant.broker.coordinators.java_order import (
     copied_capacity,
     grown_capacity,
     in_java_order,
+    string_hash,
     strings_in_java_order,
     uuid_hash,
 )

@@ -15,7 +15,8 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.groups.coordinator import coordinator
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 from diamant.broker.groups.coordinator.offsets import GroupOffsets
-from diamant.protocol.batches.batch import BatchHeader, iter_headers
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log

@@ -9,7 +9,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
-from diamant.protocol.batches.batch import BatchHeader, iter_headers
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.header import BatchHeader
 from tests.broker.groups.offsets.offset_requests import NONE, commit
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import WireClient

@@ -9,7 +9,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.groups.classic.events import GroupProtocol, JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
-from diamant.broker.network.server import CloseConnection
+from diamant.broker.network.api import CloseConnection
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.log.log import Log
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, wait_until_loaded

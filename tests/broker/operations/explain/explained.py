@@ -12,7 +12,8 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.cleaner.explain.explanation import Gate, PartitionExplanation, RecordExplanation
 from diamant.cleaner.service.service import CleanerService
 from diamant.protocol.batches.control import build_marker
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.log.log import Log

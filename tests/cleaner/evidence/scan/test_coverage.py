@@ -20,7 +20,8 @@ from diamant.cleaner.evidence.search.file_census import FileCensus, Identity, de
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import MAX_BATCH_BYTES, FileSearch, Subject
 from diamant.cleaner.segments.unpacker import Unpacker
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from tests.builder import make_message, make_wrapper
 

@@ -29,7 +29,8 @@ from diamant.cleaner.evidence.search.needles import KEY, Needles
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.protocol.batches.compression import GZIP, LZ4, ZSTD
-from diamant.protocol.batches.records import Header, Record, build_batch
+from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import File, RealEnv
 from tests.builder import make_message, make_wrapper, with_payload
 

@@ -17,7 +17,8 @@ from diamant.cleaner.evidence.search.findings import VALUE
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.kernels import cache as kernel_cache
-from diamant.protocol.batches.records import Record, build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 
 PLACES = (0, 77, 199)

@@ -21,7 +21,7 @@ from diamant.cleaner.spark.analyses.audit import read_audit
 from diamant.cleaner.spark.analyses.find import find
 from diamant.cleaner.spark.analyses.stats import COUNTS, read_stats
 from diamant.cleaner.spark.environment.errors import SparkError
-from diamant.protocol.batches.records import Record
+from diamant.protocol.batches.header import Record
 from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import RealEnv

@@ -25,7 +25,8 @@ from typing import Any
 
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OutputSegment
-from diamant.cleaner.runners.inline import InlineRunner, Runner
+from diamant.cleaner.runners.contract import Runner
+from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import ProcessRunner
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.cleaner_log import CleanerLog

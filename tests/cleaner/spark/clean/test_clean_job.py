@@ -10,7 +10,7 @@ import pytest
 from diamant.cleaner.offline.clean import Engine
 from diamant.cleaner.offline.spark_clean import PartitionSettings, clean_directory, partitions_by_size, total_removed
 from diamant.cleaner.rules.modes import PROMPT
-from diamant.cleaner.rules.plan import CleanerSettings
+from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.rules.result import OutputOverflow
 from diamant.cleaner.spark.clean.in_session import session_engine
 from diamant.cleaner.spark.environment.errors import SparkError

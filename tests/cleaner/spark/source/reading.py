@@ -11,10 +11,10 @@ from pyspark.sql.datasource import Filter
 from diamant.cleaner.segments.tolerant_reader import SegmentFile, iter_batches
 from diamant.cleaner.spark.source.data_source import KafkaLogReader
 from diamant.cleaner.spark.source.options import SourceOptions
-from diamant.cleaner.spark.source.range_reader import Counters, read_task
+from diamant.cleaner.spark.source.range_reader import Counters
 from diamant.cleaner.spark.source.read_plan import ReadTask
-from diamant.protocol.batches.batch import BatchHeader
-from diamant.protocol.batches.records import Record
+from diamant.cleaner.spark.source.read_task import read_task
+from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.storage.env.env import RealEnv
 
 

@@ -1,0 +1,183 @@
+"""Topic configurations as a broker judges, merges and describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.config.config_key import (
+    ConfigError,
+    ConfigKey,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    DescribedConfig,
+    Value,
+    format_value,
+)
+from diamant.cleaner.rules.modes import KAFKA
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.segments.log_config import LogConfig
+
+if TYPE_CHECKING:
+    from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.topic_table import _KEYS, TOPIC_CONFIGS
+
+# Fields of LogConfig that are not simply the name with underscores.
+_FIELD_NAMES = {
+    "message.timestamp.type": "timestamp_type",
+    "message.timestamp.before.max.ms": "timestamp_before_max_ms",
+    "message.timestamp.after.max.ms": "timestamp_after_max_ms",
+}
+
+
+# What the log does not need to know: it belongs to replicas, tiers and elections, or is merged into segment_bytes.
+_NOT_FOR_THE_LOG = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "internal.segment.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "unclean.leader.election.enable",
+    }
+)
+
+
+def validate_topic_config(name: str, value: str | None) -> None:
+    """Check one configuration by itself; raises KafkaError(INVALID_CONFIG) with Kafka's wording."""
+    _parse(name, value)
+
+
+def validate_topic_configs(overrides: Mapping[str, str | None], broker: BrokerConfig) -> None:
+    """Check all configurations of a topic, one by one and against each other and the broker's defaults.
+
+    Raises KafkaError(INVALID_CONFIG). Call it with what a topic would have *after* a change. Kafka:
+    ``LogConfig.validate``.
+    """
+    for name in overrides:
+        _key(name)
+    if nulls := sorted(name for name, value in overrides.items() if value is None):
+        raise _refusal(f"Null value not supported for topic configs: {','.join(nulls)}")
+    values = {name: _parse(name, value) for name, value in overrides.items()}
+    if values.get("remote.storage.enable"):
+        raise _refusal(
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log "
+            "storage."
+        )
+    shortest, longest = (
+        values.get(name, broker.topic_default(name)) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    )
+    if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:
+        raise _refusal(
+            f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
+        )
+
+
+def append_to_list(name: str, current: str | None, addition: str) -> str:
+    """The value after IncrementalAlterConfigs APPEND. ``current`` None: the topic has no own value, so the default
+    counts.
+    """
+    entries = _list_entries("APPEND", name, current)
+    return ",".join(entries + [entry for entry in _split(addition) if entry not in entries])
+
+
+def subtract_from_list(name: str, current: str | None, removal: str) -> str:
+    """The value after IncrementalAlterConfigs SUBTRACT; entries that are not there are not missed."""
+    entries = _list_entries("SUBTRACT", name, current)
+    for entry in _split(removal):
+        if entry in entries:
+            entries.remove(entry)
+    return ",".join(entries)
+
+
+def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
+    """What a topic's logs run with: its own configurations over the broker's defaults.
+
+    An override that does not parse is left out: it was valid when it was written, and a log directory made elsewhere
+    must open.
+    """
+    fields: dict[str, Any] = {}
+    for key in _KEYS:
+        if key.name not in _NOT_FOR_THE_LOG:
+            fields[_FIELD_NAMES.get(key.name, key.name.replace(".", "_"))] = _effective(key, overrides, broker)
+    fields["cleanup_policy"] = frozenset(fields["cleanup_policy"])
+    internal_bytes = _effective(TOPIC_CONFIGS["internal.segment.bytes"], overrides, broker)
+    if internal_bytes is not None:
+        fields["segment_bytes"] = internal_bytes
+    config = LogConfig(**fields)
+    return config if broker.diamant_cleaner_mode == KAFKA else config.with_clamped_jitter()
+
+
+def describe_topic_configs(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedConfig]:
+    """Every configuration of a topic with its value and where that comes from (Kafka: ``ConfigHelper``, LogConfig
+    half).
+
+    As in Kafka only the first broker synonym counts as a source: ``retention.ms`` that comes from
+    ``log.retention.hours`` shows the right value with the source DEFAULT_CONFIG.
+    """
+    return [_describe(key, overrides, broker) for key in _KEYS if not key.is_internal or key.name in overrides]
+
+
+def _describe(key: ConfigKey, overrides: Mapping[str, str], broker: BrokerConfig) -> DescribedConfig:
+    value = format_value(_effective(key, overrides, broker))
+    synonyms: list[ConfigSynonym] = []
+    if key.name in overrides:
+        synonyms.append(ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
+    if key.synonyms:
+        synonyms += broker.sources(key.synonyms[0])
+    return DescribedConfig(
+        name=key.name,
+        value=value,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        type=key.type,
+        is_read_only=False,
+        is_sensitive=False,
+        synonyms=tuple(synonyms),
+        documentation=key.documentation,
+    )
+
+
+def _effective(key: ConfigKey, overrides: Mapping[str, str], broker: BrokerConfig) -> Value:
+    own = overrides.get(key.name)
+    if own is not None:
+        try:
+            return key.parse(own)
+        except ConfigError:
+            pass  # see log_config
+    return broker.topic_default(key.name)
+
+
+def _parse(name: str, value: str | None) -> Value:
+    key = _key(name)
+    if value is None:
+        raise _refusal(f"Null value not supported for topic configs: {name}")
+    try:
+        return key.parse(value)
+    except ConfigError as error:
+        raise _refusal(str(error)) from None
+
+
+def _key(name: str) -> ConfigKey:
+    key = TOPIC_CONFIGS.get(name)
+    if key is None:
+        raise _refusal(f"Unknown topic config name: {name}")
+    return key
+
+
+def _list_entries(operation: str, name: str, current: str | None) -> list[str]:
+    key = _key(name)
+    if key.type is not ConfigType.LIST:
+        raise _refusal(f"Can't {operation} to key {name} because its type is not LIST.")
+    return _split(format_value(key.default) or "" if current is None else current)
+
+
+def _split(text: str) -> list[str]:
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
+
+
+def _refusal(detail: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, detail)

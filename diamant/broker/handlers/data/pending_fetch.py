@@ -1,0 +1,184 @@
+"""A fetch that waits for bytes, and the answer it will get."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from diamant.broker.network.api import REQUEST_ERRORS, error_of
+from diamant.broker.node.leader_epoch import check_leader_epoch
+from diamant.broker.node.purgatory import Purgatory
+from diamant.broker.node.topic_metrics import BrokerTopicMetrics
+from diamant.broker.node.topics import Topics
+from diamant.protocol.messages.fetch import (
+    FetchPartition,
+    FetchPartitionResult,
+    FetchRequest,
+    FetchTopicResult,
+    encode_fetch_response,
+)
+from diamant.storage.log.log import Log, ReadResult
+
+if TYPE_CHECKING:
+    pass
+from diamant.broker.handlers.data.fetch import API
+
+FIRST_WITH_TOPIC_ID = 13
+
+
+FINAL_EPOCH = -1
+"""The session epoch of a client that wants no session."""
+
+
+class PendingFetch:
+    """A fetch with what it has read so far, one result per requested partition."""
+
+    __slots__ = (
+        "_budget",
+        "_future",
+        "_is_urgent",
+        "_metrics",
+        "_min_bytes",
+        "_positions",
+        "_request",
+        "_results",
+        "_size",
+        "_topics",
+        "_version",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        topics: Topics,
+        metrics: BrokerTopicMetrics,
+        version: int,
+        request: FetchRequest,
+        fetch_max_bytes: int,
+    ) -> None:
+        self._topics = topics
+        self._metrics = metrics
+        self._version = version
+        self._request = request
+        self._budget = min(request.max_bytes, fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._budget)
+        self._size = 0
+        self._is_urgent = False  # an error or a divergence: the client should hear of it now
+        self._wanted: list[tuple[str | None, UUID | None, FetchPartition]] = [
+            (name, topic_id, partition) for name, topic_id, partitions in request.topics for partition in partitions
+        ]
+        self._results: list[FetchPartitionResult] = []
+        self._positions: dict[Log, list[int]] = {}  # a partition may be named twice
+        self._future: asyncio.Future[list[Any]] | None = None
+
+    def read_all(self) -> bool:
+        """Read every partition once; True if the answer need not wait."""
+        for position in range(len(self._wanted)):
+            result = self._read(position)
+            self._results.append(result)
+            self._size += result.records_size
+        return self._is_urgent or self._size >= self._min_bytes or not self._wanted
+
+    def refresh(self, logs: Iterable[Log]) -> bool:
+        """Read the partitions of these logs again; True if the answer need not wait any longer."""
+        for log in logs:
+            for position in self._positions[log]:
+                self._size -= self._results[position].records_size
+                result = self._results[position] = self._read(position)
+                self._size += result.records_size
+        return self._is_urgent or self._size >= self._min_bytes
+
+    def wait(self, purgatory: Purgatory) -> asyncio.Future[list[Any]]:
+        """The answer once there is enough or the time is over."""
+        for position, (name, topic_id, partition) in enumerate(self._wanted):
+            self._positions.setdefault(self._log(name, topic_id, partition.index), []).append(position)
+        self._future = asyncio.get_running_loop().create_future()
+        purgatory.wait(self, self._future, self._positions, self._request.max_wait_ms)
+        return self._future
+
+    def complete(self) -> None:
+        """Answer with what has been read."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self.encode())
+
+    def encode(self) -> list[Any]:
+        """The response body: buffers and ranges of log files."""
+        return self._encode()
+
+    def _encode(self, session_id: int = 0) -> list[Any]:
+        if self._size:
+            self._count()
+        position = 0
+        topics = []
+        for name, topic_id, partitions in self._request.topics:
+            following = position + len(partitions)
+            topics.append(FetchTopicResult(name, topic_id, self._results[position:following]))
+            position = following
+        return encode_fetch_response(self._version, topics, session_id=session_id)
+
+    def _count(self) -> None:
+        for (name, topic_id, _), result in zip(self._wanted, self._results, strict=True):
+            if result.records_size:
+                topic = self._topics.by_id.get(topic_id) if name is None and topic_id is not None else None
+                self._metrics.topic(name or (topic.name if topic else "")).bytes_out += result.records_size
+
+    def _log(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
+        if self._version >= FIRST_WITH_TOPIC_ID:
+            return self._topics.log_by_id(topic_id, index)
+        return self._topics.log(name, index)
+
+    def _read(self, position: int) -> FetchPartitionResult:
+        name, topic_id, wanted = self._wanted[position]
+        try:
+            log = self._log(name, topic_id, wanted.index)
+            check_leader_epoch(log, wanted.current_leader_epoch)
+            if wanted.last_fetched_epoch >= 0 and (diverging := _diverging_epoch(log, wanted)) is not None:
+                self._is_urgent = True
+                return FetchPartitionResult(
+                    wanted.index,
+                    0,
+                    log.high_watermark,
+                    log.last_stable_offset,
+                    log.log_start_offset,
+                    diverging_epoch=diverging,
+                )
+            read = log.read(
+                wanted.fetch_offset,
+                max(0, min(wanted.max_bytes, self._budget - self._size)),
+                isolation_level=self._request.isolation_level,
+                min_one_message=self._size == 0,
+            )
+        except REQUEST_ERRORS as error:
+            self._is_urgent = True
+            code, _ = error_of(error)
+            self._metrics.count_error(API.key, code)
+            return FetchPartitionResult(wanted.index, code)
+        return _result(wanted.index, read)
+
+
+def _result(index: int, read: ReadResult) -> FetchPartitionResult:
+    aborted = None if read.aborted is None else [(txn.producer_id, txn.first_offset) for txn in read.aborted]
+    return FetchPartitionResult(
+        index,
+        0,
+        read.high_watermark,
+        read.last_stable_offset,
+        read.log_start_offset,
+        aborted,
+        read.slices,
+        read.size,
+    )
+
+
+def _diverging_epoch(log: Log, wanted: FetchPartition) -> tuple[int, int] | None:
+    """Where the client's history leaves ours (Partition.readRecords): its last epoch ended earlier here, or is
+    unknown.
+    """
+    found = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if found.end_offset < 0 or found.leader_epoch < 0:
+        return None
+    if found.leader_epoch < wanted.last_fetched_epoch or found.end_offset < wanted.fetch_offset:
+        return found.leader_epoch, found.end_offset
+    return None

@@ -1,0 +1,11 @@
+"""The multiplier of the rolling hash, for the kernels and for Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
+
+MULTIPLIER = 0x9E3779B97F4A7C15

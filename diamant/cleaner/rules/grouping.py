@@ -1,0 +1,113 @@
+"""Groups of segments that a round joins into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from diamant.cleaner.rules.modes import KAFKA
+
+if TYPE_CHECKING:
+    from diamant.storage.segments.log_config import LogConfig
+from diamant.cleaner.rules.plan import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, CleanPlan, SegmentPlan
+
+
+def segments_to_clean(plan: CleanPlan, end_offset: int) -> tuple[SegmentPlan, ...]:
+    """Return the segments that a round whose map ends at `end_offset` (exclusive) rewrites.
+
+    All from the first one on to the one that holds `end_offset` - 1. A round without a dirty range rewrites them all.
+    """
+    if plan.first_dirty_offset >= plan.first_uncleanable_offset:
+        return plan.segments
+    return tuple(segment for segment in plan.segments if segment.base_offset < end_offset)
+
+
+def group_segments(plan: CleanPlan, segments: Sequence[SegmentPlan]) -> list[tuple[SegmentPlan, ...]]:
+    """Return which of `segments`, in order, are merged into one output each (`Cleaner.groupSegmentsBySize`).
+
+    The limits are those of the topic's present configuration, applied to the sizes before cleaning. The first segment of
+    a group is taken whatever its size. Untouched and quarantined segments are in no group, and end the one before them.
+
+    A merged segment expires with its newest record. Where `expiry_slice_ms` is given, the ages of a group's segments differ
+    by that much at most, so nothing stays longer than `retention.ms` and that, which Kafka does not promise.
+    """
+    groups: list[tuple[SegmentPlan, ...]] = []
+    group = _Group()
+    for segment in segments:
+        if segment.base_offset in plan.untouched or segment.base_offset in plan.quarantined:
+            if group.segments:
+                groups.append(tuple(group.segments))
+                group = _Group()
+            continue
+        if group.segments and not group.takes(plan, segment, is_last=segment is segments[-1]):
+            groups.append(tuple(group.segments))
+            group = _Group()
+        group.add(segment)
+    if group.segments:
+        groups.append(tuple(group.segments))
+    return groups
+
+
+class _Group:
+    """A group that is being made, and what its segments add up to: there may be thousands."""
+
+    __slots__ = ("_first_ms", "_index_bytes", "_last_ms", "_size", "_time_index_bytes", "segments")
+
+    def __init__(self) -> None:
+        self.segments: list[SegmentPlan] = []
+        self._size = self._index_bytes = self._time_index_bytes = 0
+        self._first_ms: int | None = None
+        """Smallest of the segments' largest timestamps; empty segments have none."""
+        self._last_ms: int | None = None
+
+    def add(self, segment: SegmentPlan) -> None:
+        self.segments.append(segment)
+        self._size += segment.size
+        self._index_bytes += segment.index_bytes
+        self._time_index_bytes += segment.time_index_bytes
+        if segment.size:
+            self._first_ms, self._last_ms = self._span_with(segment)
+
+    def _span_with(self, segment: SegmentPlan) -> tuple[int, int]:
+        if self._first_ms is None or self._last_ms is None:
+            return segment.largest_timestamp, segment.largest_timestamp
+        return min(self._first_ms, segment.largest_timestamp), max(self._last_ms, segment.largest_timestamp)
+
+    def takes(self, plan: CleanPlan, segment: SegmentPlan, *, is_last: bool) -> bool:
+        """Tell whether `segment` may follow here."""
+        if self._size + segment.size > plan.segment_bytes:
+            return False
+        if self._index_bytes + segment.index_bytes > plan.segment_index_bytes:
+            return False
+        if self._time_index_bytes + segment.time_index_bytes > plan.segment_index_bytes:
+            return False
+        if plan.expiry_slice_ms is not None and segment.size:
+            # Merging may postpone the expiry of no record by more than this.
+            first_ms, last_ms = self._span_with(segment)
+            if last_ms - first_ms > plan.expiry_slice_ms:
+                return False
+        # The last offset is not known without reading the segment, only that it lies below what follows (KAFKA-5413).
+        following = plan.first_uncleanable_offset if is_last else segment.next_base_offset
+        return not segment.size or following - 1 - self.segments[0].base_offset <= MAX_RELATIVE_OFFSET
+
+
+EXPIRY_SLICES = 20
+"""Merging postpones the expiry of a record by at most this part of `retention.ms`, 5 %."""
+
+
+def expiry_slice_ms(config: LogConfig, mode: str) -> int | None:
+    """Return by how much the ages of segments may differ that are merged; None if it does not matter."""
+    if mode == KAFKA or not config.is_deleted or config.retention_ms < 0:
+        return None
+    return config.retention_ms // EXPIRY_SLICES
+
+
+def ends_output(plan: CleanPlan, written_bytes: int, following: SegmentPlan) -> bool:
+    """Tell whether an output of `written_bytes` must end before the group's next source is added (mode prompt only).
+
+    Recompression can make an output larger than its sources were, and so can the present format where they are of an old
+    one, so that the limits the group was made by no longer hold. For what no segment can hold (2 GiB) a source is taken twice.
+    """
+    if plan.is_kafka:
+        return False
+    return written_bytes + following.size > plan.segment_bytes or written_bytes + 2 * following.size > MAX_SEGMENT_BYTES

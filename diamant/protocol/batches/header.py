@@ -1,0 +1,200 @@
+"""The header of a record batch (magic 2), and the values of a record."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+WritableBuffer: TypeAlias = bytearray | memoryview
+
+
+BASE_OFFSET = 0
+
+
+BATCH_LENGTH = 8
+
+
+PARTITION_LEADER_EPOCH = 12
+
+
+MAGIC = 16
+
+
+CRC = 17
+
+
+ATTRIBUTES = 21
+
+
+LAST_OFFSET_DELTA = 23
+
+
+BASE_TIMESTAMP = 27
+
+
+MAX_TIMESTAMP = 35
+
+
+PRODUCER_ID = 43
+
+
+PRODUCER_EPOCH = 51
+
+
+BASE_SEQUENCE = 53
+
+
+RECORD_COUNT = 57
+
+
+HEADER_SIZE = 61
+
+
+LOG_OVERHEAD = 12
+"""Bytes of an entry that its length field does not count: the offset and the length itself, in every magic."""
+
+
+HEADER_SIZE_UP_TO_MAGIC = 17
+
+
+MIN_ENTRY_LENGTH = 14
+"""The least length field of any entry: that of an empty magic 0 message."""
+
+
+MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+
+
+CURRENT_MAGIC = 2
+
+
+CODEC_MASK = 0x07
+
+
+LOG_APPEND_TIME_FLAG = 0x08
+
+
+TRANSACTIONAL_FLAG = 0x10
+
+
+CONTROL_FLAG = 0x20
+
+
+DELETE_HORIZON_FLAG = 0x40
+
+
+NO_TIMESTAMP = -1
+
+
+NO_PRODUCER_ID = -1
+
+
+NO_PRODUCER_EPOCH = -1
+
+
+NO_SEQUENCE = -1
+
+
+NO_PARTITION_LEADER_EPOCH = -1
+
+
+MAX_SEQUENCE = 2**31 - 1
+
+
+HEADER_STRUCT = Struct(">qiibIhiqqqhii")
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch, fields in wire order; for magic 0 and 1 filled in by legacy.py."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, its header included."""
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record the batch was written with, whether or not it is still there."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset after the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are invalid."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether every record's timestamp is `max_timestamp`."""
+        return bool(self.attributes & LOG_APPEND_TIME_FLAG)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch is part of a transaction (its marker included)."""
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds control records (control.py), which consumers never see."""
+        return bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether `base_timestamp` is the time from which tombstones and markers may go (KIP-534)."""
+        return bool(self.attributes & DELETE_HORIZON_FLAG)
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether an idempotent or transactional producer wrote the batch."""
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record, -1 without sequences; after 2147483647 comes 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return add_to_sequence(self.base_sequence, self.last_offset_delta)
+
+
+def add_to_sequence(sequence: int, increment: int) -> int:
+    """Return the sequence `increment` (0 or more) after `sequence` (`DefaultRecordBatch.incrementSequence`)."""
+    total = sequence + increment
+    return total if total <= MAX_SEQUENCE else total - MAX_SEQUENCE - 1
+
+
+class Header(NamedTuple):
+    """One header of a record."""
+
+    key: str
+    value: bytes | None
+
+
+class Record(NamedTuple):
+    """One record; `timestamp` is ms since the epoch or -1, `sequence` -1 unless its producer is idempotent."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+    sequence: int = NO_SEQUENCE
