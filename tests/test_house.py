@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 
 from diamant.broker.cli import start
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.broker_configs import BROKER_CONFIGS, NO_EFFECT_YET
+from diamant.broker.config.broker_table import BROKER_CONFIGS, NO_EFFECT_YET
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.metrics.table import METRICS
 from diamant.broker.reference.configuration import configuration_page

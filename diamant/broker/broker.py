@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from diamant.broker.cannot_start import told
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.broker_configs import SYSTEM_CLOCK
+from diamant.broker.config.broker_table import SYSTEM_CLOCK
 from diamant.broker.config.listeners import META_ADDRESSES, Listener
 from diamant.broker.config.security_table import kept_for_kafka
 from diamant.broker.dispatch.dispatcher import Dispatcher
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.compact import Compactions
     from diamant.broker.operations.compact_by_config import CompactByConfig
     from diamant.broker.operations.count import Counting, TopicRecords
-    from diamant.broker.operations.explaining import Explaining, Explanation
+    from diamant.broker.operations.explain import Explaining, Explanation
     from diamant.broker.operations.latest import LatestReading
     from diamant.broker.operations.progress import Progress
     from diamant.broker.transactions.coordinator import TransactionCoordinator
@@ -213,7 +213,7 @@ class Broker:
     @cached_property
     def explaining(self) -> Explaining:
         """Who answers `explain`, loaded with the first question."""
-        from diamant.broker.operations.explaining import Explaining
+        from diamant.broker.operations.explain import Explaining
 
         return Explaining(self)
 

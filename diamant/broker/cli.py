@@ -24,7 +24,7 @@ from diamant.broker.cannot_start import CannotStart
 from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
 from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 from diamant.broker.config.broker_config import BrokerConfig, read_properties
-from diamant.broker.config.broker_configs import DEFAULT_HTTP_LISTEN, MANUAL_CLOCK, SYSTEM_CLOCK
+from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN, MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import META_ADDRESSES, listener_text
 from diamant.storage.errors import StorageError

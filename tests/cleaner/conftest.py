@@ -21,5 +21,5 @@ async def logs() -> AsyncIterator[SeveralLogs]:
 @pytest.fixture
 def held(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> HeldRunner:
     """A runner for all plans, however small."""
-    monkeypatch.setattr("diamant.cleaner.service.cleaner_thread.MAX_INLINE_BYTES", -1)
+    monkeypatch.setattr("diamant.cleaner.service.cleaner_slot.MAX_INLINE_BYTES", -1)
     return HeldRunner(logs.env)

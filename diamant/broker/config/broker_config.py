@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from diamant.broker.config.broker_configs import BROKER_CONFIGS, SPARK_CONF_PREFIX
+from diamant.broker.config.broker_table import BROKER_CONFIGS, SPARK_CONF_PREFIX
 from diamant.broker.config.config_key import (
     HIDDEN,
     LONG_MAX,

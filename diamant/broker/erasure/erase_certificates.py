@@ -34,8 +34,7 @@ from diamant.cleaner.evidence.scan.report import (
     tombstones_since_fields,
     written_since_fields,
 )
-from diamant.cleaner.evidence.search.findings import TOMBSTONE
-from diamant.cleaner.evidence.search.found_list import MAX_LISTED
+from diamant.cleaner.evidence.search.findings import MAX_LISTED, TOMBSTONE
 from diamant.cleaner.evidence.search.needles import MIN_BYTES
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.storage import names

@@ -23,8 +23,7 @@ from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.file_listing import is_in_use
 from diamant.cleaner.evidence.scan.report import VALUES_PRESENT
 from diamant.cleaner.evidence.scan.scan import ScanReport, scan_partitions
-from diamant.cleaner.evidence.search.findings import TOMBSTONE
-from diamant.cleaner.evidence.search.found_list import MAX_LISTED
+from diamant.cleaner.evidence.search.findings import MAX_LISTED, TOMBSTONE
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.service.settings import HASH_KEY_FILE
 from diamant.storage import names

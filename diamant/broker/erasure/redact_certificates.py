@@ -18,7 +18,7 @@ from diamant.cleaner.evidence.certificates.files import LAST_STATES, REDACTION_P
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import RECORDS_GONE
 from diamant.cleaner.evidence.scan.report import ScanReport, written_since_fields
-from diamant.cleaner.evidence.search.found_list import MAX_LISTED
+from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.cleaner.evidence.search.needles import MIN_BYTES
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.redaction.claims import (

@@ -28,8 +28,8 @@ from diamant.broker.faults.error_response import (
 from diamant.broker.faults.fault import MAX_FIRING_PARTS, Fault, Firing
 from diamant.broker.faults.spec import INIT_PRODUCER_ID, METADATA, FaultSpec
 from diamant.broker.faults.stale_metadata import leave_out, make_stale, put_topic_errors
-from diamant.broker.network.answer_writer import Buffer, Part
 from diamant.broker.network.api import Answer, CloseConnection, ConnectionInfo, Dispatch, frame_header
+from diamant.broker.network.response_writer import Buffer, Part
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request

@@ -31,7 +31,7 @@ from diamant.broker.node.topic_metrics import TopicCounts
 from diamant.broker.operations.erasure_deadline import TopicDeadline, take_deadlines
 from diamant.broker.operations.erasure_deadline import samples as deadline_samples
 from diamant.cleaner.rules.result import REASONS
-from diamant.cleaner.service.status import CleanerStatus, PartitionStatus
+from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from diamant.broker.network.answer_writer import Buffer, Part
+from diamant.broker.network.response_writer import Buffer, Part
 from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request

@@ -25,12 +25,11 @@ from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple, cast
 
-from diamant.broker.network.answer_writer import AnswerWriter, Buffer, Part, read_small
 from diamant.broker.network.api import CloseConnection, ConnectionInfo, Dispatch, FrameHeader
-from diamant.broker.network.outbox import MAX_BYTES, Outbox
 from diamant.broker.network.refused_peers import RefusedPeers
 from diamant.broker.network.request_memory import RequestMemory
 from diamant.broker.network.request_metrics import RequestMetrics
+from diamant.broker.network.response_writer import MAX_BYTES, AnswerWriter, Buffer, Outbox, Part, read_small
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.wire.connection import SCRATCH_BYTES, Request, ServerConnection, count_bytes
 

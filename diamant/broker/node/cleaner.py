@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from diamant.broker.config.broker_config import BrokerConfig, check_cleaner_memory
-from diamant.broker.config.broker_configs import BROKER_CONFIGS
+from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.config_key import DOUBLE_MAX, ConfigError
 from diamant.broker.node.superseded_checks import SupersededLooks
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -28,9 +28,9 @@ from diamant.storage.segments.log_config import LogConfig
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
     from diamant.cleaner.runners.contract import Runner
+    from diamant.cleaner.service.metrics import CleanerStatus
     from diamant.cleaner.service.service import CleanerService
     from diamant.cleaner.service.settings import ServiceSettings
-    from diamant.cleaner.service.status import CleanerStatus
     from diamant.cleaner.spark.runner.turns import SparkTurns
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class Cleaning:
 
     def status(self) -> CleanerStatus:
         """What it tells about itself; nothing yet if it is not loaded."""
-        from diamant.cleaner.service.status import CleanerStatus
+        from diamant.cleaner.service.metrics import CleanerStatus
 
         return CleanerStatus() if self._service is None else self._service.status()
 

@@ -3,6 +3,8 @@
 Every change is decided and appended to the metadata log in one step of the loop (no `await` between check and
 append), applied to the partitions, synced in a thread, and only then answered. The metadata come first: a partition
 that they name and the disk does not have is made empty at the next start, one that only the disk has is set aside.
+
+Fencing by leader epoch (KIP-320): whether a client talks to the leader it means.
 """
 
 from __future__ import annotations
@@ -529,3 +531,14 @@ def check_name(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
     if reason:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
+    """Raise FENCED_LEADER_EPOCH for an old epoch, UNKNOWN_LEADER_EPOCH for one ahead of ours; -1 is not checked."""
+    if current_leader_epoch < 0 or current_leader_epoch == log.leader_epoch:
+        return
+    code = ErrorCode.FENCED_LEADER_EPOCH if current_leader_epoch < log.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+    raise KafkaError(
+        code,
+        f"{log.topic}-{log.partition} has leader epoch {log.leader_epoch}, the request says {current_leader_epoch}",
+    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant import __version__
 from diamant.broker.operations.clock import ClockReport
-from diamant.cleaner.service.status import CleanerStatus, PartitionStatus
+from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker

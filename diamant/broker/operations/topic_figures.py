@@ -22,8 +22,8 @@ from diamant.storage.log.log import Log
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
     from diamant.cleaner.on_demand.compaction import Compactor
+    from diamant.cleaner.service.metrics import PartitionStatus
     from diamant.cleaner.service.service import CleanerService
-    from diamant.cleaner.service.status import PartitionStatus
 
 MAX_COUNTED_BYTES = 16 * 1024 * 1024
 """For one request, whatever number of topics it names."""

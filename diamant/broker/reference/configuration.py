@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from diamant.broker.config.broker_configs import BROKER_CONFIGS
+from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.config_key import DOUBLE_MAX, INT_MAX, LONG_MAX, ConfigKey, format_value
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 
 _INTRODUCTION = """\
 # Configuration
 
-<!-- Written by `make docs` from the tables in diamant/broker/config/broker_configs.py and topic_config.py: change those. -->
+<!-- Written by `make docs` from the tables in diamant/broker/config/broker_table.py and topic_config.py: change those. -->
 
 Names, types and meanings are Apache Kafka's (4.3). A `server.properties` file of a Kafka broker can be used as it is:
 `diamant start --config server.properties`. Single values are set with `--set name=value`, in Python with keywords

@@ -19,8 +19,8 @@ import click
 
 from diamant.broker.cli import main as cli
 from diamant.broker.client.admin import Admin, AdminClock
-from diamant.broker.commands.terminal.asking import asking
-from diamant.broker.config.broker_configs import BROKER_CONFIGS
+from diamant.broker.commands.terminal.remote import asking
+from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.http.serving.openapi import WAIT_PARAM

@@ -37,9 +37,9 @@ from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, aborted_from
 from diamant.cleaner.rules.result import CheckDone, CleanResult, OnOutput, OutputSegment, Throttle
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
 from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
+from diamant.cleaner.segments.payloads import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.cleaner.segments.strict_reader import Chunk, read_chunks
-from diamant.cleaner.segments.unpacker import Unpacker
 from diamant.protocol.batches.batch import parse_header
 from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.protocol.batches.legacy import parse_legacy_header

@@ -19,8 +19,8 @@ from typing import TypeAlias
 
 from crc32c import crc32c
 
+from diamant.cleaner.segments.payloads import SmallPayloads
 from diamant.cleaner.segments.rebuilt_batch import with_codec
-from diamant.cleaner.segments.small_payload import SmallPayloads
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import parse_header, update_crc
 from diamant.protocol.batches.header import (

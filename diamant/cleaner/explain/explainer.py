@@ -19,10 +19,9 @@ from dataclasses import replace
 
 from diamant.cleaner.explain import explanation as kinds
 from diamant.cleaner.explain.explanation import Change, Gate, PartitionExplanation, RecordExplanation
-from diamant.cleaner.explain.key_scan import FoundRecord, KeyScan
+from diamant.cleaner.explain.gates import cleaner_gates, retention_gates, retention_ms, round_gates
 from diamant.cleaner.explain.log_snapshot import LogState
-from diamant.cleaner.explain.retention_gates import retention_gates, retention_ms
-from diamant.cleaner.explain.round_gates import cleaner_gates, round_gates
+from diamant.cleaner.explain.scans import FoundRecord, KeyScan
 from diamant.cleaner.explain.upcoming_rounds import CourseRound, course, look, next_round_ms, without_lags
 from diamant.cleaner.rules import record_fate as policy
 from diamant.cleaner.rules.plan import legacy_horizon_ms

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from diamant.cleaner.forecast.forecast import Contents, Scenario
 from diamant.cleaner.forecast.resegmentation import lay_out_anew
 from diamant.cleaner.offline.stats import PartitionStats, read_stats
-from diamant.cleaner.queries.key_census import DEFAULT_MAX_BYTES
+from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES
 from diamant.cleaner.rules.result import CleanResult
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, SegmentFile
 from diamant.storage import names

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from diamant.cleaner.explain.explainer import Explainer
 from diamant.cleaner.explain.explanation import PartitionExplanation
-from diamant.cleaner.explain.key_scan import KeyScan, OpenSegment, OpenTransaction, Outcomes, scan_key
 from diamant.cleaner.explain.log_snapshot import LogState, OpenUntil
+from diamant.cleaner.explain.scans import KeyScan, OpenSegment, OpenTransaction, Outcomes, scan_key
 from diamant.cleaner.prompt.segment_facts import PartitionFacts, read_facts
 from diamant.cleaner.rules.eligibility import cleanable_range
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles

@@ -23,8 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from diamant.cleaner.queries.key_census import DEFAULT_MAX_BYTES, KeyCensus
-from diamant.cleaner.queries.top_keys import MAX_KEY_BYTES, TopKey, TopKeys
+from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES, MAX_KEY_BYTES, KeyCensus, TopKey, TopKeys
 from diamant.cleaner.rules.eligibility import cleanable_range
 from diamant.cleaner.segments.index_check import (
     check_length,

@@ -19,7 +19,7 @@ from typing import NoReturn
 import numpy as np
 
 from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
-from diamant.cleaner.explain.key_scan import OpenSegment, Outcomes
+from diamant.cleaner.explain.scans import OpenSegment, Outcomes
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem
 from diamant.cleaner.segments.transaction_outcomes import Outcome
 from diamant.protocol.batches.header import Record

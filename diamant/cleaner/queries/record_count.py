@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from diamant.cleaner.explain.key_scan import OpenSegment, Outcomes
+from diamant.cleaner.explain.scans import OpenSegment, Outcomes
 from diamant.cleaner.on_demand.record_counts import SegmentCensus
-from diamant.cleaner.queries.key_census import KeyCensus
+from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.cleaner.segments.transaction_outcomes import Outcome
 from diamant.protocol.errors import CorruptBatch

@@ -1,4 +1,9 @@
-"""The contract of a runner, its errors, and the disk space that a round needs."""
+"""The contract of a runner, its errors, and the disk space that a round needs.
+
+How a round can fail apart from what the log or the disk does; see also `result` and `storage.errors`.
+
+Whether the disk has room for a round on this machine that was meant for others, being too large for it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleanResult, OutputSegment, never_done
 from diamant.storage import names
 from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
 
 SwapOutput: TypeAlias = Callable[[OutputSegment], Awaitable[None]]
 """Puts an output in the place of its sources; whatever it raises ends the round."""
@@ -66,3 +72,31 @@ def remove_cleaned_files(env: Env, plan: CleanPlan) -> None:
             parsed = names.parse_segment_file(name)
             if parsed is not None and parsed.stage == names.CLEANED_SUFFIX and parsed.offset < last:
                 env.remove(f"{plan.directory}/{name}", missing_ok=True)
+
+
+class RunnerFailed(StorageError):
+    """A round could not be carried out, and the log is not at fault: the worker died, or has a bug."""
+
+
+class NoRoom(RunnerFailed):
+    """A round was not begun on this machine, because its disk may not have the room for it."""
+
+
+class MemoryLimit(RunnerFailed):
+    """A round needed more memory than it may take."""
+
+
+SPILL_BYTES_PER_BYTE = 0.5
+"""What a local round may need on disk for each byte of the log beside its outputs: 32 bytes per record of 64."""
+
+
+def check_room(env: Env, plan: CleanPlan) -> None:
+    """Raise NoRoom if the disk has less room than a local round of this size may need at the most. OSError. Blocks."""
+    size = sum(segment.size for segment in plan.segments)
+    need = int(size * SPILL_BYTES_PER_BYTE) + plan.segment_bytes
+    _, free = env.disk_usage(plan.directory)
+    if free <= need:
+        raise NoRoom(
+            f"{plan.topic}-{plan.partition}: not cleaned on this machine, where a round over {size} bytes may need {need} bytes "
+            f"of disk beside the log, and {free} are free"
+        )

@@ -24,8 +24,7 @@ from diamant.cleaner.rules.result import (
     output_from_fields,
 )
 from diamant.cleaner.runners.child_process import ChildProcess, bootstrap, swap_to_the_end
-from diamant.cleaner.runners.contract import SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
-from diamant.cleaner.runners.runner_errors import RunnerFailed
+from diamant.cleaner.runners.contract import RunnerFailed, SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
 from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message, error_from
 from diamant.storage.env.env import Env
 

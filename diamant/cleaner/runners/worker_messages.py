@@ -23,7 +23,7 @@ import traceback
 from typing import Any, TypeAlias
 
 from diamant.cleaner.rules.result import CleaningAborted, OutputOverflow
-from diamant.cleaner.runners.runner_errors import MemoryLimit, RunnerFailed
+from diamant.cleaner.runners.contract import MemoryLimit, RunnerFailed
 from diamant.storage.errors import CorruptLog
 
 Message: TypeAlias = dict[str, Any]

@@ -18,8 +18,8 @@ from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleana
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.service import kafka_log_lines as kafka_lines
 from diamant.cleaner.service import log_messages as summary
-from diamant.cleaner.service.cleaning_states import CleaningStates
-from diamant.cleaner.service.figures import CleanerFigures
+from diamant.cleaner.service.metrics import CleanerFigures
+from diamant.cleaner.service.partition_states import CleaningStates
 from diamant.cleaner.service.repeated_errors import LogTroubles
 from diamant.cleaner.service.round import look_at_first_timestamps
 from diamant.storage.checkpoints.checkpoints import TopicPartition

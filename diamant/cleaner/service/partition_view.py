@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from diamant.cleaner.prompt.quarantine import CorruptSegment
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
-from diamant.cleaner.service.cleaning_states import Uncleanable
+from diamant.cleaner.service.partition_states import Uncleanable
 
 FREE = "none"
 """`CleaningStates.state` of a partition that nobody occupies."""

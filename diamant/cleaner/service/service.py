@@ -32,26 +32,20 @@ from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.rules.planning import make_plan
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult
 from diamant.cleaner.rules.retention import deletable_segments
-from diamant.cleaner.runners.contract import Runner
+from diamant.cleaner.runners.contract import MemoryLimit, NoRoom, Runner, RunnerFailed, check_room
 from diamant.cleaner.runners.inline import InlineRunner
-from diamant.cleaner.runners.room import check_room
-from diamant.cleaner.runners.runner_errors import MemoryLimit, NoRoom, RunnerFailed
 from diamant.cleaner.service import kafka_log_lines as kafka_lines
 from diamant.cleaner.service import log_messages as summary
-from diamant.cleaner.service.checkpoint_file import CheckpointFile
-from diamant.cleaner.service.cleaner_thread import CleanerThread, RoundUnderWay, WorkerRunner
-from diamant.cleaner.service.cleaning_states import CleaningStates
-from diamant.cleaner.service.figures import CleanerFigures
+from diamant.cleaner.service.cleaner_slot import CleanerThread, RoundUnderWay, WorkerRunner, WorkerWarmth
 from diamant.cleaner.service.log_picker import DueLogs, why_not
+from diamant.cleaner.service.metrics import CleanerFigures, CleanerStatus, RoundStatus
+from diamant.cleaner.service.partition_states import CheckpointFile, CleaningStates
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.cleaner.service.repeated_errors import LogTroubles
 from diamant.cleaner.service.round import holds, look_at_segments, run_plan
-from diamant.cleaner.service.round_report import RoundReport
-from diamant.cleaner.service.round_requests import RoundRequests, RoundWatch
+from diamant.cleaner.service.round_requests import RoundReport, RoundRequests, RoundWatch
 from diamant.cleaner.service.settings import ServiceSettings, kept_hash_key, new_hash_key
-from diamant.cleaner.service.status import CleanerStatus, RoundStatus
 from diamant.cleaner.service.wakeup import Alarm
-from diamant.cleaner.service.worker_warmth import WorkerWarmth
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog, StorageError

@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console
 
 from diamant.broker.commands.admin import compact, count, explain, status
-from diamant.broker.commands.terminal.asking import Asked
-from diamant.broker.commands.terminal.not_certified import print_reasons
 from diamant.broker.commands.terminal.progress_text import progress_text
+from diamant.broker.commands.terminal.remote import Asked, print_reasons
 
 MS = 1_767_225_600_000
 

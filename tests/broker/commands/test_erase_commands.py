@@ -199,7 +199,7 @@ def test_the_command_goes_on_later_with_what_was_answered_with_no(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`diamant erase-now ID` names groups that are behind and asks; it is about the same erasure, also once that is over."""
-    from diamant.broker.operations import explaining
+    from diamant.broker.operations import explain as explaining
 
     async def groups_of(*_arguments: Any) -> list[tuple[int, str]]:
         return [(0, "billing")]

@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 from diamant.broker.broker import Broker
 from diamant.broker.client.admin import Admin
 from diamant.broker.commands.admin.verify import verify
-from diamant.broker.commands.terminal.asking import Asked
 from diamant.broker.commands.terminal.progress_text import progress_text
+from diamant.broker.commands.terminal.remote import Asked
 from diamant.cleaner.evidence.certificates.certificate import sign
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan import scan

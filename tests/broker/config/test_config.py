@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.config.broker_config import BrokerConfig, validate_dynamic_config
-from diamant.broker.config.broker_configs import BROKER_CONFIGS
+from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.config_key import ConfigError, ConfigSource, format_value
 from diamant.broker.config.listeners import Listener
 from diamant.broker.config.topic_table import TOPIC_CONFIGS

@@ -10,7 +10,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure import erase_steps as erasure_steps
-from diamant.broker.operations import explaining
+from diamant.broker.operations import explain as explaining
 from tests.broker.erasure.cases import broker_at
 
 

@@ -21,7 +21,7 @@ from diamant.broker.cannot_start import CannotStart
 from diamant.broker.cli import make_config
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.broker_configs import DEFAULT_HTTP_LISTEN
+from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import Listener
 from diamant.broker.http.serving import routes as http_routes

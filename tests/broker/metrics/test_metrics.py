@@ -18,7 +18,7 @@ from diamant.broker.metrics.table import HISTOGRAM, METRICS, Metric
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
 from diamant.broker.reference.metrics import metrics_page
 from diamant.cleaner.rules.result import REASONS
-from diamant.cleaner.service.status import CleanerStatus, PartitionStatus, RoundStatus
+from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus, RoundStatus
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.wire import DELETE_TOPICS, FETCH, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields

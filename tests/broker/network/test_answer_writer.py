@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.network.answer_writer import SENDFILE_MIN_BYTES, TURN_MAX_BYTES, AnswerWriter, read_small
+from diamant.broker.network.response_writer import SENDFILE_MIN_BYTES, TURN_MAX_BYTES, AnswerWriter, read_small
 from diamant.storage.env.env import RealEnv
 from diamant.storage.segments.segment import FileSlice
 

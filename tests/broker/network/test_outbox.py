@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from diamant.broker.network.outbox import MAX_DELAY_S, MIN_CALLBACKS, Outbox
+from diamant.broker.network.response_writer import MAX_DELAY_S, MIN_CALLBACKS, Outbox
 
 
 class Written(list[str]):

@@ -18,7 +18,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.node.topics import NewTopic
 from diamant.cleaner.engines import plain_round as rewrite
-from diamant.cleaner.service.status import CleanerStatus
+from diamant.cleaner.service.metrics import CleanerStatus
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch, iter_records

@@ -19,7 +19,7 @@ from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.service import pace
-from diamant.cleaner.service.cleaner_thread import CleanerThread
+from diamant.cleaner.service.cleaner_slot import CleanerThread
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.http_asking import ask

@@ -528,7 +528,7 @@ async def test_very_many_records_written_meanwhile_are_no_obstacle(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than are listed; those below the claim would be listed first."""
-    monkeypatch.setattr("diamant.cleaner.evidence.search.found_list.MAX_LISTED", 10)
+    monkeypatch.setattr("diamant.cleaner.evidence.search.findings.MAX_LISTED", 10)
     await create(broker, **{"internal.segment.bytes": "100000"})
     write(broker, OTHER, ORDER)
     real = redacting.Redactions._scan

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.evidence.search import found_list
+from diamant.cleaner.evidence.search import findings as found_list
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.redaction.test_redacting import EMAIL, ORDER, OTHER, WHERE, broker, create, data_of, redact, write

@@ -6,7 +6,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from diamant.cleaner.evidence.search import found_list
+from diamant.cleaner.evidence.search import findings as found_list
 from diamant.protocol.batches.header import Header
 from tests.broker.redaction.test_redacting import EMAIL, ORDER, OTHER, broker, create, redact, write
 

@@ -25,7 +25,7 @@ from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputOverflow
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
-from diamant.cleaner.segments import unpacker
+from diamant.cleaner.segments import payloads as unpacker
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import Header, Record

@@ -29,7 +29,7 @@ class StubbornRunner(HeldRunner):
 @pytest.fixture
 def stubborn(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> StubbornRunner:
     """A runner for all plans, however small."""
-    monkeypatch.setattr("diamant.cleaner.service.cleaner_thread.MAX_INLINE_BYTES", -1)
+    monkeypatch.setattr("diamant.cleaner.service.cleaner_slot.MAX_INLINE_BYTES", -1)
     return StubbornRunner(logs.env)
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.commands.log.log_whatif import whatif as local_whatif
+from diamant.broker.commands.log.whatif import whatif as local_whatif
 from diamant.broker.commands.spark.whatif import whatif as spark_whatif
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.cleaner.forecast import whatif
@@ -21,7 +21,7 @@ from diamant.cleaner.forecast.forecast import Scenario
 from diamant.cleaner.forecast.spark_whatif import Outcome, Trial, outcome, run_trials
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
-from diamant.cleaner.spark.environment.versions import Versions
+from diamant.cleaner.spark.environment.shipped_code import Versions
 from diamant.cleaner.spark.runner.driver_scratch import LOCAL_DIRS
 from diamant.storage.env.env import RealEnv
 from diamant.storage.segments.log_config import LogConfig

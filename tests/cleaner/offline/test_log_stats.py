@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.offline.stats import MAX_PROBLEMS, PartitionStats, TopicStats, read_stats
-from diamant.cleaner.queries.key_census import KeyCensus
+from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.segments import tolerant_reader as log_reader
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint

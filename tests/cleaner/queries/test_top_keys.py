@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from diamant.cleaner.offline.stats import read_stats
-from diamant.cleaner.queries import top_keys
-from diamant.cleaner.queries.top_keys import TopKeys
+from diamant.cleaner.queries import key_counts as top_keys
+from diamant.cleaner.queries.key_counts import TopKeys
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.storage.env.env import RealEnv
 from tests.builder import make_batch

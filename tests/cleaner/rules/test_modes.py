@@ -20,7 +20,7 @@ from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.result import OutputOverflow
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.rules.time_based_roll import should_roll, with_append_lag
-from diamant.cleaner.service.cleaning_states import CleaningStates
+from diamant.cleaner.service.partition_states import CleaningStates
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog

@@ -19,9 +19,9 @@ from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, OutputSegment
 from diamant.cleaner.runners import process as process_runner
+from diamant.cleaner.runners.contract import MemoryLimit, RunnerFailed
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import ProcessRunner, memory_limit_bytes
-from diamant.cleaner.runners.runner_errors import MemoryLimit, RunnerFailed
 from diamant.cleaner.runners.worker import Engines
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch

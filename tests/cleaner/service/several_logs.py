@@ -14,9 +14,9 @@ from uuid import UUID
 
 from diamant.cleaner.prompt.prompt_state import PromptLogs
 from diamant.cleaner.rules.modes import KAFKA
-from diamant.cleaner.service.cleaning_states import CleaningStates
-from diamant.cleaner.service.figures import CleanerFigures
 from diamant.cleaner.service.log_picker import DueLogs
+from diamant.cleaner.service.metrics import CleanerFigures
+from diamant.cleaner.service.partition_states import CleaningStates
 from diamant.cleaner.service.service import CleanerService
 from diamant.cleaner.service.settings import ServiceSettings
 from diamant.protocol.batches.batch import iter_headers

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from diamant.cleaner.rules.result import CleaningAborted
-from diamant.cleaner.service.cleaning_states import RETRY_FIRST_MS, RETRY_MAX_MS, CleaningStates
+from diamant.cleaner.service.partition_states import RETRY_FIRST_MS, RETRY_MAX_MS, CleaningStates
 from tests.cleaner.service.several_logs import START_MS
 
 TP = ("t", 0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.service.cleaning_states import CleaningStates
 from diamant.cleaner.service.log_picker import DueLogs
+from diamant.cleaner.service.partition_states import CleaningStates
 from tests.cleaner.service.several_logs import START_MS, SeveralLogs
 
 TP = ("t", 0)

@@ -8,7 +8,7 @@ import pytest
 
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.runners.inline import InlineRunner
-from diamant.cleaner.service.cleaner_thread import RoundUnderWay
+from diamant.cleaner.service.cleaner_slot import RoundUnderWay
 from diamant.cleaner.service.pace import pace
 from diamant.cleaner.service.round import run_plan
 from tests.cleaner.cleaner_log import START_MS, CleanerLog

@@ -12,8 +12,8 @@ from diamant.cleaner.engines import plain_round as rewrite
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OutputOverflow
-from diamant.cleaner.runners.runner_errors import NoRoom, RunnerFailed
-from diamant.cleaner.service.cleaning_states import RETRY_FIRST_MS
+from diamant.cleaner.runners.contract import NoRoom, RunnerFailed
+from diamant.cleaner.service.partition_states import RETRY_FIRST_MS
 from diamant.storage.env.env import Env
 from diamant.storage.log.log import Log
 from tests.cleaner.held_runner import HeldRunner
@@ -275,7 +275,7 @@ async def test_a_log_that_changes_all_the_time_is_not_tried_for_ever(logs: Sever
 
     runner = Changing(logs.env)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diamant.cleaner.service.cleaner_thread.MAX_INLINE_BYTES", -1)
+        patch.setattr("diamant.cleaner.service.cleaner_slot.MAX_INLINE_BYTES", -1)
         service = await logs.start(new_process_runner=lambda: runner)
         await service.settled()
     assert len(runner.plans) == 6

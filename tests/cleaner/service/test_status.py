@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from diamant.cleaner.service.status import CleanerStatus, PartitionStatus, recopy_percent
+from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus, recopy_percent
 
 
 def test_before_the_first_scan_everything_is_zero() -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.commands.terminal.asking import EXIT_USAGE, Asked, asking, fail, going_on
 from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.remote import EXIT_USAGE, Asked, asking, fail, going_on
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.broker.client.admin import AdminError, path_step
-from diamant.broker.commands.terminal.asking import (
+from diamant.broker.commands.terminal.failures import say
+from diamant.broker.commands.terminal.files import time_text, visible
+from diamant.broker.commands.terminal.remote import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_NOT_SO,
@@ -20,8 +22,6 @@ from diamant.broker.commands.terminal.asking import (
     fail,
     write_outputs,
 )
-from diamant.broker.commands.terminal.failures import say
-from diamant.broker.commands.terminal.files import time_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console

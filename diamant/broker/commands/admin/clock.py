@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.broker.client.duration import duration_text
-from diamant.broker.commands.terminal.asking import Asked, asking, duration
 from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.remote import Asked, asking, duration
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.commands.terminal.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 from diamant.broker.commands.terminal.files import counted, time_text
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.commands.terminal.asking import Asked, asking
+from diamant.broker.commands.terminal.remote import Asked, asking
 
 if TYPE_CHECKING:
     from rich.console import Console

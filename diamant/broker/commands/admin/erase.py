@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from diamant.broker.commands.terminal.asking import (
+from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.key_options import key_options, required
+from diamant.broker.commands.terminal.remote import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_NOT_SO,
@@ -17,11 +19,9 @@ from diamant.broker.commands.terminal.asking import (
     OutputFile,
     asking,
     going_on,
+    print_reasons,
     write_outputs,
 )
-from diamant.broker.commands.terminal.files import time_text
-from diamant.broker.commands.terminal.key_options import key_options, required
-from diamant.broker.commands.terminal.not_certified import print_reasons
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.commands.terminal.asking import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
 from diamant.broker.commands.terminal.key_options import key_options
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 
 if TYPE_CHECKING:
     pass

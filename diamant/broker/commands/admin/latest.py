@@ -6,7 +6,7 @@ import json
 
 import click
 
-from diamant.broker.commands.terminal.asking import Asked, asking
+from diamant.broker.commands.terminal.remote import Asked, asking
 
 
 @click.command()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.broker.client.admin import AdminError
-from diamant.broker.commands.terminal.asking import (
+from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.remote import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_NOT_SO,
@@ -19,10 +20,9 @@ from diamant.broker.commands.terminal.asking import (
     asking,
     fail,
     going_on,
+    print_reasons,
     write_outputs,
 )
-from diamant.broker.commands.terminal.files import time_text
-from diamant.broker.commands.terminal.not_certified import print_reasons
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,7 +13,9 @@ import click
 from diamant.broker.client.admin import AdminError
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.client.record_key import key_fields
-from diamant.broker.commands.terminal.asking import (
+from diamant.broker.commands.terminal.files import visible
+from diamant.broker.commands.terminal.key_options import key_options
+from diamant.broker.commands.terminal.remote import (
     EXIT_DONE,
     EXIT_NOT_SO,
     EXIT_NOTHING,
@@ -22,8 +24,6 @@ from diamant.broker.commands.terminal.asking import (
     asking,
     fail,
 )
-from diamant.broker.commands.terminal.files import visible
-from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.operations.progress import Progress
 from diamant.storage.input_file import read_input
 

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from diamant.broker.commands.spark.running import give, running, spark_options
-from diamant.broker.commands.terminal.asking import EXIT_NOT_SO
 from diamant.broker.commands.terminal.failures import say
 from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.remote import EXIT_NOT_SO
 
 _WIDTH = 1000
 _DAY_MS = 86_400_000

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from diamant.broker.commands.log.log_whatif import Request, tell, whatif_options
+from diamant.broker.commands.log.whatif import Request, tell, whatif_options
 from diamant.broker.commands.spark.running import running
 from diamant.broker.commands.terminal.files import one_line_errors
 from diamant.broker.commands.terminal.spark_options import conf_option, master_option

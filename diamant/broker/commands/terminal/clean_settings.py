@@ -16,7 +16,7 @@ from diamant.broker.commands.terminal.topic_settings import (
     with_topic_configs,
 )
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.broker_configs import BROKER_CONFIGS
+from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.topic_values import log_config

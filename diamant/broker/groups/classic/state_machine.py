@@ -40,7 +40,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from diamant.broker.groups.classic.classic_roster import ClassicRoster
 from diamant.broker.groups.classic.events import (
     NO_LEADER,
     UNKNOWN_MEMBER_ID,
@@ -61,6 +60,7 @@ from diamant.broker.groups.classic.events import (
     Write,
 )
 from diamant.broker.groups.classic.member import ClassicMember
+from diamant.broker.groups.classic.roster import ClassicRoster
 from diamant.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, empty_assignment, subscribed_topics
 from diamant.protocol.internal_topics.group_records import NO_TIMESTAMP, GroupMetadataValue

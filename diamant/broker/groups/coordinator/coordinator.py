@@ -22,11 +22,9 @@ from uuid import UUID
 
 from diamant.broker.coordinators.internal_topic import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, InternalTopic
 from diamant.broker.coordinators.partition_loader import PartitionLoader
-from diamant.broker.groups.coordinator.group import Group
-from diamant.broker.groups.coordinator.loader import finished, left_behind, scanned
-from diamant.broker.groups.coordinator.loading import PartitionScan
-from diamant.broker.groups.coordinator.offset_expiry import expired_offsets
+from diamant.broker.groups.coordinator.group import Group, expired_offsets
 from diamant.broker.groups.coordinator.offsets import without_long_metadata
+from diamant.broker.groups.coordinator.partition_scan import PartitionScan, finished, left_behind, scanned
 from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC, Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.coordinator_batch import encode_offset_records, encode_records

@@ -1,4 +1,18 @@
-"""A group: its committed offsets, and its members by one of two protocols."""
+"""A group: its committed offsets, and its members by one of two protocols.
+
+Which offsets of a group are past their time: pure, for `offsets.retention.minutes`.
+
+Time is counted
+
+- for a simple group from each commit,
+- for a classic group that has become Empty from that moment (from each commit where it is not known),
+- for a consumer group, and a Stable classic group of consumers, from each commit, for topics that no member reads.
+
+Groups of other protocol types with members, and those in the middle of a rebalance, lose nothing; nor does an offset for which
+a transaction is open. A commit that came with a retention time of its own (OffsetCommit up to version 4) goes by that.
+
+Source: OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup and ConsumerGroup.offsetExpirationCondition.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +23,7 @@ from diamant.broker.groups.coordinator.offsets import GroupOffsets
 if TYPE_CHECKING:
     from diamant.broker.groups.classic.state_machine import ClassicGroup
     from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.protocol.internal_topics.group_records import NO_TIMESTAMP, parse_offset_commit_value
 
 
 class Group:
@@ -46,3 +61,34 @@ class Group:
         if self.classic is not None:
             return self.classic.is_subscribed(topic)
         return self.consumer is not None and self.consumer.is_subscribed(topic)
+
+
+def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[tuple[str, int]]:
+    """The (topic, partition) whose offsets have expired at `now_ms`."""
+    may_expire, since_ms = _base_time(group)
+    if not may_expire:
+        return []
+    expired = []
+    for topic, partitions in group.offsets.committed.items():
+        if group.is_subscribed(topic):
+            continue
+        for partition, (value, _) in partitions.items():
+            commit = parse_offset_commit_value(value)
+            if commit.expire_timestamp != NO_TIMESTAMP:
+                is_expired = now_ms >= commit.expire_timestamp
+            else:
+                is_expired = now_ms - (commit.commit_timestamp if since_ms is None else since_ms) >= retention_ms
+            if is_expired and not group.offsets.is_pending(topic, partition):
+                expired.append((topic, partition))
+    return expired
+
+
+def _base_time(group: Group) -> tuple[bool, int | None]:
+    """Whether offsets may expire at all, and since when; None for since the commit."""
+    classic = group.classic
+    if classic is None or not classic.protocol_type:
+        return True, None
+    if classic.is_empty:
+        return True, classic.current_state_timestamp_ms
+    is_stable = group.state == "Stable"
+    return is_stable and classic.uses_consumer_protocol and classic.subscribed_topics is not None, None

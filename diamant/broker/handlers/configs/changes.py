@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from diamant.broker.config.broker_config import validate_dynamic_config
-from diamant.broker.config.broker_configs import BROKER_CONFIGS
+from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.config_key import ConfigSource, ConfigSynonym, ConfigType, DescribedConfig
 from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.config.metadata_text import check_text
@@ -305,8 +305,8 @@ def _validate(
 
 def _check_kafkas_own(resource_name: str, key: str) -> None:
     """KafkaError for configurations that mean nothing here, and that Kafka would not have set this way."""
+    from diamant.broker.config.broker_table import KAFKA_STATIC_CONFIGS
     from diamant.broker.config.dynamic_names import PER_LISTENER_CONFIGS, is_per_broker
-    from diamant.broker.config.kafka_static_configs import KAFKA_STATIC_CONFIGS
 
     reason = ""
     if key in KAFKA_STATIC_CONFIGS:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.config.broker_configs import BROKER_CONFIGS
+from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.config_key import ConfigType, format_value
 from diamant.broker.config.topic_values import append_to_list, subtract_from_list
 from diamant.broker.config.virtual_topic_table import COMPACT, NOW, READ_ONLY

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
-from diamant.broker.node.leader_epoch import check_leader_epoch
+from diamant.broker.node.topics import check_leader_epoch
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.list_offsets import (
     ListOffsetsPartitionResult,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
-from diamant.broker.operations.explaining import Explanation
+from diamant.broker.operations.explain import Explanation
 
 
 async def explain(call: Call) -> Explanation:

@@ -22,6 +22,7 @@ from diamant.cleaner.evidence.scan.coverage import FileRow, ledger, totals
 from diamant.cleaner.evidence.scan.file_listing import is_in_use, is_of_log
 from diamant.cleaner.evidence.search.findings import (
     DECIDING,
+    MAX_LISTED,
     RAW,
     SAME_BYTES,
     SAME_KEY,
@@ -31,7 +32,6 @@ from diamant.cleaner.evidence.search.findings import (
     Finding,
     Unreadable,
 )
-from diamant.cleaner.evidence.search.found_list import MAX_LISTED
 from diamant.cleaner.evidence.search.record_search import Counts, Subject
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition

@@ -52,8 +52,7 @@ from diamant.cleaner.evidence.search.file_census import (
     declared,
     file_identity,
 )
-from diamant.cleaner.evidence.search.findings import Unreadable
-from diamant.cleaner.evidence.search.found_list import Room
+from diamant.cleaner.evidence.search.findings import Room, Unreadable
 from diamant.cleaner.evidence.search.known_positives import KnownPositives, make_known_positives
 from diamant.cleaner.evidence.search.offset_order import LogEnd, order_of
 from diamant.cleaner.evidence.search.record_search import MAX_BATCH_BYTES, FileSearch, OnRecord, Subject, file_size

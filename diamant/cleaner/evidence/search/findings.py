@@ -1,7 +1,24 @@
-"""What a scan finds in files, and places that it cannot read."""
+"""What a scan finds in files, and places that it cannot read.
+
+What was found, file by file, and how much of that is kept: however much there is, nothing that decides hides behind the rest.
+
+    listed     place by place, as long as there is room: `MAX_LISTED` of a sort in a file, and of a scan what `Room` has
+    decides    of each file and sort the place with the lowest offset, whether there is room or not: of records of the key in the
+               erasure's topics, of other records there that hold the bytes, of bytes outside of records, and of all that is in
+               a file of no partition
+    the rest   counted
+
+A sort is what a finding is, of tombstones also whether they have headers, and for what may lie in a file of no partition
+whether it says more than the key's bytes.
+
+Memory: some 400 bytes for each finding; of a scan `MAX_LISTED` or `MAX_DECIDING` of each sort, and ten of each file.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 VALUE = "value"
@@ -58,3 +75,94 @@ class Unreadable(NamedTuple):
 
     def to_fields(self) -> dict[str, Any]:
         return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+MAX_LISTED = 1000
+"""Findings of a sort that are listed of a file; of a scan, too, unless they decide. The same for places that cannot be read."""
+MAX_DECIDING = 10_000
+"""Findings of a deciding sort that are listed of a scan."""
+
+_UNREADABLE = "unreadable"
+
+
+class Room:
+    """How much more a scan lists of each sort. Any thread."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, what: str, wanted: int) -> int:
+        """Return for how many of `wanted` there is room, which then is taken."""
+        most = MAX_DECIDING if what in DECIDING else MAX_LISTED
+        with self._lock:
+            granted = max(0, min(wanted, most - self._taken[what]))
+            self._taken[what] += granted
+        return granted
+
+    def give_back(self, taken: Counter[str]) -> None:
+        """Make room again that a file had taken."""
+        with self._lock:
+            self._taken -= taken
+
+
+@dataclass(slots=True)
+class FoundList:
+    """What was found in one file."""
+
+    findings: list[Finding] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
+    """Places that cannot be read, `MAX_LISTED` at most."""
+    unlisted: Counter[str] = field(default_factory=Counter)
+    """Findings that are not listed, by what they are."""
+    taken: Counter[str] = field(default_factory=Counter)
+    """The room that it has of its scan, once it is settled."""
+    _listed: Counter[str] = field(default_factory=Counter)
+    _least: dict[tuple[str, object], Finding] = field(default_factory=dict)
+    """Of each sort that decides the first place, listed or not."""
+
+    def add(self, finding: Finding, kind: object = None, *, is_in_scope: bool = False) -> None:
+        """Take note of a finding. `kind`: what else tells its sort. `is_in_scope`: it is in one of the topics that matter."""
+        what = finding.what
+        if what in DECIDING or what == RAW or is_in_scope or finding.topic is None:
+            least = self._least.setdefault((what, kind), finding)
+            if _offset(finding) < _offset(least):
+                self._least[what, kind] = finding
+        if self._listed[what] < MAX_LISTED:
+            self._listed[what] += 1
+            self.findings.append(finding)
+        else:
+            self.unlisted[what] += 1
+
+    def fail(self, place: Unreadable) -> None:
+        """Take note of a place that cannot be read."""
+        if len(self.unreadable) < MAX_LISTED:
+            self.unreadable.append(place)
+
+    def settle(self, room: Room) -> None:
+        """Once the file is searched: list no more than there is room for, and what decides."""
+        for what, count in self._listed.items():
+            self.taken[what] = room.take(what, count)
+        left = self.taken.copy()
+        kept = []
+        for one in self.findings:
+            if left[one.what] > 0:
+                left[one.what] -= 1
+                kept.append(one)
+            else:
+                self.unlisted[one.what] += 1
+        listed = {id(one) for one in kept}
+        for one in self._least.values():
+            if id(one) not in listed:
+                kept.append(one)
+                self.unlisted[one.what] -= 1
+        self.findings = kept
+        self._least.clear()
+        if self.unreadable:
+            self.taken[_UNREADABLE] = room.take(_UNREADABLE, len(self.unreadable))
+            # One place of it is enough for nothing to be claimed.
+            del self.unreadable[max(1, self.taken[_UNREADABLE]) :]
+
+
+def _offset(finding: Finding) -> int:
+    return -1 if finding.offset is None else finding.offset

@@ -28,9 +28,9 @@ from diamant.cleaner.evidence.search.findings import (
     UNDECIDED,
     VALUE,
     Finding,
+    FoundList,
     Unreadable,
 )
-from diamant.cleaner.evidence.search.found_list import FoundList
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.needles import Buffer, Hit, Needle, Needles, keyed_digest
 from diamant.cleaner.evidence.search.offset_order import OffsetOrder

@@ -14,6 +14,11 @@ One row for each partition in each log directory:
     max_compaction_lag_ms                    likewise, NULL if the topic sets none
 
 Made in the driver, by a listing of each directory.
+
+Keys as two 64-bit numbers, which is all of a key that a job shuffles.
+
+Two hashes of Spark's with different seeds: for counting and comparing, where somebody who makes up two keys with equal hashes
+only deceives himself. Cleaning has a keyed hash (cleaner/kernels/offset_map.py).
 """
 
 from __future__ import annotations
@@ -43,6 +48,10 @@ from diamant.storage.segments.log_config import LogConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 SCHEMA = (
     "log_id bigint, topic string, partition int, directory string, segments int, bytes bigint, log_start_offset bigint, "
@@ -140,3 +149,18 @@ def _dirty_ratio(log: PartitionLog, checkpoint: int | None) -> float | None:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.lstrip("-").isdecimal() else None
+
+
+HASHES = ("key_hash_1", "key_hash_2")
+COUNTED_COLUMNS = ("log_id", "offset", "timestamp_ms", "key", "value_size", "outcome", "is_control")
+"""What stats and audit read of the data source."""
+
+
+def with_hashes(records: DataFrame) -> DataFrame:
+    """Return records with two hashes in place of the key; both NULL without a key."""
+    from pyspark.sql import functions as f
+
+    def hashed(seed: int) -> Column:
+        return f.when(f.col("key").isNull(), None).otherwise(f.xxhash64(f.lit(seed), f.col("key")))
+
+    return records.withColumns({name: hashed(seed) for seed, name in enumerate(HASHES)}).drop("key")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.spark.analyses.key_columns import COUNTED_COLUMNS, HASHES, with_hashes
+from diamant.cleaner.spark.analyses.log_table import COUNTED_COLUMNS, HASHES, with_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

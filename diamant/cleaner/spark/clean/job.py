@@ -48,7 +48,7 @@ from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.clean.tasks import Done, Job, group_results, part_events, part_rows, reduce_rows
 from diamant.cleaner.spark.clean.transaction_cuts import EVENT_FIELDS, ResumableTracker, TrackerState, has_aborted
 from diamant.cleaner.spark.environment.locations import Location
-from diamant.cleaner.spark.environment.versions import Versions
+from diamant.cleaner.spark.environment.shipped_code import Versions
 from diamant.storage.env.env import Env, RealEnv
 
 if TYPE_CHECKING:

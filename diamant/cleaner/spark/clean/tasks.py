@@ -17,7 +17,7 @@ from diamant.cleaner.spark.clean.survivors import GroupSurvivors, SurvivorRow, s
 from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.clean.transaction_cuts import TrackerState
 from diamant.cleaner.spark.environment.locations import Location
-from diamant.cleaner.spark.environment.versions import Versions, check_versions
+from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diamant.cleaner.runners.runner_errors import RunnerFailed
+from diamant.cleaner.runners.contract import RunnerFailed
 
 
 class SparkError(RunnerFailed):

@@ -44,10 +44,16 @@ from diamant.cleaner.rules.result import (
 )
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.runners.child_process import ChildProcess, bootstrap, swap_to_the_end
-from diamant.cleaner.runners.contract import Runner, SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
+from diamant.cleaner.runners.contract import (
+    NoRoom,
+    Runner,
+    RunnerFailed,
+    SwapOutput,
+    check_room,
+    remove_cleaned_files,
+    wait_in_spite_of_cancelling,
+)
 from diamant.cleaner.runners.process import NICENESS
-from diamant.cleaner.runners.room import check_room
-from diamant.cleaner.runners.runner_errors import NoRoom, RunnerFailed
 from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message
 from diamant.cleaner.spark.clean.manifest import NAME, Manifest, StagedOutput, error_of
 from diamant.cleaner.spark.clean.staged_outputs import check_manifest, take_over

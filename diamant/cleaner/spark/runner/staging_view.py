@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from diamant.cleaner.evidence.scan.staging_files import StagingPlace, Unseen
-from diamant.cleaner.spark.clean.staging import owner_of, staging_root, whose, whose_of
-from diamant.cleaner.spark.clean.staging_notes import read_notes
+from diamant.cleaner.spark.clean.staging import owner_of, read_notes, staging_root, whose, whose_of
 from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.storage import names
 

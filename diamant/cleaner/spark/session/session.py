@@ -32,11 +32,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from diamant.cleaner.kernels.cache import cache_directory
-from diamant.cleaner.spark.environment.code_archive import write_code_archive
 from diamant.cleaner.spark.environment.errors import SparkError, SparkUnavailable
 from diamant.cleaner.spark.environment.java import JavaNotFound, find_java
 from diamant.cleaner.spark.environment.settings import EXECUTOR_TIMEOUT_MS, is_local
-from diamant.cleaner.spark.environment.versions import Versions, refuse_difference, report_versions
+from diamant.cleaner.spark.environment.shipped_code import (
+    Versions,
+    refuse_difference,
+    report_versions,
+    write_code_archive,
+)
 from diamant.cleaner.spark.session.executor_watch import ExecutorWatch
 from diamant.storage.properties import format_properties
 

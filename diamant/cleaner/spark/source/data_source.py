@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
 from diamant.cleaner.spark.environment.locations import Location
-from diamant.cleaner.spark.environment.versions import Versions, check_versions
+from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
 from diamant.cleaner.spark.source.columns import columns_of, ddl
 from diamant.cleaner.spark.source.filter_bounds import Bounds, bounds_of
 from diamant.cleaner.spark.source.options import SourceOptions

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.commands.log.log_whatif import WAITING, after_text, combine
+from diamant.broker.commands.log.whatif import WAITING, after_text, combine
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.forecast import forecast, whatif

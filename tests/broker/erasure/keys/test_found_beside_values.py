@@ -11,7 +11,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import TimedOut
-from diamant.cleaner.evidence.search.found_list import MAX_LISTED
+from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import KafkaError

@@ -13,8 +13,8 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotPossible
 from diamant.broker.commands.admin.erase import _is_agreed
 from diamant.broker.groups.coordinator import committed_offsets as committed
-from diamant.broker.groups.coordinator import loader
-from diamant.broker.groups.coordinator.loading import PartitionScan
+from diamant.broker.groups.coordinator import partition_scan as loader
+from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
 from diamant.broker.operations import erasure_deadline
 from diamant.storage.segments.segment import FileSlice

@@ -15,7 +15,7 @@ from diamant.broker.broker import Broker
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
 from diamant.cleaner.spark.clean import staging
-from diamant.cleaner.spark.clean.staging_notes import forget, write_note
+from diamant.cleaner.spark.clean.staging import forget, write_note
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.runner import staging_sweep
 from diamant.protocol.batches.header import Record

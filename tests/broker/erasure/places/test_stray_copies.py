@@ -10,7 +10,7 @@ from diamant.broker.broker import Broker
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
-from diamant.cleaner.evidence.search import found_list
+from diamant.cleaner.evidence.search import findings as found_list
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names

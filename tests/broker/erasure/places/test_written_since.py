@@ -12,13 +12,13 @@ from rich.console import Console
 
 from diamant.broker.broker import Broker
 from diamant.broker.commands.admin import erase as command
-from diamant.broker.commands.terminal.asking import Asked
+from diamant.broker.commands.terminal.remote import Asked
 from diamant.broker.erasure import erase as erasing
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan import report as scan_report
-from diamant.cleaner.evidence.search import found_list
+from diamant.cleaner.evidence.search import findings as found_list
 from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, erase, pinned, write
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from diamant.broker.groups.coordinator.loading import LoadedPartition, PartitionScan
+from diamant.broker.groups.coordinator.partition_scan import LoadedPartition, PartitionScan
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.control import COMMIT, build_marker, parse_control_type
 from diamant.protocol.batches.header import Record

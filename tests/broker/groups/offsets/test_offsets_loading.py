@@ -14,9 +14,9 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.coordinators.internal_topic import partition_of
-from diamant.broker.groups.coordinator import loader
+from diamant.broker.groups.coordinator import partition_scan as loader
 from diamant.broker.groups.coordinator.coordinator import GROUPS_PER_TURN, GroupCoordinator
-from diamant.broker.groups.coordinator.loading import PartitionScan
+from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.transactions.markers import write_marker
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.offset_columns import TopicOffsets

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.operations import log_files
+from diamant.broker.operations import explain as log_files
 from diamant.storage import names
 from tests.broker.operations.explain.explained import stage
 

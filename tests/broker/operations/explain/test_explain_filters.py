@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diamant.cleaner.explain import key_scan
+from diamant.cleaner.explain import scans as key_scan
 from diamant.cleaner.kernels.cache import compiled
 from diamant.cleaner.kernels.native import address_of
 from diamant.cleaner.kernels.offset_map import siphash128

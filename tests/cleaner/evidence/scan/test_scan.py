@@ -23,7 +23,7 @@ from diamant.cleaner.evidence.scan.scan import (
     scan_directory,
     scan_partitions,
 )
-from diamant.cleaner.evidence.search import found_list
+from diamant.cleaner.evidence.search import findings as found_list
 from diamant.cleaner.evidence.search.findings import RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, VALUE, Finding
 from diamant.cleaner.evidence.search.needles import KEY, Needles
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.cleaner.evidence.search import found_list
-from diamant.cleaner.evidence.search.findings import RAW, SAME_BYTES, SAME_KEY, VALUE, Finding, Unreadable
-from diamant.cleaner.evidence.search.found_list import FoundList, Room
+from diamant.cleaner.evidence.search import findings as found_list
+from diamant.cleaner.evidence.search.findings import (
+    RAW,
+    SAME_BYTES,
+    SAME_KEY,
+    VALUE,
+    Finding,
+    FoundList,
+    Room,
+    Unreadable,
+)
 
 
 @pytest.fixture(autouse=True)

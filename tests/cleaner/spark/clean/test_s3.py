@@ -14,8 +14,7 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.clean.in_session import session_engine
-from diamant.cleaner.spark.clean.staging import Swept, new_place, sweep
-from diamant.cleaner.spark.clean.staging_notes import read_notes
+from diamant.cleaner.spark.clean.staging import Swept, new_place, read_notes, sweep
 from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.settings import SparkSettings

@@ -21,13 +21,13 @@ from diamant.cleaner.spark.clean.staged_outputs import StagedFileWrong, check_ma
 from diamant.cleaner.spark.clean.staging import (
     Swept,
     new_place,
+    read_notes,
     remove_leftovers,
     remove_place,
     source_for,
     staging_root,
     sweep,
 )
-from diamant.cleaner.spark.clean.staging_notes import read_notes
 from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.environment import locations
 from diamant.cleaner.spark.environment.errors import SparkError

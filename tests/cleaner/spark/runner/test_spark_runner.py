@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputSegment
+from diamant.cleaner.runners.contract import NoRoom
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import NICENESS, ProcessRunner
-from diamant.cleaner.runners.runner_errors import NoRoom
-from diamant.cleaner.service.cleaner_thread import CleanerThread
+from diamant.cleaner.service.cleaner_slot import CleanerThread
 from diamant.cleaner.spark.clean.job import CleanJob
 from diamant.cleaner.spark.clean.manifest import Manifest, StagedOutput
 from diamant.cleaner.spark.clean.staging import new_place

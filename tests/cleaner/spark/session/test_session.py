@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diamant.cleaner.spark.environment.code_archive import code_digest, write_code_archive
 from diamant.cleaner.spark.environment.errors import SparkError, SparkUnavailable
 from diamant.cleaner.spark.environment.java import JavaNotFound
-from diamant.cleaner.spark.environment.versions import Versions, refuse_difference, report_versions
+from diamant.cleaner.spark.environment.shipped_code import (
+    Versions,
+    code_digest,
+    refuse_difference,
+    report_versions,
+    write_code_archive,
+)
 from diamant.cleaner.spark.session import session as session_module
 from diamant.cleaner.spark.session.session import prepare_session, spark_session, within
 from tests.cleaner.spark.big_log import write_big_log
@@ -36,7 +41,7 @@ def test_the_code_is_the_same_zip_wherever_it_comes_from(tmp_path: Path) -> None
     with zipfile.ZipFile(path) as archive:
         assert {"diamant/__init__.py", "diamant/cleaner/spark/session/session.py"} <= set(archive.namelist())
         assert all(name.endswith(".py") for name in archive.namelist())
-    program = "from diamant.cleaner.spark.environment.versions import Versions; import diamant; print(Versions.here().code, diamant.__file__)"
+    program = "from diamant.cleaner.spark.environment.shipped_code import Versions; import diamant; print(Versions.here().code, diamant.__file__)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(path)!r}); {program}"],
         capture_output=True,

@@ -11,6 +11,8 @@
 Exit codes: 0 done; 1 failed (no broker, an error there, not in time); 2 usage, also what the broker says of an argument; 3 not
 (yet) so, for commands that answer a question; 4 nothing was found, for those that were to remove something; 130 Ctrl-C, which
 ends no job in the broker, so it is told what goes on there.
+
+Why a certificate has no claim about partitions, for a terminal: place by place, each once.
 """
 
 from __future__ import annotations
@@ -44,6 +46,12 @@ from diamant.broker.commands.terminal.progress_text import progress_text
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
+from typing import TYPE_CHECKING
+
+from diamant.broker.commands.terminal.files import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_NOTHING", "EXIT_NOT_SO", "EXIT_USAGE", "Asked", "asking", "fail"]
 
@@ -253,3 +261,23 @@ def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, 
             reason = error.strerror or error
             say(f"{path}: {reason}; the broker keeps the certificate: {found['certificate_path']}")
     return is_written
+
+
+MAX_SHOWN = 20
+"""Places that are told; the certificate has all."""
+
+
+def print_reasons(console: Console, certificate: Mapping[str, Any]) -> None:
+    """Print the places because of which something is not certified. A file that is in the way of all partitions is one place."""
+    from rich.markup import escape
+
+    places = dict.fromkeys(
+        (problem["file"], problem.get("offset"), problem["reason"])
+        for one in certificate["not_certified"]
+        for problem in one["problems"]
+    )
+    for file, offset, reason in [*places][:MAX_SHOWN]:
+        where = "" if offset is None else f", offset {offset}"
+        console.print(f"[red]{escape(visible(f'{file}{where}: {reason}'))}[/red]", soft_wrap=True)
+    if len(places) > MAX_SHOWN:
+        console.print(f"[red]... and {len(places) - MAX_SHOWN:,} places more; see the certificate.[/red]")

@@ -1,24 +1,31 @@
 """What one of the rounds that go on at once has for itself: its task, its runners, its share of the throttle.
 
 Kafka has a thread of its own for each, `log.cleaner.threads` in all. Here it is a task of the loop that waits for a runner.
+
+When a worker process is made ready before there is a plan for it: once compacted topics take traffic that will need one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from diamant.cleaner.kernels import cache as kernel_cache
 from diamant.cleaner.rules.plan import CleanPlan, most_io_bytes
+from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner
 from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.service.metrics import RoundStatus
 from diamant.cleaner.service.pace import pace
-from diamant.cleaner.service.status import RoundStatus
 from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+from diamant.storage.log.log import Log
 
 REQUESTED_INLINE = 4
 """A plan that somebody waits for is run inline up to so many times `MAX_INLINE_BYTES` if no worker is ready: starting one takes
@@ -222,3 +229,59 @@ class CleanerThread:
             await self.process.close()
         if task is not None:
             await asyncio.wait({task})
+
+
+logger = logging.getLogger(__name__)
+
+WORTH_BYTES = MAX_INLINE_BYTES // 2
+"""A log whose active segment has reached this will have plans that are not for a thread of the broker."""
+
+QUIET_S = 60.0
+"""Traffic begins anew when there was none for this long. A worker that is idle for as long is gone."""
+
+
+class WorkerWarmth:
+    """`new` makes a runner; `warm_up` makes the one ready that the next plan will be for, and says what it works with."""
+
+    def __init__(self, new: Callable[[], Runner], warm_up: Callable[[], Awaitable[str]]) -> None:
+        self._new = new
+        self._warm_up = warm_up
+        self._traffic_s = -math.inf
+        self._task: asyncio.Task[None] | None = None
+
+    def saw_append(self, log: Log) -> None:
+        """Take note of an append to a compacted log; returns at once."""
+        if log.active.size < WORTH_BYTES:
+            return
+        now_s = asyncio.get_running_loop().time()
+        is_beginning = now_s - self._traffic_s > QUIET_S
+        self._traffic_s = now_s
+        if is_beginning and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._make_ready())
+
+    async def _make_ready(self) -> None:
+        """What is not compiled yet is compiled by a worker of its own: rounds do not wait for that."""
+        try:
+            if await asyncio.to_thread(_is_to_be_compiled):
+                compiler = self._new()
+                try:
+                    if isinstance(compiler, WorkerRunner):
+                        await compiler.warm_up()
+                finally:
+                    await compiler.close()
+            logger.info("a worker for cleaning is ready; its engine is %s", await self._warm_up())
+        except CleaningAborted:
+            pass  # The cleaner stops.
+        except (StorageError, OSError) as error:
+            logger.warning("a worker for cleaning cannot be warmed up: %s", error)
+
+    async def close(self) -> None:
+        """Give it up, if it is under way."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+
+def _is_to_be_compiled() -> bool:
+    """Tell whether compiling the kernels once spares every worker to do it."""
+    return kernel_cache.cache_directory() is not None and not kernel_cache.is_cached()

@@ -7,14 +7,21 @@ Which transactions were aborted is told by the log's indexes and its producers' 
 Filters of keys only say which segments are not worth reading (`cannot_hold`); they never decide that something is there.
 
 Memory: `log_reader`'s window, `MAX_RECORDS` records that are told in full, and 8 bytes for each of the first `MAX_OFFSETS`.
+
+Finds the tombstones of a log that are the latest record of their key.
+
+Memory: `MAX_TOMBSTONES` of them, some 400 bytes each; keys are known by 128 bits of BLAKE2b under a random key. Further ones are
+counted, at least those that are written while so many others are there.
 """
 
 from __future__ import annotations
 
+import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import NamedTuple
 
 from diamant.cleaner.prompt import key_hash
@@ -254,3 +261,65 @@ def cannot_hold(env: Env, directory: str, segments: Sequence[tuple[int, int]], k
         if not key_filter.may_have_any(np.array([key_hash.first_half(key, hash_key)], np.uint64)):
             absent.add(base_offset)
     return absent
+
+
+MAX_TOMBSTONES = 100_000
+_HASH_BYTES = 16
+
+
+@dataclass(slots=True)
+class TombstoneScan:
+    """What was found; ascending, records without their keys (but see `keeps_key`)."""
+
+    tombstones: list[FoundRecord] = field(default_factory=list)
+    left_out: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    segments_read: int = 0
+    bytes_read: int = 0
+
+
+def scan_tombstones(
+    segments: Iterable[OpenSegment],
+    outcomes: Outcomes,
+    log_start_offset: int,
+    *,
+    check_done: Callable[[], None] = lambda: None,
+    advance: Callable[[int], object] = lambda count: None,
+    keeps_key: Callable[[bytes], bool] | None = None,
+) -> TombstoneScan:
+    """Read everything and return the tombstones that no later committed record of their key follows. Any thread.
+
+    `keeps_key`: of which keys the tombstones are returned with them.
+    """
+    found = TombstoneScan()
+    hasher = blake2b(key=os.urandom(32), digest_size=_HASH_BYTES)
+    latest: dict[bytes, FoundRecord] = {}
+    for segment in segments:
+        for batch in segment.batches(found.problems.append):
+            check_done()
+            header = batch.header
+            if header.is_control or not header.record_count or outcomes.of(header) != Outcome.COMMITTED:
+                continue
+            try:
+                for record in batch.records():
+                    if (
+                        record.key is None
+                        or record.offset < log_start_offset
+                        or (record.value is not None and not latest)
+                    ):
+                        continue
+                    of_key = hasher.copy()
+                    of_key.update(record.key)
+                    hashed = of_key.digest()
+                    if latest.pop(hashed, None) is None and len(latest) >= MAX_TOMBSTONES:
+                        found.left_out += record.value is None
+                    elif record.value is None:
+                        with_key = keeps_key is not None and keeps_key(record.key)
+                        latest[hashed] = found_record(record, segment, batch, outcomes, with_key=with_key)
+            except CorruptBatch as error:
+                found.problems.append(Problem(segment.path, batch.position, f"records of the batch: {error.reason}"))
+        found.segments_read += 1
+        found.bytes_read += segment.size
+        advance(segment.size)
+    found.tombstones = sorted(latest.values(), key=lambda record: record.offset)
+    return found
