@@ -25,7 +25,8 @@ SOURCES := diamant tests $(wildcard bench examples)
 LOWEST := $(VENV)/lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 LOWEST_TOOLS = $(shell grep -E '^(hypothesis|lz4|pytest|pytest-asyncio|pytest-timeout|python-snappy)==' requirements-dev.txt)
-LOWEST_TESTS := $(addprefix tests/broker/,test_produce_fetch.py test_http.py erasing/test_erasing.py erasing/test_verifying.py) \
+LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py http/test_http.py \
+	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
 	tests/cleaner/kernels/test_kernels.py::test_walk_of_valid_records_equals_the_plain_walk
 
 .PHONY: run test quick lowest check format bench demo demo-spark docs clean help java
@@ -76,10 +77,11 @@ demo: $(DEMO_STAMP) ## watch a shop forget customer 42, and prove it (KEEP=yes k
 demo-spark: $(DEV_STAMP) java ## watch Spark find customer 42 in 36 partitions, and forget (KEEP=yes keeps its files)
 	$(BIN)/python -m examples.find_customer_42 $(if $(KEEP),--keep)
 
-docs: $(DEV_STAMP) ## write docs/configuration.md, metrics.md and reference.md from the tables
+docs: $(DEV_STAMP) ## write the pages and the map that are made of tables and docstrings
 	$(BIN)/python -m diamant.broker.reference.configuration docs/configuration.md
 	$(BIN)/python -m diamant.broker.reference.metrics docs/metrics.md
 	$(BIN)/python -m diamant.broker.reference.reference docs/reference.md
+	$(BIN)/python -m tests.folder_map
 
 clean: ## remove what was made; data stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

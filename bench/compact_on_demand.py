@@ -90,9 +90,9 @@ async def measure(mode: str, shape: Shape, topics: int) -> tuple[list[float], li
 
 async def fill(broker: Broker, name: str, shape: Shape) -> None:
     """Make a topic, and write to it."""
-    new = broker.topics.check_new(name, 1, 1, None, {"cleanup.policy": "compact"})
-    await broker.topics.create([new])
-    log = broker.topics.log(name, 0)
+    new = broker.node.topics.check_new(name, 1, 1, None, {"cleanup.policy": "compact"})
+    await broker.node.topics.create([new])
+    log = broker.node.topics.log(name, 0)
     now_ms = time.time_ns() // 1_000_000
     headers, codec = HEADERS if shape.has_headers else (), CODEC_NAMES.index(shape.codec)
     keys = [offset % KEYS for offset in range(RECORDS)]
@@ -104,7 +104,7 @@ async def fill(broker: Broker, name: str, shape: Shape) -> None:
             for offset in range(first, first + shape.batch_records)
         ]
         log.append_internal(build_batch(records, base_offset=0, codec=codec))
-    broker.log_changed(log)
+    broker.node.log_events.changed(log)
 
 
 def text(number: int, size: int) -> bytes:

@@ -78,7 +78,7 @@ async def fill(broker: Broker, size: int, codec: int) -> int:
     """Append batches until the log has `size` bytes; return the number of keys."""
     rng, now_ms = random.Random(1), time.time_ns() // 1_000_000
     templates = [Template(rng, now_ms) for _ in range(TEMPLATES)]
-    log = broker.topics.log(TOPIC, 0)
+    log = broker.node.topics.log(TOPIC, 0)
     count = written = 0
     while written < size:
         template = templates[rng.randrange(TEMPLATES)]
@@ -90,7 +90,7 @@ async def fill(broker: Broker, size: int, codec: int) -> int:
         written += len(batch)
         if count % 5000 < template.count:
             await asyncio.sleep(0)
-    broker.log_changed(log)
+    broker.node.log_events.changed(log)
     return count
 
 
@@ -134,16 +134,16 @@ async def measure(directory: str, size: int, codec: int, keys: int, *, is_at_onc
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=f"{directory}/data", properties=properties)
     async with Broker(config) as broker:
         options = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
-        await broker.topics.create([broker.topics.check_new(TOPIC, 1, 1, None, options)])
+        await broker.node.topics.create([broker.node.topics.check_new(TOPIC, 1, 1, None, options)])
         start_s = time.perf_counter()
         count = await fill(broker, size, codec)
         print(f"{count:,} records written in {time.perf_counter() - start_s:.0f} s", file=sys.stderr, flush=True)
         start_s = time.perf_counter()
         await broker.compact(TOPIC, timeout_ms=3_600_000)
         # Filters are made by rounds in which most of the log is clean already.
-        log = broker.topics.log(TOPIC, 0)
+        log = broker.node.topics.log(TOPIC, 0)
         log.append_internal(build_batch([Record(0, time.time_ns() // 1_000_000, b"one more", b"value")]))
-        broker.log_changed(log)
+        broker.node.log_events.changed(log)
         await broker.compact(TOPIC, timeout_ms=3_600_000)
         cleaned_s = time.perf_counter() - start_s
         stored = sum(segment.size for segment in log.segments)

@@ -86,7 +86,7 @@ def start(broker: RunningBroker) -> Iterator[Figure]:
     client = Client(broker.port)
     client.create("first")
     client.produce("first", batches_of(100, 1))
-    yield Figure("spawn to first acknowledged produce", (time.perf_counter() - broker.started_s) * 1000, "ms")
+    yield Figure("spawn to first acknowledged produce", (time.perf_counter() - broker.node.started_s) * 1000, "ms")
     status = Path(f"/proc/{broker.process.pid}/status")
     if status.exists():
         resident = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))

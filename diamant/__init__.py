@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from diamant.broker.client.admin import AdminError as AdminError
     from diamant.broker.config.broker_config import BrokerConfig as BrokerConfig
     from diamant.broker.config.config_key import ConfigError as ConfigError
+    from diamant.version import __version__ as __version__
 
 __all__ = ["Admin", "AdminError", "Broker", "BrokerConfig", "CannotStart", "ConfigError", "__version__"]
-__version__ = "0.1.0"
 
 if "_pytest.assertion.rewrite" in sys.modules:
     from diamant.plain_imports import keep_plain
@@ -36,6 +36,7 @@ _HOMES = {
     "BrokerConfig": "diamant.broker.config.broker_config",
     "CannotStart": "diamant.broker.cannot_start",
     "ConfigError": "diamant.broker.config.config_key",
+    "__version__": "diamant.version",
 }
 
 

@@ -26,6 +26,7 @@ from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.metrics.table import METRICS
 from diamant.broker.reference.configuration import configuration_page
 from diamant.broker.reference.reference import commands, help_text, reference_page, routes
+from tests import folder_map
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -33,6 +34,9 @@ LINKS = ("broker", "cleaner", "protocol", "storage")
 NOT_OURS = {".git", ".venv", "data", "build", "dist"}
 MADE = (".egg-info", "cache", "cache__", ".hypothesis")
 PINNED = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.]*")
+MAX_MODULES = 15
+MIXED = ("diamant", "diamant/broker", "diamant/protocol", "diamant/storage")
+"""Folders with modules beside their folders."""
 HEAVY = ("aiohttp", "numba", "pandas", "pyarrow", "pyspark")
 
 
@@ -143,6 +147,26 @@ def test_no_file_names_the_machine_it_was_written_on() -> None:
 def test_the_top_level_links_lead_into_the_package() -> None:
     """The four links are relative, so that they work wherever the repository lies."""
     assert {link: os.readlink(ROOT / link) for link in LINKS} == {link: f"diamant/{link}" for link in LINKS}
+
+
+def test_the_map_of_the_folders_is_what_they_say() -> None:
+    """ARCHITECTURE.md has a line for each folder, from its `__init__`; `make docs` writes it."""
+    assert folder_map.shown() == folder_map.folder_map()
+    assert all(line.endswith(".") for line in folder_map.shown().splitlines())
+
+
+def folders() -> list[Path]:
+    """All folders of the product."""
+    return sorted(path.parent for path in (ROOT / "diamant").rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("folder", folders(), ids=shown)
+def test_a_folder_can_be_taken_in_at_a_glance(folder: Path) -> None:
+    """It holds fifteen modules at most, and modules or folders, not both; the roots may have a few modules beside folders."""
+    modules = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
+    inner = [path.parent.name for path in folder.glob("*/__init__.py")]
+    assert len(modules) <= MAX_MODULES, modules
+    assert not (modules and inner) or shown(folder) in MIXED, modules
 
 
 def test_every_package_is_installed() -> None:
@@ -338,8 +362,8 @@ def test_an_idle_broker_has_nothing_heavy_in_memory() -> None:
     """Importing the broker and all its handlers imports no compiler, web server or Spark."""
     program = f"""
 import importlib, pkgutil, sys
-import diamant.broker.broker, diamant.broker.cli, diamant.broker.dispatch.table as handlers
-for module in pkgutil.iter_modules(handlers.__path__, handlers.__name__ + "."):
+import diamant.broker.broker, diamant.broker.cli, diamant.broker.handlers as handlers
+for module in pkgutil.walk_packages(handlers.__path__, handlers.__name__ + "."):
     importlib.import_module(module.name)
 print(*[name for name in {HEAVY} if name in sys.modules])
 """

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from diamant import __version__
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
 from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
@@ -28,6 +27,7 @@ from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN, MANUAL_CLOCK
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import META_ADDRESSES, listener_text
 from diamant.storage.errors import StorageError
+from diamant.version import __version__
 
 if TYPE_CHECKING:
     from diamant.broker.broker import Broker
@@ -244,7 +244,7 @@ async def _run(config: BrokerConfig, parent: int | None) -> None:
 
 
 def _http_line(broker: Broker) -> str:
-    bound = broker.http_bound
+    bound = broker.addresses.http_bound
     if bound is None:
         return ""
     if bound.host not in META_ADDRESSES:

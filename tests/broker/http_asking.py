@@ -29,15 +29,15 @@ async def ask(
     broker: Broker, method: str, path: str, fields: object = None, *, headers: dict[str, str | None] | None = None
 ) -> Answer:
     """One request; `fields` become a JSON body, text goes as it is; `headers` replace the usual ones, None leaves one out."""
-    assert broker.http_address is not None
+    assert broker.addresses.http is not None
     body = b"" if fields is None else fields.encode() if isinstance(fields, str) else json.dumps(fields).encode()
-    sent: dict[str, str | None] = {"Host": broker.http_address.address, "Content-Length": str(len(body))}
+    sent: dict[str, str | None] = {"Host": broker.addresses.http.address, "Content-Length": str(len(body))}
     if method in ("POST", "PUT"):
         sent["Content-Type"] = "application/json"
     sent |= headers or {}
     head = "".join(f"{name}: {value}\r\n" for name, value in sent.items() if value is not None)
     async with asyncio.timeout(TIMEOUT_S):
-        reader, writer = await asyncio.open_connection(broker.http_address.host, broker.http_address.port)
+        reader, writer = await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
         try:
             writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
             raw = await reader.read()

@@ -88,7 +88,7 @@ async def test_a_directory_has_one_broker(tmp_path: Path) -> None:
         async with WireClient(broker.bootstrap_servers) as wire:
             assert (await wire.create("t")).error_code == ErrorCode.NONE
     async with Broker(config(tmp_path)) as broker:
-        assert list(broker.topics.by_name) == ["t"]
+        assert list(broker.node.topics.by_name) == ["t"]
 
 
 async def test_a_port_in_use_is_refused_before_the_directory_is_touched(tmp_path: Path) -> None:
@@ -112,12 +112,12 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
         partition = {"partition_index": 0, "offset": 1}
         fields = {"topics": [{"name": "t", "partitions": [partition]}], "timeout_ms": 1000}
         await wire.call(DELETE_RECORDS, 2, fields)
-        epoch = broker.topics.log("t", 0).leader_epoch
+        epoch = broker.node.topics.log("t", 0).leader_epoch
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         assert broker.cluster_id == cluster_id
-        assert broker.topics.by_name["t"].topic_id == topic_id
-        assert broker.topics.log("t", 1).config.retention_ms == -1
-        assert broker.topics.log("t", 0).leader_epoch >= epoch
+        assert broker.node.topics.by_name["t"].topic_id == topic_id
+        assert broker.node.topics.log("t", 1).config.retention_ms == -1
+        assert broker.node.topics.log("t", 0).leader_epoch >= epoch
         assert (await fetch(wire, "t", 0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         partition = await fetch(wire, "t", 1)
         assert (partition.high_watermark, partition.log_start_offset) == (2, 1)
@@ -157,7 +157,7 @@ async def test_stop_ends_waiting_fetches(tmp_path: Path) -> None:
     async with WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")
         correlation_id = wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=600_000))
-        await wait_until(lambda: len(broker.purgatory) > 0)
+        await wait_until(lambda: len(broker.node.purgatory) > 0)
         await broker.stop()
         assert (await wire.receive(FETCH, 12, correlation_id)).error_code == ErrorCode.NONE
 
@@ -170,7 +170,7 @@ async def test_retention_follows_the_clock(tmp_path: Path) -> None:
         await wire.create("t", retention_ms="3600000")
         await wire.produce("t", [b"old"], timestamp=clock.now_ms())
         clock.advance_ms(24 * 3600 * 1000)
-        log = broker.topics.log("t", 0)
+        log = broker.node.topics.log("t", 0)
         await wait_until(lambda: log.log_start_offset > 0)
         assert (await fetch(wire, "t", 0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (await wire.produce("t", [b"new"], timestamp=clock.now_ms())).base_offset == 1
@@ -186,8 +186,10 @@ async def test_trouble_with_one_log_keeps_no_other_from_retention(
     async with Broker(broker_config, env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
         for topic in ("bad", "good"):
             await wire.create(topic, retention_ms="3600000")
-        bad, good = (broker.topics.log(topic, 0) for topic in ("bad", "good"))
-        assert list(broker.directory.logs.values()).index(bad) < list(broker.directory.logs.values()).index(good)
+        bad, good = (broker.node.topics.log(topic, 0) for topic in ("bad", "good"))
+        assert list(broker.node.directory.logs.values()).index(bad) < list(broker.node.directory.logs.values()).index(
+            good
+        )
         troubles = 0
 
         def failing(count: int) -> int:
@@ -217,7 +219,7 @@ async def test_checkpoints_are_written_after_changes_only(tmp_path: Path) -> Non
         await wire.produce("t", [b"a"], timestamp=clock.now_ms())
         clock.advance_ms(CHECKPOINT_INTERVAL_MS)
         await wait_until(lambda: checkpoint.exists() and "t 0 1" in checkpoint.read_text())
-        jobs: list[Job] = broker.scheduler.jobs
+        jobs: list[Job] = broker.node.scheduler.jobs
         assert {job.name: job.due_ms() for job in jobs}["checkpoints"] is None
 
 
@@ -227,7 +229,7 @@ async def test_flush_ms_syncs_in_time(tmp_path: Path) -> None:
     async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", flush_ms="1000")
         await wire.produce("t", [b"a"], timestamp=clock.now_ms())
-        log = broker.topics.log("t", 0)
+        log = broker.node.topics.log("t", 0)
         assert log.recovery_point == 0
         clock.advance_ms(1000)
         await wait_until(lambda: log.recovery_point > 0)
@@ -242,11 +244,11 @@ async def test_flush_ms_syncs_what_comes_while_a_checkpoint_waits(
         await wire.create("t", flush_ms="20")
         await wire.create("later", flush_ms="3600000")
         await wire.produce("later", [b"a"])
-        log = broker.topics.log("t", 0)
+        log = broker.node.topics.log("t", 0)
         for count in (1, 2, 3):
             await wire.produce("t", [b"a"])
             await wait_until(lambda count=count: log.recovery_point == count)  # type: ignore[misc]
-        assert broker.topics.log("later", 0).recovery_point == 0
+        assert broker.node.topics.log("later", 0).recovery_point == 0
 
 
 @pytest.mark.parametrize("flush_ms", ["0", "1000"])
@@ -258,11 +260,11 @@ async def test_flush_ms_leaves_a_log_alone_that_cannot_be_synced(flush_ms: str) 
         await wire.create("t", flush_ms=flush_ms)
         env.fail("sync", "/data/t-0/*.log", errno.EIO, times=1)
         await wire.produce("t", [b"a"], timestamp=clock.now_ms())
-        log = broker.topics.log("t", 0)
+        log = broker.node.topics.log("t", 0)
         clock.advance_ms(1000)
         await wait_until(lambda: log.write_failure is not None)
-        assert await broker.scheduler.settled() == []
-        assert {job.name: job.due_ms() for job in broker.scheduler.jobs}["flush.ms"] is None
+        assert await broker.node.scheduler.settled() == []
+        assert {job.name: job.due_ms() for job in broker.node.scheduler.jobs}["flush.ms"] is None
 
 
 @pytest.mark.slow
@@ -307,7 +309,7 @@ async def test_several_listeners(tmp_path: Path) -> None:
 async def test_every_interface(tmp_path: Path) -> None:
     """An empty host listens in both IP families, and clients are told the address at which they arrived."""
     async with Broker(BrokerConfig(listen=":0", data_dir=tmp_path)) as broker:
-        port = broker.addresses[0].port
+        port = broker.addresses.kafka[0].port
         for host in ("127.0.0.1", *(["::1"] if socket.has_ipv6 and _has_ipv6_loopback() else [])):
             async with WireClient(f"{host}:{port}") as wire:
                 (node,) = (await wire.call(METADATA, 12, {"topics": []})).brokers

@@ -117,8 +117,8 @@ class Shell:
     def __init__(self, directory: Path, broker: Broker) -> None:
         self.directory = directory
         self.broker = broker
-        assert broker.http_address is not None
-        self.http_address = f"127.0.0.1:{broker.http_address.port}"
+        assert broker.addresses.http is not None
+        self.http_address = f"127.0.0.1:{broker.addresses.http.port}"
         programs = directory / ".programs"
         programs.mkdir()
         diamant = programs / "diamant"
@@ -166,17 +166,17 @@ def append(broker: Broker, topic: str, *batches: list[tuple[bytes, bytes | None]
     """Make a topic with one partition, if it is not there, and write batches of keys and values to it."""
 
     async def write() -> None:
-        if topic not in broker.topics.by_name:
-            new = broker.topics.check_new(
+        if topic not in broker.node.topics.by_name:
+            new = broker.node.topics.check_new(
                 topic, 1, 1, None, {name.replace("_", "."): text for name, text in configs.items()}
             )
-            await broker.topics.create([new])
-        log = broker.topics.log(topic, 0)
+            await broker.node.topics.create([new])
+        log = broker.node.topics.log(topic, 0)
         for batch in batches:
             now_ms = broker.env.clock.now_ms()
             records = [Record(index, now_ms, key, value) for index, (key, value) in enumerate(batch)]
             log.append_internal(build_batch(records, base_offset=0))
-            broker.log_changed(log)
+            broker.node.log_events.changed(log)
 
     broker.call(write())
 

@@ -28,6 +28,8 @@ IMAGE_PORT = "9092"
 DATA = "/data"
 KEYS = "/keys"
 KEY_SETTING = f"diamant.certificate.key.file={KEYS}/certificate.key"
+NOTHING_MATCHED = 4
+"""Exit code of an erasure that found nothing. It makes the signing key all the same."""
 TIMEOUT_S = 300
 
 
@@ -88,18 +90,28 @@ def check_broker(image: Image, port: str) -> None:
             assert broker.stdout.readline().startswith("Diamant listens on "), log.read_text()
             assert is_healthy()
             check_a_record(f"localhost:{port}", run)
-            show_certificates = ["diamant", "certificates", "-b", f"localhost:{port}"]
-            assert image.start(show_certificates, stdout=subprocess.DEVNULL).wait(TIMEOUT_S) == 0
+            erase = ["diamant", "erase", "users", "--key", "42", "--reason", "r", "-b", f"localhost:{port}"]
+            create_compacted(f"localhost:{port}", "users")
+            assert image.start(erase, stdout=subprocess.DEVNULL).wait(TIMEOUT_S) == NOTHING_MATCHED
             assert sorted(os.listdir(image.places[KEYS])) == ["certificate.key", "certificate.key.secret"]
             broker.send_signal(getattr(signal, image.metadata["STOPSIGNAL"]))
             assert broker.wait(TIMEOUT_S) == 0, log.read_text()
         assert not is_healthy()
         assert (data / ".kafka_cleanshutdown").exists()
         assert not re.search("ERROR|WARNING|Traceback", log.read_text()), log.read_text()
-        compiling = "from diamant.cleaner import kernels; kernels.warm_up()"
+        compiling = "from diamant.cleaner.kernels import produce_validation; produce_validation.warm_up()"
         assert image.start(["python", "-c", compiling]).wait(TIMEOUT_S) == 0
     if image.can_change_user:
         assert (data / "first-0").stat().st_uid == image.uid
+
+
+def create_compacted(servers: str, topic: str) -> None:
+    """Create a compacted topic unless it is there."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": servers})
+    if topic not in admin.list_topics(timeout=TIMEOUT_S).topics:
+        admin.create_topics([NewTopic(topic, 1, config={"cleanup.policy": "compact"})])[topic].result(TIMEOUT_S)
 
 
 def check_a_record(servers: str, topic: str) -> None:

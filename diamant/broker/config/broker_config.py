@@ -213,6 +213,15 @@ class BrokerConfig:
         """Short for `num_recovery_threads_per_data_dir`."""
         return self.num_recovery_threads_per_data_dir
 
+    def advertised(self, bound: Sequence[Listener]) -> list[Listener]:
+        """What clients are told of listeners with the ports they really have; an empty host stands for where they arrived."""
+        is_explicit = self["advertised.listeners"] is not None
+        found = []
+        for listener, told, actual in zip(self.listeners, self.advertised_listeners, bound, strict=True):
+            host = "" if not is_explicit and listener.host in META_ADDRESSES else told.host
+            found.append(told._replace(host=host, port=told.port or actual.port))
+        return found
+
     def topic_default(self, name: str) -> Value:
         """The value of a topic configuration for topics that do not set it. KeyError for other names."""
         return self._topic_defaults[name]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from diamant.broker.config.config_key import ConfigError
@@ -34,6 +35,22 @@ class Listener(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name}://{self.address}"
+
+
+@dataclass(slots=True)
+class Addresses:
+    """Where a broker is reached, with the ports that it really has."""
+
+    kafka: list[Listener]
+    http: Listener | None = None
+    """For this machine."""
+    http_bound: Listener | None = None
+    """The host is that of `diamant.http.listen`, perhaps every interface."""
+
+    @property
+    def http_url(self) -> str | None:
+        """Where HTTP is answered for this machine, as ``http://host:port``; None if it is off."""
+        return None if self.http is None else f"http://{self.http.address}"
 
 
 _LISTENER = re.compile(r"([^:/\s]+)://(?:\[([0-9A-Za-z:.%_-]*)\]|([0-9A-Za-z.%_-]*)):([0-9]{1,5})", re.ASCII)

@@ -22,7 +22,7 @@ from diamant.protocol.internal_topics.coordinator_batch import build_coordinator
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -51,7 +51,7 @@ class InternalTopic:
 
     def __init__(
         self,
-        broker: Broker,
+        node: Node,
         name: str,
         partition_count: int,
         configs: Mapping[str, str],
@@ -64,7 +64,7 @@ class InternalTopic:
         Batches that may have a producer need the sequence that Kafka gives them, 0: its cleaner refuses to rewrite others.
         """
         self.name = name
-        self._broker = broker
+        self._node = node
         self._new_partition_count = partition_count
         self._configs = configs
         self._codec = codec
@@ -73,22 +73,22 @@ class InternalTopic:
     @property
     def exists(self) -> bool:
         """True once all its partitions can be used."""
-        return self.name in self._broker.topics.by_name
+        return self.name in self._node.topics.by_name
 
     @property
     def partition_count(self) -> int:
         """How many partitions it has, or would get."""
-        image = self._broker.topics.image.topics.get(self.name)
+        image = self._node.topics.image.topics.get(self.name)
         return self._new_partition_count if image is None else len(image.partitions)
 
     def partition_of(self, text: str) -> int:
         """The partition of a group or transactional id."""
-        image = self._broker.topics.image.topics.get(self.name)
+        image = self._node.topics.image.topics.get(self.name)
         return partition_of(text, self._new_partition_count if image is None else len(image.partitions))
 
     def log(self, partition: int) -> Log:
         """The log of a partition. KafkaError: COORDINATOR_NOT_AVAILABLE if there is none, or it cannot be used."""
-        topic = self._broker.topics.by_name.get(self.name)
+        topic = self._node.topics.by_name.get(self.name)
         log = None if topic is None else topic.logs.get(partition)
         if log is None:
             raise KafkaError(
@@ -101,7 +101,7 @@ class InternalTopic:
 
     async def ensure(self) -> None:
         """Create the topic if it does not exist; returns when it can be used. Raises KafkaError."""
-        topics = self._broker.topics
+        topics = self._node.topics
         if self.name in topics.by_name:
             return
         if not topics.is_in_creation(self.name):
@@ -147,7 +147,7 @@ class InternalTopic:
         batch = build_coordinator_batch(
             payload,
             count,
-            timestamp=self._broker.env.clock.now_ms() if timestamp_ms is None else timestamp_ms,
+            timestamp=self._node.env.clock.now_ms() if timestamp_ms is None else timestamp_ms,
             codec=self._codec,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -159,5 +159,5 @@ class InternalTopic:
                 f"{len(batch)} bytes for {self.name}-{partition}, over max.message.bytes={log.config.max_message_bytes}",
             )
         base_offset = log.append_internal(batch).base_offset
-        self._broker.flusher.owe(log)
+        self._node.flusher.owe(log)
         return base_offset

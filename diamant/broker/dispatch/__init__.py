@@ -1,1 +1,1 @@
-"""From a request to its handler: the table of APIs and the dispatcher."""
+"""From a request to its handler: the services of a node, the table of APIs, and the dispatcher."""

@@ -1,6 +1,6 @@
 """From a request to its handler: version check, decoding, one place for errors.
 
-A handler is a function `handle(broker, context, request)`; `handlers/__init__.py` lists their modules. It returns the response
+A handler is a function `handle(*needs, context, request)`; `table.py` lists their modules and needs. It returns the response
 body (bytes, or buffers and file slices in order), an awaitable of it, or None for "no answer" (Produce with acks=0).
 An asyncio Future is cancelled when the connection goes; a coroutine runs to its end.
 """
@@ -10,27 +10,24 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 from diamant.broker.network.api import (
     Answer,
-    Api,
     CloseConnection,
     ConnectionInfo,
     Decode,
-    Handle,
     RequestContext,
     SeldomFilter,
     logger,
 )
-from diamant.broker.node.flusher import after_flush
+from diamant.broker.node.flusher import Flusher, after_flush
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request
 
-if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
-
+Handler: TypeAlias = Callable[[RequestContext, Any], Answer]
+"""A handler that has what it needs."""
 
 API_VERSIONS_KEY = 18
 
@@ -41,12 +38,12 @@ class Dispatcher:
     Served versions are the intersection of what the table has and what `protocol.apis` serves.
     """
 
-    def __init__(self, broker: Broker, keys: Collection[int], load: Callable[[int], Api]) -> None:
-        """`load(key)` gives the row of one of `keys`; called when the first request for it comes."""
-        self._broker = broker
+    def __init__(self, flusher: Flusher, keys: Collection[int], load: Callable[[int], tuple[Decode, Handler]]) -> None:
+        """`load(key)` gives the decoder and the handler of one of `keys`; called when the first request for it comes."""
+        self._flusher = flusher
         self._keys = keys
         self._load = load
-        self._rows: dict[int, tuple[Decode, Handle, int, int]] = {}
+        self._rows: dict[int, tuple[Decode, Handler, int, int]] = {}
 
     def __call__(self, connection: ConnectionInfo, request: Request) -> Answer:
         """Answer one request; raises CloseConnection or ProtocolError if its connection must be closed."""
@@ -62,10 +59,10 @@ class Dispatcher:
                 f"{apis.API_NAMES[key]} v{version} is not served, v{min_version} to v{max_version} are"
             )
         context = RequestContext(version, request.client_id, connection)
-        flusher = self._broker.flusher
+        flusher = self._flusher
         if flusher.owed:
             flusher.owed = set()  # of what timers have appended nobody is told
-        answer = handle(self._broker, context, decode(version, request.body))
+        answer = handle(context, decode(version, request.body))
         if not flusher.owed:
             return answer
         if isinstance(answer, asyncio.Future):
@@ -73,11 +70,10 @@ class Dispatcher:
             return answer
         return after_flush(flusher, answer)
 
-    def _first_use(self, key: int) -> tuple[Decode, Handle, int, int]:
+    def _first_use(self, key: int) -> tuple[Decode, Handler, int, int]:
         if key not in self._keys:
             raise CloseConnection(f"API key {key} ({apis.API_NAMES.get(key, 'unknown')}) is not served")
-        api = self._load(key)
-        row = self._rows[key] = (api.decode, api.handle, *apis.SERVED[key])
+        row = self._rows[key] = (*self._load(key), *apis.SERVED[key])
         return row
 
 

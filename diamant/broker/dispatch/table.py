@@ -1,78 +1,121 @@
-"""The handlers, one file per API, and the explicit table of them from which ApiVersions is computed.
+"""The table of APIs: for each its handler and what the handler is handed. ApiVersions is computed from it.
 
 A handler's module is imported with the first request for it: most brokers serve a dozen of these APIs in their life, and
-importing all of them would be a good part of the start.
+importing all of them would be a good part of the start. What it is handed is looked up then, too.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
-from diamant.broker.network.api import Api
+from diamant.broker.dispatch.dispatcher import Handler
+from diamant.broker.dispatch.services import Services
+from diamant.broker.network.api import Api, Decode
 
-MODULES: dict[int, str] = {
-    0: "data.produce",
-    1: "data.fetch",
-    2: "data.list_offsets",
-    3: "topics.metadata",
-    8: "groups.offset_commit",
-    9: "groups.offset_fetch",
-    10: "groups.find_coordinator",
-    11: "groups.join_group",
-    12: "groups.heartbeat",
-    13: "groups.leave_group",
-    14: "groups.sync_group",
-    15: "groups.describe_groups",
-    16: "groups.list_groups",
-    18: "cluster.api_versions",
-    19: "topics.create_topics",
-    20: "topics.delete_topics",
-    21: "data.delete_records",
-    22: "transactions.init_producer_id",
-    23: "data.offset_for_leader_epoch",
-    24: "transactions.add_partitions_to_txn",
-    25: "transactions.add_offsets_to_txn",
-    26: "transactions.end_txn",
-    27: "transactions.write_txn_markers",
-    28: "transactions.txn_offset_commit",
-    29: "security.describe_acls",
-    30: "security.create_acls",
-    31: "security.delete_acls",
-    32: "configs.describe_configs",
-    33: "configs.alter_configs",
-    34: "data.alter_replica_log_dirs",
-    35: "data.describe_log_dirs",
-    37: "topics.create_partitions",
-    42: "groups.delete_groups",
-    38: "security.create_delegation_token",
-    39: "security.renew_delegation_token",
-    40: "security.expire_delegation_token",
-    41: "security.describe_delegation_token",
-    43: "topics.elect_leaders",
-    44: "configs.incremental_alter_configs",
-    47: "groups.offset_delete",
-    45: "topics.alter_partition_reassignments",
-    46: "topics.list_partition_reassignments",
-    48: "configs.describe_client_quotas",
-    49: "configs.alter_client_quotas",
-    50: "security.describe_user_scram_credentials",
-    51: "security.alter_user_scram_credentials",
-    55: "cluster.describe_quorum",
-    57: "cluster.update_features",
-    60: "cluster.describe_cluster",
-    61: "data.describe_producers",
-    65: "transactions.describe_transactions",
-    66: "transactions.list_transactions",
-    68: "groups.consumer_group_heartbeat",
-    69: "groups.consumer_group_describe",
-    64: "cluster.unregister_broker",
-    74: "configs.list_config_resources",
-    75: "topics.describe_topic_partitions",
+
+class Row(NamedTuple):
+    """The module of a handler below `diamant.broker.handlers`, and the first arguments of its `handle`."""
+
+    module: str
+    needs: Callable[[Services], tuple[Any, ...]]
+
+
+def _nothing(_services: Services) -> tuple[Any, ...]:
+    return ()
+
+
+def _node(services: Services) -> tuple[Any, ...]:
+    return (services.node,)
+
+
+def _topics(services: Services) -> tuple[Any, ...]:
+    return (services.node.topics,)
+
+
+def _metadata(services: Services) -> tuple[Any, ...]:
+    return (services.node.metadata,)
+
+
+def _groups(services: Services) -> tuple[Any, ...]:
+    return (services.groups(),)
+
+
+def _transactions(services: Services) -> tuple[Any, ...]:
+    return (services.transactions(),)
+
+
+TABLE: dict[int, Row] = {
+    0: Row("data.produce", lambda s: (s.transactions, s.node)),
+    1: Row("data.fetch", _node),
+    2: Row("data.list_offsets", _topics),
+    3: Row("topics.metadata", lambda s: (s.node, s.metadata_cache)),
+    8: Row("groups.offset_commit", lambda s: (s.groups(), s.node.topics)),
+    9: Row("groups.offset_fetch", lambda s: (s.groups(), s.node.topics)),
+    10: Row("groups.find_coordinator", lambda s: (s.groups, s.transactions, s.node)),
+    11: Row("groups.join_group", _groups),
+    12: Row("groups.heartbeat", _groups),
+    13: Row("groups.leave_group", _groups),
+    14: Row("groups.sync_group", _groups),
+    15: Row("groups.describe_groups", _groups),
+    16: Row("groups.list_groups", _groups),
+    18: Row("cluster.api_versions", lambda s: (s.node.metadata, s.api_versions, TABLE)),
+    19: Row("topics.create_topics", _node),
+    20: Row("topics.delete_topics", _node),
+    21: Row("data.delete_records", _topics),
+    22: Row("transactions.init_producer_id", lambda s: (s.transactions, s.node.producer_ids)),
+    23: Row("data.offset_for_leader_epoch", _topics),
+    24: Row("transactions.add_partitions_to_txn", lambda s: (s.transactions(), s.node.topics)),
+    25: Row("transactions.add_offsets_to_txn", lambda s: (s.groups(), s.transactions())),
+    26: Row("transactions.end_txn", _transactions),
+    27: Row("transactions.write_txn_markers", lambda s: (s.groups, s.node)),
+    28: Row("transactions.txn_offset_commit", lambda s: (s.groups(), s.transactions(), s.node)),
+    29: Row("security.describe_acls", _nothing),
+    30: Row("security.create_acls", _nothing),
+    31: Row("security.delete_acls", _nothing),
+    32: Row("configs.describe_configs", lambda s: (s.node, s.compactions)),
+    33: Row("configs.alter_configs", _node),
+    34: Row("data.alter_replica_log_dirs", _node),
+    35: Row("data.describe_log_dirs", _node),
+    37: Row("topics.create_partitions", _topics),
+    38: Row("security.create_delegation_token", _nothing),
+    39: Row("security.renew_delegation_token", _nothing),
+    40: Row("security.expire_delegation_token", _nothing),
+    41: Row("security.describe_delegation_token", _nothing),
+    42: Row("groups.delete_groups", _groups),
+    43: Row("topics.elect_leaders", _topics),
+    44: Row("configs.incremental_alter_configs", lambda s: (s.compact_by_config, s.clock, s.node)),
+    45: Row("topics.alter_partition_reassignments", _topics),
+    46: Row("topics.list_partition_reassignments", _nothing),
+    47: Row("groups.offset_delete", lambda s: (s.groups(), s.node.topics)),
+    48: Row("configs.describe_client_quotas", _metadata),
+    49: Row("configs.alter_client_quotas", _node),
+    50: Row("security.describe_user_scram_credentials", _metadata),
+    51: Row("security.alter_user_scram_credentials", _node),
+    55: Row("cluster.describe_quorum", _node),
+    57: Row("cluster.update_features", lambda s: (s.node, s.api_versions)),
+    60: Row("cluster.describe_cluster", _node),
+    61: Row("data.describe_producers", _topics),
+    64: Row("cluster.unregister_broker", _node),
+    65: Row("transactions.describe_transactions", _transactions),
+    66: Row("transactions.list_transactions", lambda s: (s.transactions(), s.node.env.clock)),
+    68: Row("groups.consumer_group_heartbeat", _groups),
+    69: Row("groups.consumer_group_describe", _groups),
+    74: Row("configs.list_config_resources", _node),
+    75: Row("topics.describe_topic_partitions", _node),
 }
-"""API key to the module that answers it."""
+"""By API key."""
 
 
-def load_api(key: int) -> Api:
-    """The handler of an API in `MODULES`; KeyError for others."""
-    api: Api = importlib.import_module(f"diamant.broker.handlers.{MODULES[key]}").API
+def api_of(key: int) -> Api:
+    """The API of a row, with its decoder; KeyError for others."""
+    api: Api = importlib.import_module(f"diamant.broker.handlers.{TABLE[key].module}").API
     return api
+
+
+def load(services: Services, key: int) -> tuple[Decode, Handler]:
+    """The decoder of an API, and its handler with what it needs. KeyError if it is not served."""
+    api = api_of(key)
+    return api.decode, partial(api.handle, *TABLE[key].needs(services))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from diamant.broker.client.errors import NotFound, NotPossible
@@ -59,7 +60,7 @@ class Cancelling(Undertakings):
                 # Not before: whoever waits for the attempt is told what has become of it.
                 del self._ending[intent_id]
                 ending.set_result(is_cancelled)
-                self._broker.scheduler.poke()
+                self._node.scheduler.poke()
         logger.info("%s %s: cancelled, not certified", self.noun, intent_id)
         return found
 
@@ -95,3 +96,15 @@ class Cancelling(Undertakings):
             raise self.failure(
                 f"{self.noun} {intent_id} could not be cancelled, it goes on: {reason_of(error)}"
             ) from None
+
+
+async def cancel_job(queues: Iterable[Cancelling], intent_id: str, *, reason: str) -> Any:
+    """End one that is not over, of whatever kind; see `Broker.cancel`. From any event loop."""
+    for queue in queues:
+        found = await queue.cancel(intent_id, reason=reason)
+        if found is not None:
+            return found
+    raise NotFound(
+        f"there is no erasure or redaction {intent_id[:64]!r} under way, so nothing was cancelled: it is over, or has "
+        "another id. GET /v1/certificates lists those that are unfinished"
+    )

@@ -65,7 +65,11 @@ from diamant.storage.env.clock import SystemClock
 from diamant.storage.uuid_text import uuid_to_text
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.operations.compact import Compactions
 
 logger = logging.getLogger(__name__)
 
@@ -81,8 +85,12 @@ class Erasures(ErasureTombstones):
 
     failure = EraseFailed
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(broker, loop)
+    def __init__(
+        self, node: Node, cleaning: Cleaning, compactions: Compactions, groups: Lazy[GroupCoordinator]
+    ) -> None:
+        super().__init__(node, cleaning)
+        self._compactions = compactions
+        self._groups = groups
         self._list = CertificateList()
         self._key_digests: dict[str, bytes] = {}
         """By id: the keyed digest of the key of each that is under way and has its key; 200 bytes each."""

@@ -37,10 +37,14 @@ from diamant.cleaner.evidence.scan.report import (
 from diamant.cleaner.evidence.search.findings import MAX_LISTED, TOMBSTONE
 from diamant.cleaner.evidence.search.needles import MIN_BYTES
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.redaction.claims import check_redaction_claims
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 if TYPE_CHECKING:
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.operations.compact import Compactions
     from diamant.cleaner.redaction.where import Where
 
 logger = logging.getLogger(__name__)
@@ -68,6 +72,8 @@ class ErasureCertificates(Cancelling):
 
     noun = "erasure"
     _list: CertificateList
+    _compactions: Compactions
+    _groups: Lazy[GroupCoordinator]
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 
@@ -152,6 +158,7 @@ class ErasureCertificates(Cancelling):
                 self._directory,
                 key=key,
                 where=where,
+                check_redaction=check_redaction_claims,
                 secret=secret,
                 ends=ends,
                 advance=progress.move_to,
@@ -201,7 +208,7 @@ class ErasureCertificates(Cancelling):
         """Wait until all groups are loaded that can be; return where they are not, in words."""
         from diamant.broker.groups.coordinator.committed_offsets import groups_not_known
 
-        return await groups_not_known(self._broker)
+        return await groups_not_known(self._groups, self._node.topics)
 
     async def _check_groups_known(self, progress: Progress) -> None:
         """Refuse to override a horizon if nobody can say for whom that is too early. NotPossible."""
@@ -226,7 +233,7 @@ class ErasureCertificates(Cancelling):
             # Intents of versions before do not say where one is that was there already; it is not above the claim's end.
             mark = step.get("tombstone_offset", step.get("tombstone_found_at", ends.get(partition, 0) - 1))
             end = mark + 1
-            behind = sorted(group for committed, group in await groups_of(self._broker, log) if committed < end)
+            behind = sorted(group for committed, group in await groups_of(self._groups, log) if committed < end)
             if behind:
                 found[names.partition_dir_name(log.topic, log.partition)] = behind[:MAX_LISTED]
         return found

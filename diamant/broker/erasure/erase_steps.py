@@ -73,9 +73,9 @@ class ErasureSteps(ErasureCertificates):
         """Compact partitions; some are always asked for, so that the cleaner need not look for other work in between."""
         steps, room = steps_of(intent), asyncio.Semaphore(COMPACTIONS_AT_ONCE)
         # It is loaded before: those that wait for it would all go on in the same turn.
-        await self._broker.compactions.compactor()
+        await self._compactions.compactor()
         present = {one: log for one in partitions if (log := self._log(one)) is not None}
-        compacted = CompactedBytes(await self._broker.cleaning.service(), present.values())
+        compacted = CompactedBytes(await self._cleaning.service(), present.values())
         compacted.begin(progress, stage)
         try:
             async with asyncio.TaskGroup() as group:
@@ -97,7 +97,7 @@ class ErasureSteps(ErasureCertificates):
         """Compact one; who has done it, or why that could not be, is put down in `step`."""
         rounds = 0
         try:
-            report = await self._broker.compact(
+            report = await self._compactions.compact(
                 *partition,
                 until=until,
                 is_forced=intent.is_forced,
@@ -187,7 +187,7 @@ class ErasureSteps(ErasureCertificates):
             log = self._log(partition)
             try:
                 if log is not None:
-                    await remove_tombstones(self._broker, log, intent.key, ends.get(partition, 0))
+                    await remove_tombstones(self._env, self._cleaning, log, intent.key, ends.get(partition, 0))
             except StorageError as error:
                 if log is None or log.write_failure is None:
                     raise

@@ -130,4 +130,4 @@ class ErasureTombstones(ErasureSteps):
         return step
 
     def _write_tombstone(self, log: Log, key: bytes) -> int:
-        return write_tombstone(self._broker, log, key)
+        return write_tombstone(self._node, log, key)

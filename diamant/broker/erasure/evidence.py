@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from diamant import __version__
 from diamant.broker.erasure.scope import Scope, ended_as, later_partitions, partitions_of
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.evidence.certificates import certificate as certificates
@@ -24,9 +23,10 @@ from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.clock import SystemClock
 from diamant.storage.log.log import Log
+from diamant.version import __version__
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
     from diamant.storage.kraft.image import TopicImage
 
@@ -43,16 +43,16 @@ class Stopped(Exception):
 class EvidenceWork:
     """Of one broker; the base of `Undertakings`."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Node) -> None:
+        self._node = node
 
     @property
     def _env(self) -> Any:
-        return self._broker.env
+        return self._node.env
 
     @property
     def _directory(self) -> str:
-        return self._broker.config.data_dir
+        return self._node.config.data_dir
 
     # -- the disk --------------------------------------------------------------------------------------------------------
 
@@ -69,13 +69,13 @@ class EvidenceWork:
                 partial(_segment_size, log),
                 partial(_has_file, log),
             )
-            for partition, log in self._broker.directory.logs.items()
+            for partition, log in self._node.directory.logs.items()
         }
 
     @property
     def _topics(self) -> Mapping[str, TopicImage]:
         """What topics there are now."""
-        found: Mapping[str, TopicImage] = self._broker.topics.image.topics
+        found: Mapping[str, TopicImage] = self._node.topics.image.topics
         return found
 
     def _partitions_there(self, topic: str) -> Collection[int]:
@@ -88,7 +88,7 @@ class EvidenceWork:
         return partitions_of(self._topics, topics, scope)
 
     def _log(self, partition: TopicPartition) -> Log | None:
-        found: Log | None = self._broker.directory.logs.get(partition)
+        found: Log | None = self._node.directory.logs.get(partition)
         return found
 
     def _remove_doomed(self, topics: Iterable[str], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -149,13 +149,13 @@ class EvidenceWork:
 
     def _staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
         """Return where jobs on Spark leave copies besides the data directory, or did; None if nowhere. Any thread."""
-        staging = self._broker.config.diamant_cleaner_spark_staging
+        staging = self._node.config.diamant_cleaner_spark_staging
         # Notes of jobs at a place that is configured no more: see `staging_notes`.
         if not staging and not any(one.startswith(names.STAGING_PREFIX) for one in self._env.list_dir(self._directory)):
             return None
         from diamant.cleaner.spark.runner.staging_view import staging_place
 
-        return staging_place(self._env, self._broker.directory.path, staging, partitions)
+        return staging_place(self._env, self._node.directory.path, staging, partitions)
 
     async def _in_thread(self, work: Callable[[Callable[[], object]], T]) -> T:
         """Run `work` in a thread. It gets a function to call now and then, which raises when nobody waits for it any more."""
@@ -186,13 +186,13 @@ class EvidenceWork:
             },
             "issuer": {
                 "software": f"Diamant {__version__}",
-                "cluster_id": self._broker.cluster_id,
-                "node_id": self._broker.config.node_id,
+                "cluster_id": self._node.cluster_id,
+                "node_id": self._node.config.node_id,
             },
         }
 
     def _configuration(self, name: str) -> dict[str, Any]:
-        topic = self._broker.topics.by_name.get(name)
+        topic = self._node.topics.by_name.get(name)
         log = next(iter(topic.logs.values()), None) if topic is not None else None
         if log is None:
             return {}
@@ -205,7 +205,7 @@ class EvidenceWork:
             "segment.bytes": config.segment_bytes,
             "segment.ms": config.segment_ms,
             "file.delete.delay.ms": config.file_delete_delay_ms,
-            "diamant.cleaner.mode": self._broker.config.diamant_cleaner_mode,
+            "diamant.cleaner.mode": self._node.config.diamant_cleaner_mode,
         }
 
 

@@ -43,7 +43,8 @@ from diamant.storage.env.open_files import removed_but_open
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.node import Node
     from diamant.broker.node.topics import Topic
 
 logger = logging.getLogger(__name__)
@@ -100,11 +101,12 @@ class Undertakings(EvidenceWork):
     """Of its files in the data directory."""
     failure: type[VerbError] = VerbError
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, lock: Turn | None = None) -> None:
+    def __init__(self, node: Node, cleaning: Cleaning, lock: Turn | None = None) -> None:
         """`lock`: that of the other kind, so that there is one at a time."""
-        super().__init__(broker)
+        super().__init__(node)
+        self._cleaning = cleaning
         self.lock = Turn() if lock is None else lock
-        self._loop = loop
+        self._loop = node.loop
         self._calls = 0
         self._signing_key: SigningKey | None = None
         self._due: dict[str, int] = {}
@@ -243,7 +245,7 @@ class Undertakings(EvidenceWork):
             self._failed_for_now(due, logging.ERROR, what)
         finally:
             self._leave(due)
-            self._broker.scheduler.poke()
+            self._node.scheduler.poke()
 
     def _leave(self, intent_id: str) -> None:
         self._under_way[intent_id] -= 1
@@ -286,7 +288,7 @@ class Undertakings(EvidenceWork):
                 self.lock.holder = ""
                 self._leave(intent_id)
                 # What was due meanwhile was passed over.
-                self._broker.scheduler.poke()
+                self._node.scheduler.poke()
 
     def unfinished(self) -> list[dict[str, Any]]:
         """Those that are not over and go on by themselves."""
@@ -328,7 +330,7 @@ class Undertakings(EvidenceWork):
 
     def _key_path(self) -> str:
         """Where the key is, or is to be. StorageError if it must not lie there, or is missing where no other may be made."""
-        path = str(self._broker.config["diamant.certificate.key.file"] or default_path())
+        path = str(self._node.config["diamant.certificate.key.file"] or default_path())
         check_outside(path, self._directory)
         if has_traces(self._env, self._directory):
             check_there(path)
@@ -340,7 +342,7 @@ class Undertakings(EvidenceWork):
 
     def _load_key(self) -> SigningKey:
         path = self._key_path()
-        if not self._broker.config["diamant.certificate.key.ephemeral"]:
+        if not self._node.config["diamant.certificate.key.ephemeral"]:
             check_lasting(path, self._directory, mount_table())
         return SigningKey.load(path)
 
@@ -362,7 +364,7 @@ class Undertakings(EvidenceWork):
 
     def _schedule(self, intent_id: str, due_ms: int) -> None:
         self._due[intent_id] = due_ms
-        self._broker.scheduler.poke()
+        self._node.scheduler.poke()
 
     def _finished(self, intent_id: str) -> None:
         """Forget one whose intent is gone."""
@@ -507,7 +509,7 @@ class Undertakings(EvidenceWork):
 
     def _user_topic(self, name: str) -> Topic:
         """A topic that is the users'."""
-        topic = self._broker.topics.by_name.get(name)
+        topic = self._node.topics.by_name.get(name)
         if topic is None:
             raise NotFound(f"there is no topic {name[:249]!r}")
         if name in INTERNAL_TOPICS:

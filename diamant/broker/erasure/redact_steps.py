@@ -22,7 +22,7 @@ class RedactionSteps(RedactionCertificates):
     @asynccontextmanager
     async def _paused(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[None]:
         """Nobody else writes segments of these partitions anew meanwhile."""
-        service = await self._broker.cleaning.service()
+        service = await self._cleaning.service()
         paused = []
         try:
             for partition in partitions:

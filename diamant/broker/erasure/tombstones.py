@@ -16,23 +16,25 @@ from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.node import Node
+    from diamant.storage.env.env import Env
 
 
 class TombstoneRefused(Exception):
     """A partition takes no tombstone until somebody changes something. The text says why, and what to do."""
 
 
-def write_tombstone(broker: Broker, log: Log, key: bytes) -> int:
+def write_tombstone(node: Node, log: Log, key: bytes) -> int:
     """Append a tombstone and return its offset. On the loop. TombstoneRefused; EraseFailed or OSError, as for a full disk."""
-    batch = build_batch([Record(0, broker.env.clock.now_ms(), key, None)])
+    batch = build_batch([Record(0, node.env.clock.now_ms(), key, None)])
     try:
         appended = log.append_as_leader(memoryview(batch))
     except KafkaError as error:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR and log.write_failure is None:
             raise EraseFailed(f"{log.topic}-{log.partition}: the tombstone cannot be written: {error}") from None
         raise TombstoneRefused(_why_refused(log, len(batch), error)) from None
-    broker.log_changed(log)
+    node.log_events.changed(log)
     return appended.base_offset
 
 
@@ -55,12 +57,12 @@ def _why_refused(log: Log, size: int, error: KafkaError) -> str:
     )
 
 
-async def remove_tombstones(broker: Broker, log: Log, key: bytes, end: int) -> None:
+async def remove_tombstones(env: Env, cleaning: Cleaning, log: Log, key: bytes, end: int) -> None:
     """Write the segments anew that have a tombstone of `key` below the offset `end`, without it. On the loop thread.
 
     Nobody else cleans the partition meanwhile. A segment that was begun is ended even if the caller is cancelled.
     """
-    service = await broker.cleaning.service()
+    service = await cleaning.service()
     partition = (log.topic, log.partition)
     await service.abort_and_pause(partition)
     try:
@@ -68,7 +70,7 @@ async def remove_tombstones(broker: Broker, log: Log, key: bytes, end: int) -> N
             log.roll()
         for segment in list(log.segments[:-1]):
             if not segment.is_deleted and segment.base_offset < end:
-                task = asyncio.get_running_loop().create_task(_rewrite(broker, log, segment, key, end))
+                task = asyncio.get_running_loop().create_task(_rewrite(env, log, segment, key, end))
                 try:
                     await asyncio.shield(task)
                 except asyncio.CancelledError:
@@ -78,11 +80,11 @@ async def remove_tombstones(broker: Broker, log: Log, key: bytes, end: int) -> N
         service.resume(partition)
 
 
-async def _rewrite(broker: Broker, log: Log, segment: Segment, key: bytes, end: int) -> None:
+async def _rewrite(env: Env, log: Log, segment: Segment, key: bytes, end: int) -> None:
     aborted = await asyncio.to_thread(segment.txn_index.all)
     output = await asyncio.to_thread(
         write_without,
-        broker.env,
+        env,
         log.path,
         segment.base_offset,
         segment.size,

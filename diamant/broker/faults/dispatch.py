@@ -8,12 +8,11 @@ begun to be carried out is carried out to its end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from uuid import UUID
 
-from diamant.broker.dispatch.table import load_api
 from diamant.broker.faults.error_response import (
     MIRRORS,
     TOPICS_WITH_PARTITIONS,
@@ -28,6 +27,7 @@ from diamant.broker.faults.error_response import (
 from diamant.broker.faults.fault import MAX_FIRING_PARTS, Fault, Firing
 from diamant.broker.faults.spec import INIT_PRODUCER_ID, METADATA, FaultSpec
 from diamant.broker.faults.stale_metadata import leave_out, make_stale, put_topic_errors
+from diamant.broker.handlers.topics import metadata
 from diamant.broker.network.api import Answer, CloseConnection, ConnectionInfo, Dispatch, frame_header
 from diamant.broker.network.response_writer import Buffer, Part
 from diamant.protocol.errors import ErrorCode
@@ -39,7 +39,8 @@ from diamant.protocol.wire.schemas import decode_request, encode_request_fields,
 from diamant.storage.segments.segment import FileSlice
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.network.server import Server
+    from diamant.broker.node.node import Node
 
 Body: TypeAlias = "Buffer | Sequence[Part] | None"
 
@@ -50,9 +51,18 @@ _THROTTLE_FIELD = "throttle_time"
 class FaultDispatch:
     """The server's dispatch function while faults are installed."""
 
-    def __init__(self, broker: Broker, installed: Mapping[int, Fault], count: Callable[[Fault, int], None]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        server: Server,
+        served_keys: Collection[int],
+        installed: Mapping[int, Fault],
+        count: Callable[[Fault, int], None],
+    ) -> None:
         """`installed` in the order in which they are asked; `count(fault, api_key)` is called for each firing."""
-        self._broker = broker
+        self._node = node
+        self._server = server
+        self._served_keys = served_keys
         self._installed = installed
         self._count = count
         self._carry_out: Dispatch | None = None
@@ -60,35 +70,35 @@ class FaultDispatch:
     def install(self) -> None:
         """Take the dispatcher's place; harmless a second time."""
         if self._carry_out is None:
-            self._carry_out = self._broker.server.dispatch
-            self._broker.server.dispatch = self
+            self._carry_out = self._server.dispatch
+            self._server.dispatch = self
 
     def uninstall(self) -> None:
         """Put the dispatcher back; harmless a second time. Requests under way are answered as was begun."""
         if self._carry_out is not None:
-            self._broker.server.dispatch = self._carry_out
+            self._server.dispatch = self._carry_out
             self._carry_out = None
 
     def __call__(self, connection: ConnectionInfo, request: Request) -> Answer:
         """Answer a request, as `Dispatcher`."""
         assert self._carry_out is not None
-        if apis.is_served(request.api_key, request.api_version) and request.api_key in self._broker.served_keys:
-            asked = AskedRequest(self._broker, request)
+        if apis.is_served(request.api_key, request.api_version) and request.api_key in self._served_keys:
+            asked = AskedRequest(self._node, request)
             for fault in self._installed.values():
                 if asked.is_hit_by(fault.spec) and fault.draws():
-                    hit = HitRequest(self._broker, fault, connection, asked, self._carry_out, self._count)
-                    return self._broker.server.keep(hit.answer())
+                    hit = HitRequest(self._node, self._server, fault, connection, asked, self._carry_out, self._count)
+                    return self._server.keep(hit.answer())
         return self._carry_out(connection, request)
 
 
 class AskedRequest:
     """A request, decoded if a fault wants to know what it is about."""
 
-    def __init__(self, broker: Broker, request: Request) -> None:
+    def __init__(self, node: Node, request: Request) -> None:
         self.request = request
         self.key = request.api_key
         self.version = request.api_version
-        self._broker = broker
+        self._node = node
         self._fields: Fields | None = None
         self._parts: list[tuple[str | None, int | None]] | None = None
 
@@ -97,7 +107,7 @@ class AskedRequest:
         """The request's fields. ProtocolError if it is not one."""
         if self._fields is None:
             # What the handler's own decoder leaves as bytes (Metadata) it has relieved of what clients do wrong.
-            decoded = load_api(self.key).decode(self.version, self.request.body) if self.key == METADATA else None
+            decoded = metadata.API.decode(self.version, self.request.body) if self.key == METADATA else None
             body = decoded if isinstance(decoded, bytes) else self.request.body
             self._fields = message_fields(decode_request(self.key, self.version, body))
             if self.key == apis.FETCH and self._fields.get("session_id") and self._fields["session_epoch"] > 0:
@@ -106,7 +116,7 @@ class AskedRequest:
 
     def _with_session(self, fields: Fields) -> Fields:
         """A fetch that names what changes in its session as one that names all it wants (KIP-227)."""
-        session = self._broker.fetch_sessions.find(fields["session_id"])
+        session = self._node.fetch_sessions().find(fields["session_id"])
         if session is None:
             return fields
         wanted: dict[tuple[Any, int], Fields] = {}
@@ -158,7 +168,7 @@ class AskedRequest:
         """The topic that an element of the request or the response is about."""
         name = topic_of(value)
         if name is None and (topic_id := value.get("topic_id")) is not None:
-            topic = self._broker.topics.by_id.get(topic_id)
+            topic = self._node.topics.by_id.get(topic_id)
             return topic.name if topic is not None else None
         return name
 
@@ -194,7 +204,7 @@ class AskedRequest:
         if self.key not in MIRRORS:
             return False
         if self.is_for_all_topics:
-            return spec.topic in self._broker.topics.by_name
+            return spec.topic in self._node.topics.by_name
         wants = self.wants(spec)
         return any(wants(topic, partition) for topic, partition in self.parts)
 
@@ -216,14 +226,16 @@ class HitRequest:
 
     def __init__(
         self,
-        broker: Broker,
+        node: Node,
+        server: Server,
         fault: Fault,
         connection: ConnectionInfo,
         asked: AskedRequest,
         carry_out: Dispatch,
         count: Callable[[Fault, int], None],
     ) -> None:
-        self._broker = broker
+        self._node = node
+        self._server = server
         self._fault = fault
         self._spec = fault.spec
         self._connection = connection
@@ -268,7 +280,7 @@ class HitRequest:
         asked = self._asked
         named = asked.parts[:MAX_FIRING_PARTS] if asked.key in MIRRORS else []
         parts = tuple(str(topic) if index is None else f"{topic}-{index}" for topic, index in named)
-        now_ms = self._broker.env.clock.now_ms()
+        now_ms = self._node.env.clock.now_ms()
         request = asked.request
         self._count(self._fault, asked.key)
         self._count_errors()
@@ -284,7 +296,7 @@ class HitRequest:
         wants = asked.wants(self._spec)
         for topic, partition in asked.parts:
             if wants(topic, partition):
-                self._broker.topic_metrics.count_error(asked.key, code)
+                self._node.topic_metrics.count_error(asked.key, code)
 
     # -- carrying it out -------------------------------------------------------------------------------------------
 
@@ -309,7 +321,7 @@ class HitRequest:
             return cast(Body, answer)
         if isinstance(answer, asyncio.Future):
             return cast(Body, await answer)
-        return await asyncio.shield(self._broker.server.keep(_as_coroutine(cast("Awaitable[Body]", answer))))
+        return await asyncio.shield(self._server.keep(_as_coroutine(cast("Awaitable[Body]", answer))))
 
     async def _response(self, request: Request) -> Fields:
         body = await self._handled(request)

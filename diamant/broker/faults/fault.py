@@ -6,13 +6,13 @@ import asyncio
 import concurrent.futures
 import random
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from diamant.broker.faults.spec import MAX_DELAY_MS, FaultSpec
 
-if TYPE_CHECKING:
-    from diamant.broker.faults.faults import Faults
+Result = TypeVar("Result")
 
 MAX_FIRINGS = 100
 """Firings that a fault remembers, the latest; `count` counts all."""
@@ -21,6 +21,23 @@ MAX_FIRING_PARTS = 20
 """Topics and partitions that are remembered of one firing."""
 
 WAIT_TIMEOUT_S = 10.0
+
+
+class Installer(Protocol):
+    """Where a fault is installed: the faults of one broker."""
+
+    @property
+    def is_on_loop(self) -> bool:
+        """True on the thread of the broker's event loop."""
+        ...
+
+    def call(self, function: Callable[[], Result]) -> Result:
+        """Run a function on the loop thread."""
+        ...
+
+    def remove(self, fault_id: int) -> bool:
+        """Take a fault away."""
+        ...
 
 
 class Firing(NamedTuple):
@@ -40,7 +57,7 @@ class Fault:
     As a context manager it removes the fault at the end of the block.
     """
 
-    def __init__(self, faults: Faults, fault_id: int, spec: FaultSpec) -> None:
+    def __init__(self, installer: Installer, fault_id: int, spec: FaultSpec) -> None:
         self.id = fault_id
         self.spec = spec
         self.matched = 0
@@ -48,7 +65,7 @@ class Fault:
         self.count = 0
         """Times that it fired."""
         self.is_installed = True
-        self._faults = faults
+        self._installer = installer
         self._drawn = 0
         self._random = random.Random(spec.seed) if spec.probability < 1 else None
         self._firings: deque[Firing] = deque(maxlen=MAX_FIRINGS)
@@ -68,7 +85,7 @@ class Fault:
     @property
     def fired(self) -> list[Firing]:
         """The latest `MAX_FIRINGS` requests that it hit, in their order."""
-        return self._faults.call(lambda: list(self._firings))
+        return self._installer.call(lambda: list(self._firings))
 
     @property
     def held(self) -> int:
@@ -80,9 +97,9 @@ class Fault:
 
         Not on the thread of the broker's event loop, which this would stop: `await until_fired()` there.
         """
-        if self._faults.is_on_loop:
+        if self._installer.is_on_loop:
             raise RuntimeError("wait_fired would stop the broker's event loop: use `await fault.until_fired()`")
-        when = self._faults.call(lambda: self._when_fired(count))
+        when = self._installer.call(lambda: self._when_fired(count))
         try:
             when.result(timeout_s)
         except concurrent.futures.TimeoutError:
@@ -91,7 +108,7 @@ class Fault:
 
     async def until_fired(self, count: int = 1, *, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """As `wait_fired`, on any event loop."""
-        when = self._faults.call(lambda: self._when_fired(count))
+        when = self._installer.call(lambda: self._when_fired(count))
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.wrap_future(when)
@@ -100,11 +117,11 @@ class Fault:
 
     def release(self) -> int:
         """Let go what it holds or delays now; how many requests that were. It stays installed."""
-        return self._faults.call(self._release)
+        return self._installer.call(self._release)
 
     def remove(self) -> None:
         """Take it away and let go what it holds; harmless a second time. Counts can still be read."""
-        self._faults.remove(self.id)
+        self._installer.remove(self.id)
 
     def as_json(self) -> dict[str, Any]:
         """Id, description, counts and firings, for HTTP."""

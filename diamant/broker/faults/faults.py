@@ -18,7 +18,7 @@ import asyncio
 import concurrent.futures
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from diamant.broker.faults.dispatch import FaultDispatch
@@ -26,7 +26,8 @@ from diamant.broker.faults.fault import Fault
 from diamant.broker.faults.spec import FaultError, FaultSpec
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.network.server import Server
+    from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +45,11 @@ class TooManyFaults(FaultError):
 class Faults:
     """A broker's faults; made with the first use of `Broker.faults`."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
-        self._broker = broker
-        self._loop = loop
+    def __init__(self, node: Node, server: Server, served_keys: Collection[int]) -> None:
+        self._loop = node.loop
         self._installed: dict[int, Fault] = {}
         self._last_id = 0
-        self._dispatch = FaultDispatch(broker, self._installed, self._count)
+        self._dispatch = FaultDispatch(node, server, served_keys, self._installed, self._count)
         self.fired: Counter[tuple[str, int]] = Counter()
         """How often faults fired, by (effect, API key), those included that were removed. The loop thread's."""
 

@@ -19,8 +19,10 @@ from diamant.broker.groups.coordinator.offsets import committed_offset_of
 from diamant.broker.node.topics import Topics
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.groups.coordinator.group import Group
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
+    from diamant.storage.env.clock import Clock
 
 MAX_LAGS = 10_000
 MAX_OPEN_TRANSACTIONS = 1_000
@@ -61,17 +63,17 @@ class TransactionFigures:
     open_count: int = 0
 
 
-async def take_groups(broker: Broker) -> GroupFigures | None:
+async def take_groups(groups: GroupCoordinator | None, topics: Topics) -> GroupFigures | None:
     """Look at all groups; None while there is no group coordinator."""
-    if not broker.has_groups:
+    if groups is None:
         return None
     counts: Counter[tuple[str, str]] = Counter()
     lags: list[Lag] = []  # a heap, the least first
     offset_count = seen = shown = 0
-    for group in list(broker.groups.groups.values()):
+    for group in list(groups.groups.values()):
         counts[group.group_type, group.state] += 1
         offset_count += group.offsets.count
-        for lag in _lags(group, broker.topics):
+        for lag in _lags(group, topics):
             shown += 1
             if len(lags) < MAX_LAGS:
                 heapq.heappush(lags, lag)
@@ -97,12 +99,11 @@ def _lags(group: Group, topics: Topics) -> list[Lag]:
     return found
 
 
-def take_transactions(broker: Broker) -> TransactionFigures | None:
+def take_transactions(coordinator: TransactionCoordinator | None, clock: Clock) -> TransactionFigures | None:
     """Look at all transactions; None while there is no transaction coordinator."""
-    if not broker.has_transactions:
+    if coordinator is None:
         return None
-    coordinator = broker.transactions
-    now_ms = broker.env.clock.now_ms()
+    now_ms = clock.now_ms()
     opened = coordinator.open_transactions
     return TransactionFigures(
         tuple(sorted(Counter(txn.state.label for txn in coordinator.transactions.values()).items())),

@@ -23,7 +23,6 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from diamant import __version__
 from diamant.broker.metrics.coordinators import GroupFigures, TransactionFigures, take_groups, take_transactions
 from diamant.broker.metrics.table import COUNTER, GAUGE, HISTOGRAM, METRICS
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS, RequestMetrics
@@ -34,9 +33,12 @@ from diamant.cleaner.rules.result import REASONS
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
+from diamant.version import __version__
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.dispatch.services import Services
+    from diamant.broker.erasure.cancel import Cancelling
+    from diamant.broker.node.node import Node
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -126,52 +128,55 @@ class Snapshot:
     faults_fired: tuple[tuple[tuple[str, str], int], ...]
 
 
-async def take(broker: Broker) -> Snapshot:
+async def take(services: Services) -> Snapshot:
     """Look at the broker, on its loop thread, letting others have their turn in between."""
+    node, server = services.node, services.server
     logs = []
-    image_topics = broker.topics.image.topics
-    offline_count = offline_partitions(broker)
-    for count, log in enumerate(list(broker.directory.logs.values()), start=1):
+    image_topics = node.topics.image.topics
+    offline_count = offline_partitions(node)
+    for count, log in enumerate(list(node.directory.logs.values()), start=1):
         logs.append(
             LogFigures(log.topic, log.partition, log.size, len(log.segments), log.log_start_offset, log.log_end_offset)
         )
         if count % LOGS_PER_TURN == 0:
             await asyncio.sleep(0)
-    counts = broker.topic_metrics
+    counts = node.topic_metrics
     return Snapshot(
-        is_running=not broker.server.is_stopping,
-        data_dir=broker.config.data_dir,
+        is_running=not node.is_stopping,
+        data_dir=node.config.data_dir,
         topic_count=len(image_topics),
         partition_count=sum(len(topic.partitions) for topic in image_topics.values()),
         offline_count=offline_count,
-        connection_count=len(broker.server.connections),
-        waiting_fetch_count=len(broker.purgatory),
+        connection_count=len(server.connections),
+        waiting_fetch_count=len(node.purgatory),
         topics=tuple((name, _figures(topic)) for name, topic in sorted(counts.by_topic().items())),
         all_topics=_figures(counts.all_topics()),
         no_key_compacted_topic_records=counts.no_key_compacted_topic_records,
         logs=tuple(sorted(logs)),
-        cleaner=broker.cleaning.status() if broker.config.log_cleaner_enable else None,
-        deadlines=tuple(await take_deadlines(broker, with_groups=True)),
-        erasures=(broker.erasures.done, broker.erasures.failed, broker.erasures.held)
-        if broker.has_erasures
-        else (0, 0, 0),
-        redactions=(broker.redactions.done, broker.redactions.failed, broker.redactions.held)
-        if broker.has_redactions
-        else (0, 0, 0),
-        requests=_request_figures(broker.server.metrics),
+        cleaner=services.cleaning.status() if node.config.log_cleaner_enable else None,
+        deadlines=tuple(await take_deadlines(node, services.cleaning, services.groups)),
+        erasures=_outcomes(services.erasures.made),
+        redactions=_outcomes(services.redactions.made),
+        requests=_request_figures(server.metrics),
         partition_errors=tuple(
             ((apis.API_NAMES[key], _error_name(code)), count) for (key, code), count in sorted(counts.errors.items())
         ),
-        traffic=_traffic(broker.server.metrics),
-        groups=await take_groups(broker),
-        transactions=take_transactions(broker),
-        fault_count=len(broker.faults) if broker.has_faults else 0,
+        traffic=_traffic(server.metrics),
+        groups=await take_groups(services.groups.made, node.topics),
+        transactions=take_transactions(services.transactions.made, node.env.clock),
+        fault_count=0 if services.faults.made is None else len(services.faults.made),
         faults_fired=tuple(
-            ((effect, apis.API_NAMES[key]), count) for (effect, key), count in sorted(broker.faults.fired.items())
+            ((effect, apis.API_NAMES[key]), count)
+            for (effect, key), count in sorted(services.faults.made.fired.items())
         )
-        if broker.has_faults
+        if services.faults.made is not None
         else (),
     )
+
+
+def _outcomes(jobs: Cancelling | None) -> tuple[int, int, int]:
+    """Done, failed, held."""
+    return (0, 0, 0) if jobs is None else (jobs.done, jobs.failed, jobs.held)
 
 
 def _request_figures(counted: RequestMetrics) -> tuple[RequestFigures, ...]:
@@ -203,11 +208,11 @@ def _traffic(counted: RequestMetrics) -> TrafficFigures:
     )
 
 
-def offline_partitions(broker: Broker) -> int:
+def offline_partitions(node: Node) -> int:
     """How many partitions could not be opened or cannot be written any more."""
-    topics = broker.topics.image.topics
-    failed = sum(failure.topic in topics for failure in broker.directory.failures)
-    return failed + sum(log.write_failure is not None for log in broker.directory.logs.values())
+    topics = node.topics.image.topics
+    failed = sum(failure.topic in topics for failure in node.directory.failures)
+    return failed + sum(log.write_failure is not None for log in node.directory.logs.values())
 
 
 def render(snapshot: Snapshot) -> bytes:

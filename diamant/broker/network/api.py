@@ -5,17 +5,13 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from diamant.broker.network.response_writer import Buffer, Part
 from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request
 from diamant.storage.errors import CorruptLog, StorageError
-
-if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
-
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +38,8 @@ class RequestContext(NamedTuple):
 Decode: TypeAlias = Callable[[int, memoryview], Any]
 
 
-Handle: TypeAlias = "Callable[[Broker, RequestContext, Any], Answer]"
+Handle: TypeAlias = Callable[..., "Answer"]
+"""`handle(*needs, context, request)`: what it needs stands in the table of APIs."""
 
 
 class Api(NamedTuple):

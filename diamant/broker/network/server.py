@@ -25,6 +25,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple, cast
 
+from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.network.api import CloseConnection, ConnectionInfo, Dispatch, FrameHeader
 from diamant.broker.network.refused_peers import RefusedPeers
 from diamant.broker.network.request_memory import RequestMemory
@@ -71,6 +72,19 @@ class ServerLimits(NamedTuple):
     send_buffer_bytes: int = -1  # -1: as the system has it
     receive_buffer_bytes: int = -1
     max_request_memory_bytes: int = -1  # of all connections; -1: no limit
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> ServerLimits:
+        """Those of a configuration."""
+        return cls(
+            max_frame_bytes=config.socket_request_max_bytes,
+            max_connections=config.max_connections,
+            max_idle_ms=config.connections_max_idle_ms,
+            backlog=config.socket_listen_backlog_size,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            max_request_memory_bytes=config.queued_max_request_bytes,
+        )
 
 
 class Server:

@@ -1,1 +1,1 @@
-"""What a broker runs on: topics, timers, flushes, pending fetches, the cleaner. Knows no API."""
+"""What a broker runs on: topics, timers, flushes, pending fetches. Knows no API. Beside it the cleaner and the housekeeping."""

@@ -26,7 +26,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
     from diamant.cleaner.runners.contract import Runner
     from diamant.cleaner.service.metrics import CleanerStatus
     from diamant.cleaner.service.service import CleanerService
@@ -39,15 +39,17 @@ logger = logging.getLogger(__name__)
 class Cleaning:
     """The broker's cleaner, once it is needed."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self._service: CleanerService | None = None
         self._loading: asyncio.Task[CleanerService] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self.superseded = SupersededLooks()
-        broker.topics.on_created = broker.topics.on_deletion = self._forget
-        broker.topics.on_config_changed = self._config_changed
+        node.topics.on_created = node.topics.on_deletion = self._forget
+        node.topics.on_config_changed = self._config_changed
+        node.on_reconfigured.append(self.reconfigure)
+        node.log_events.subscribe(self.on_change, self.rolled)
 
     @property
     def is_loaded(self) -> bool:
@@ -56,11 +58,11 @@ class Cleaning:
 
     async def start(self) -> None:
         """Load the cleaner if there is work for it: a compacted log, or a checkpoint of one, which a deletion must forget."""
-        checkpoint = f"{self._broker.directory.path}/{names.CLEANER_CHECKPOINT}"
-        is_needed = any(log.config.is_compacted for log in self._broker.directory.logs.values())
-        if is_needed or self._broker.env.exists(checkpoint):
+        checkpoint = f"{self._node.directory.path}/{names.CLEANER_CHECKPOINT}"
+        is_needed = any(log.config.is_compacted for log in self._node.directory.logs.values())
+        if is_needed or self._node.env.exists(checkpoint):
             await self.service()
-        if self._broker.config.diamant_cleaner_spark_staging and isinstance(self._broker.env, RealEnv):
+        if self._node.config.diamant_cleaner_spark_staging and isinstance(self._node.env, RealEnv):
             # Values of topics that are long deleted may lie there, if an earlier run was killed.
             self._sweeping = asyncio.create_task(self._sweep_staging())
 
@@ -87,8 +89,8 @@ class Cleaning:
     async def _load(self) -> CleanerService:
         # In a thread, as it takes some 50 ms.
         module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.service.service")
-        service: CleanerService = make_service(self._broker, module.CleanerService)
-        await service.start(self._broker.directory.unopened)
+        service: CleanerService = make_service(self._node, module.CleanerService)
+        await service.start(self._node.directory.unopened)
         self._service = service
         return service
 
@@ -104,10 +106,10 @@ class Cleaning:
 
     async def _sweep_staging(self) -> None:
         """Remove what is left there; what is too young for that, when it is older."""
-        staging = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.staging")
+        staging = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.clean.staging")
         module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.runner.staging_sweep")
-        config = self._broker.config
-        sweep = module.StagingSweep(self._broker.env, self._broker.directory.path, config.diamant_cleaner_spark_staging)
+        config = self._node.config
+        sweep = module.StagingSweep(self._node.env, self._node.directory.path, config.diamant_cleaner_spark_staging)
         stopping = asyncio.create_task(self._stopping.wait())
         while not self._stopping.is_set():
             sweeping = asyncio.create_task(asyncio.to_thread(sweep.run))
@@ -125,14 +127,14 @@ class Cleaning:
 
         return CleanerStatus() if self._service is None else self._service.status()
 
-    def reconfigure(self) -> None:
+    def reconfigure(self, config: BrokerConfig) -> None:
         """Take over changed `log.cleaner.*`."""
         if self._service is not None:
-            self._service.reconfigure(cleaner_settings(self._broker.config))
+            self._service.reconfigure(cleaner_settings(config))
 
-    def saw_append(self, log: Log) -> None:
-        """Take note of an append to a compacted log."""
-        if self._service is not None:
+    def on_change(self, log: Log) -> None:
+        """Tell the cleaner of an append to a compacted log."""
+        if self._service is not None and log.config.is_compacted:
             self._service.saw_append(log)
 
     def rolled(self, log: Log) -> None:
@@ -181,22 +183,22 @@ def cleaner_settings(config: BrokerConfig) -> ServiceSettings:
     )
 
 
-def make_service(broker: Broker, service: type[CleanerService]) -> CleanerService:
+def make_service(node: Node, service: type[CleanerService]) -> CleanerService:
     """Return the broker's cleaner, which is to be started once the logs are loaded."""
 
     def retained(log: Log) -> None:
-        broker.log_changed(log)
-        broker.scheduler.poke()
+        node.log_events.changed(log)
+        node.scheduler.poke()
 
     return service(
-        broker.env,
-        broker.config.data_dir,
-        broker.directory.logs,
-        cleaner_settings(broker.config),
-        new_process_runner=_process_runners(broker.env),
-        new_offload_runner=_spark_runners(broker),
-        offload_from_bytes=_offload_from_bytes(broker.config),
-        on_cleaned=lambda _log: broker.scheduler.poke(),
+        node.env,
+        node.config.data_dir,
+        node.directory.logs,
+        cleaner_settings(node.config),
+        new_process_runner=_process_runners(node.env),
+        new_offload_runner=_spark_runners(node),
+        offload_from_bytes=_offload_from_bytes(node.config),
+        on_cleaned=lambda _log: node.scheduler.poke(),
         on_retained=retained,
     )
 
@@ -218,9 +220,9 @@ def _offload_from_bytes(config: BrokerConfig) -> float:
     return math.inf if config.diamant_cleaner_spark_min_bytes < 0 else config.diamant_cleaner_spark_min_bytes
 
 
-def _spark_runners(broker: Broker) -> Callable[[Runner], Runner] | None:
+def _spark_runners(node: Node) -> Callable[[Runner], Runner] | None:
     """How to make runners on Spark, given who takes over what they fail at; None as for processes."""
-    if not isinstance(broker.env, RealEnv):
+    if not isinstance(node.env, RealEnv):
         return None
     turns: SparkTurns | None = None
 
@@ -230,7 +232,7 @@ def _spark_runners(broker: Broker) -> Callable[[Runner], Runner] | None:
         from diamant.cleaner.spark.runner.turns import SparkTurns
 
         nonlocal turns
-        config = broker.config
+        config = node.config
         settings = SparkSettings(
             master=config.diamant_cleaner_spark_master,
             staging=config.diamant_cleaner_spark_staging,
@@ -239,7 +241,7 @@ def _spark_runners(broker: Broker) -> Callable[[Runner], Runner] | None:
             executor_timeout_ms=config.diamant_cleaner_spark_executor_timeout_ms,
         )
         turns = turns or SparkTurns(settings)
-        return SparkRunner(broker.env, settings, local, turns=turns)
+        return SparkRunner(node.env, settings, local, turns=turns)
 
     return make
 

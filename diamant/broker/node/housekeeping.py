@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from diamant.broker.node.scheduler import Job
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.service.repeated_errors import LogTroubles
+from diamant.storage.segments.log_config import LONG_MAX
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
     from diamant.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
@@ -36,24 +37,25 @@ LOGS_PER_TURN = 64
 class Housekeeping:
     """The jobs of one broker, on its loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self._changed_since_ms: int | None = None
         self._asked_ms: dict[Log, int] = {}
         """When a flush of a log was asked for last, of those with `flush.ms`."""
         self._timed_flush_ms: int | None = None
         """When the scheduler believes that the next of them is due."""
         self._troubles = LogTroubles()
+        node.log_events.subscribe(self.on_change)
 
     def schedule(self) -> None:
         """Have everything done when it is due, from the scheduler's start on."""
-        broker, config = self._broker, self._broker.config
-        every, add = broker.scheduler.every, broker.scheduler.add
+        node, config = self._node, self._node.config
+        every, add = node.scheduler.every, node.scheduler.add
         every("retention", config.log_retention_check_interval_ms, self.retain, config.log_initial_task_delay_ms)
         every("expiry of producers", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         every("metadata snapshot", METADATA_SNAPSHOT_CHECK_MS, self._snapshot_metadata)
         add(Job("checkpoints", self._checkpoint_due_ms, self.write_checkpoints))
-        add(Job("removal of files", lambda: broker.directory.next_deletion_ms, self._remove_files))
+        add(Job("removal of files", lambda: node.directory.next_deletion_ms, self._remove_files))
         add(Job("flush.ms", self._timed_flush_due_ms, self._flush_timed))
 
     # -- checkpoints -----------------------------------------------------------------------------------------------------
@@ -63,20 +65,26 @@ class Housekeeping:
         """Whether something has changed that the checkpoints do not say yet, and no write of them is under way."""
         return self._changed_since_ms is not None
 
-    def saw_change(self) -> None:
-        """Take note that an offset has changed which is checkpointed."""
+    def on_change(self, log: Log) -> None:
+        """Checkpoint the offsets of a log that has changed, and flush it if it has `flush.ms`, in time."""
+        self.request_checkpoints()
+        if log.config.flush_ms != LONG_MAX:
+            self._on_timed_append(log)
+
+    def request_checkpoints(self) -> None:
+        """Have the checkpoints written soon."""
         if self._changed_since_ms is None:
-            self._changed_since_ms = self._broker.env.clock.now_ms()
-            self._broker.scheduler.poke()
+            self._changed_since_ms = self._node.env.clock.now_ms()
+            self._node.scheduler.poke()
 
     async def write_checkpoints(self) -> None:
         """Write those that have changed. OSError or what a lack of memory or threads gives; then it is tried again."""
         self._changed_since_ms = None
-        directory = self._broker.directory
+        directory = self._node.directory
         try:
             await asyncio.to_thread(directory.write_checkpoints, directory.checkpoint_state())
         except Exception:
-            self._try_again(self.saw_change)
+            self._try_again(self.request_checkpoints)
             raise
 
     def _checkpoint_due_ms(self) -> int | None:
@@ -87,7 +95,7 @@ class Housekeeping:
 
         def retry() -> None:
             what()
-            self._broker.scheduler.poke()
+            self._node.scheduler.poke()
 
         asyncio.get_running_loop().call_later(REFUSED_BY_DISK_S, retry)
 
@@ -95,8 +103,8 @@ class Housekeeping:
 
     async def retain(self) -> None:
         """Delete segments that retention no longer keeps; compacted logs are the cleaner's."""
-        now_ms = self._broker.env.clock.now_ms()
-        logs = self._broker.directory.logs
+        now_ms = self._node.env.clock.now_ms()
+        logs = self._node.directory.logs
         self._troubles.keep_only(logs)
         for count, (partition, log) in enumerate(list(logs.items()), start=1):
             try:
@@ -107,7 +115,7 @@ class Housekeeping:
                 self._troubles.is_over(partition, "retention failed")
             if count % LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        self._broker.scheduler.poke()
+        self._node.scheduler.poke()
 
     def _retain_log(self, log: Log, now_ms: int) -> None:
         if log.is_deleted or log.config.is_compacted or not (segments := deletable_segments(log, now_ms)):
@@ -116,10 +124,10 @@ class Housekeeping:
             freed = log.delete_oldest(segments)
             logger.info("%s-%d: %d bytes deleted by retention", log.topic, log.partition, freed)
         finally:
-            self._broker.log_changed(log)  # some may have gone before one could not
+            self._node.log_events.changed(log)  # some may have gone before one could not
 
     async def _remove_files(self) -> None:
-        directory = self._broker.directory
+        directory = self._node.directory
         due = directory.take_due_deletions()
         try:
             left = await asyncio.to_thread(directory.remove_paths, due)
@@ -133,24 +141,23 @@ class Housekeeping:
     # -- producers, metadata, flushes ------------------------------------------------------------------------------------
 
     async def _expire_producers(self) -> None:
-        now_ms, config = self._broker.env.clock.now_ms(), self._broker.config
-        for count, log in enumerate(list(self._broker.directory.logs.values()), start=1):
+        now_ms, config = self._node.env.clock.now_ms(), self._node.config
+        for count, log in enumerate(list(self._node.directory.logs.values()), start=1):
             log.producers.expire(now_ms, config.producer_id_expiration_ms)
             if count % LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     async def _snapshot_metadata(self) -> None:
-        metadata = self._broker.metadata
+        metadata = self._node.metadata
         if metadata.is_snapshot_due:
             await asyncio.to_thread(metadata.write_snapshot, metadata.prepare_snapshot())
 
-    def saw_timed_append(self, log: Log) -> None:
-        """Take note that a log with `flush.ms` holds something that is not on disk."""
+    def _on_timed_append(self, log: Log) -> None:
         if self._timed_flush_ms is None or self._flush_due_ms(log) < self._timed_flush_ms:
-            self._broker.scheduler.poke()
+            self._node.scheduler.poke()
 
     def _unsynced_timed_logs(self) -> list[Log]:
-        logs = self._broker.topics.timed_logs
+        logs = self._node.topics.timed_logs
         return [log for log in logs if log.log_end_offset > log.recovery_point and log.write_failure is None]
 
     def _flush_due_ms(self, log: Log) -> int:
@@ -162,10 +169,10 @@ class Housekeeping:
         return self._timed_flush_ms
 
     async def _flush_timed(self) -> None:
-        now_ms = self._broker.env.clock.now_ms()
+        now_ms = self._node.env.clock.now_ms()
         unsynced = self._unsynced_timed_logs()
         due = [log for log in unsynced if self._flush_due_ms(log) <= now_ms]
         for log in due:
-            self._broker.flusher.request(log)
+            self._node.flusher.request(log)
         asked_ms = {log: self._asked_ms.get(log, 0) for log in unsynced}
         self._asked_ms = asked_ms | dict.fromkeys(due, now_ms)

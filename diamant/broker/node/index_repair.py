@@ -44,6 +44,10 @@ class IndexMender:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
+    def __len__(self) -> int:
+        """The number of segments whose index has been made anew, or is about to be."""
+        return len(self._mended)
+
     async def stop(self) -> None:
         """End the work under way; nothing of it counts."""
         self._is_stopping = True

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from diamant.broker.client.duration import parse_duration_ms, time_text
 from diamant.broker.client.errors import BadArgument, NotAllowed, TimedOut
@@ -32,8 +32,12 @@ from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS, ClockStat
 from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.groups.coordinator.timers import Timers
+    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 MAX_STOPS = 1_000
 """Deadlines on the way that one call stops at."""
@@ -93,6 +97,14 @@ class MoveReport:
         }
 
 
+class HasSettled(Protocol):
+    """Something that does work when the clock says so."""
+
+    async def settled(self) -> None:
+        """Wait until it has done what is due."""
+        ...
+
+
 class _Journey:
     """A move under way."""
 
@@ -115,20 +127,32 @@ class _Journey:
 class BrokerClock:
     """See the module. Coroutines may be awaited from any event loop; moves wait for each other."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
-        self._broker = broker
-        self._loop = loop
+    def __init__(
+        self,
+        node: Node,
+        cleaning: Cleaning,
+        groups: Lazy[GroupCoordinator],
+        transactions: Lazy[TransactionCoordinator],
+        jobs: Callable[[], Iterable[HasSettled]],
+    ) -> None:
+        """`jobs()` returns what else goes by the clock, as far as it has been used."""
+        self._node = node
+        self._cleaning = cleaning
+        self._groups = groups
+        self._transactions = transactions
+        self._jobs = jobs
+        self._loop = node.loop
         self._turn = asyncio.Lock()
 
     # -- any thread ------------------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
         """What the clock shows."""
-        return self._broker.env.clock.now_ms()
+        return self._node.env.clock.now_ms()
 
     def state(self) -> ClockReport:
         """What the clock shows, and what kind of clock it is."""
-        clock = self._broker.env.clock
+        clock = self._node.env.clock
         is_frozen = clock.is_frozen if isinstance(clock, ManualClock) else isinstance(clock, SettableClock)
         kind = "manual" if isinstance(clock, SettableClock) else "system"
         return ClockReport(kind, clock.now_ms(), _real_clock.now_ms(), is_frozen)
@@ -242,10 +266,9 @@ class BrokerClock:
 
     def _next_stop_ms(self, clock: SettableClock, target_ms: int, sessions: bool) -> int | None:
         """The next moment on the way at which something is due that later things count from."""
-        broker = self._broker
-        times = [broker.cleaning.next_deadline_ms]
-        if broker.has_transactions:
-            times.append(broker.transactions.next_timeout_ms)
+        times = [self._cleaning.next_deadline_ms]
+        if self._transactions.made is not None:
+            times.append(self._transactions.made.next_timeout_ms)
         now_ms = clock.now_ms()
         if sessions:
             last = [timers.last_ms for timers in self._timers()]
@@ -266,27 +289,27 @@ class BrokerClock:
 
     async def _settle(self) -> list[str]:
         """Let everything happen that is due at this moment; the names of jobs that failed."""
-        broker = self._broker
-        if broker.has_groups:
-            await broker.groups.loaded()
-        if broker.has_transactions:
-            await broker.transactions.loaded()
+        node = self._node
+        if self._groups.made is not None:
+            await self._groups.made.loaded()
+        if self._transactions.made is not None:
+            await self._transactions.made.loaded()
         failed: dict[str, None] = {}
         for _ in range(MAX_PASSES):
-            failed.update(dict.fromkeys(await broker.scheduler.settled()))
-            await broker.flusher.settled()
-            for undertakings in broker.undertakings():
-                await undertakings.settled()
-            await broker.cleaning.settled()
-            if failed or not broker.scheduler.is_due:
+            failed.update(dict.fromkeys(await node.scheduler.settled()))
+            await node.flusher.settled()
+            for job in self._jobs():
+                await job.settled()
+            await self._cleaning.settled()
+            if failed or not node.scheduler.is_due:
                 break
         return list(failed)
 
     def _timers(self) -> list[Timers]:
         """The timers of groups, of those that have any."""
-        if not self._broker.has_groups:
+        groups = self._groups.made
+        if groups is None:
             return []
-        groups = self._broker.groups
         found = []
         if "classic" in groups.__dict__:
             found.append(groups.classic.timers)
@@ -295,7 +318,7 @@ class BrokerClock:
         return found
 
     def _movable(self) -> SettableClock:
-        clock = self._broker.env.clock
+        clock = self._node.env.clock
         if not isinstance(clock, SettableClock):
             raise NotAllowed(
                 "this broker goes by the system's clock, which is not ours to move: start it with --clock manual "
@@ -305,10 +328,10 @@ class BrokerClock:
 
     async def _keep(self, clock: SettableClock, now_ms: int, *, is_frozen: bool) -> None:
         """Write down where the clock is about to be, before anything can be stamped with that time."""
-        if self._broker.config.clock != "manual":
+        if self._node.config.clock != "manual":
             return
         state = ClockState(now_ms, now_ms - _real_clock.now_ms(), is_frozen)
-        await asyncio.to_thread(write_clock_file, self._broker.env, self._broker.config.data_dir, state)
+        await asyncio.to_thread(write_clock_file, self._node.env, self._node.config.data_dir, state)
 
 
 @asynccontextmanager

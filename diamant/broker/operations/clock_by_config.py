@@ -18,19 +18,19 @@ from diamant.broker.client.duration import parse_duration_ms
 from diamant.broker.client.errors import TimedOut, VerbError
 from diamant.broker.config.config_key import ConfigSource, ConfigType, DescribedConfig
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clock import Clock, SettableClock
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.operations.clock import BrokerClock
 
 ADVANCE = "diamant.clock.advance.ms"
 NOW = "diamant.clock.now.ms"
 NAMES = frozenset((ADVANCE, NOW))
 
 
-def checked_ms(broker: Broker, text: str | None) -> int:
+def checked_ms(clock: Clock, text: str | None) -> int:
     """By how much the clock is to be moved; raises KafkaError if it cannot be."""
-    if not isinstance(broker.env.clock, SettableClock):
+    if not isinstance(clock, SettableClock):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"{ADVANCE}: this broker goes by the system's clock; start it with --clock manual (diamant.clock=manual)",
@@ -45,10 +45,10 @@ def checked_ms(broker: Broker, text: str | None) -> int:
     return delta_ms
 
 
-async def advance(broker: Broker, delta_ms: int) -> KafkaError | None:
+async def advance(clock: BrokerClock, delta_ms: int, *, timeout_ms: int) -> KafkaError | None:
     """Move the clock; the error, if there is one."""
     try:
-        await broker.clock.advance(delta_ms, timeout_ms=broker.config.diamant_compact_wait_max_ms)
+        await clock.advance(delta_ms, timeout_ms=timeout_ms)
     except TimedOut as error:
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error))
     except VerbError as error:
@@ -56,9 +56,9 @@ async def advance(broker: Broker, delta_ms: int) -> KafkaError | None:
     return None
 
 
-def described(broker: Broker) -> list[DescribedConfig]:
+def described(clock: Clock) -> list[DescribedConfig]:
     """What DescribeConfigs of the broker shows beside its configurations; nothing if the clock cannot be moved."""
-    if not isinstance(broker.env.clock, SettableClock):
+    if not isinstance(clock, SettableClock):
         return []
     shown = (
         (
@@ -66,7 +66,7 @@ def described(broker: Broker) -> list[DescribedConfig]:
             0,
             "Set by IncrementalAlterConfigs, moves the clock forward and answers when all that is due has happened.",
         ),
-        (NOW, broker.env.clock.now_ms(), "What the clock shows, in milliseconds since 1970."),
+        (NOW, clock.now_ms(), "What the clock shows, in milliseconds since 1970."),
     )
     return [
         DescribedConfig(

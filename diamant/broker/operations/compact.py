@@ -32,7 +32,8 @@ from diamant.cleaner.on_demand.report import (
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.node import Node
     from diamant.broker.operations.topic_figures import TopicFigures
     from diamant.cleaner.on_demand.compaction import Compactor
 
@@ -75,9 +76,10 @@ class BrokerStopping(VerbError):
 class Compactions:
     """All calls of one broker; made with the first one. The loop thread's, but for `compact`, which any loop may await."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
-        self._broker = broker
-        self._loop = loop
+    def __init__(self, node: Node, cleaning: Cleaning) -> None:
+        self._node = node
+        self._cleaning = cleaning
+        self._loop = node.loop
         self._compactor: Compactor | None = None
         self._stopping: asyncio.Event = asyncio.Event()
         self._calls = 0
@@ -113,10 +115,10 @@ class Compactions:
     async def compactor(self) -> Compactor:
         """What compacts single partitions; the cleaner is loaded if it is not yet."""
         if self._compactor is None:
-            service = await self._broker.cleaning.service()
+            service = await self._cleaning.service()
             from diamant.cleaner.on_demand.compaction import Compactor
 
-            self._compactor = self._compactor or Compactor(self._broker.env, service)
+            self._compactor = self._compactor or Compactor(self._node.env, service)
         return self._compactor
 
     async def figures(self) -> TopicFigures:
@@ -124,7 +126,7 @@ class Compactions:
         compactor = await self.compactor()
         from diamant.broker.operations.topic_figures import TopicFigures
 
-        return TopicFigures(self._broker, await self._broker.cleaning.service(), compactor)
+        return TopicFigures(self._node, await self._cleaning.service(), compactor)
 
     async def _compact(
         self,
@@ -182,11 +184,11 @@ class Compactions:
         engine: str | None,
         progress: Progress,
     ) -> CompactionReport:
-        start_s, started_ms = self._loop.time(), self._broker.env.clock.now_ms()
-        await self._broker.topics.settled([topic])
+        start_s, started_ms = self._loop.time(), self._node.env.clock.now_ms()
+        await self._node.topics.settled([topic])
         logs = self._logs(topic, partition)
         compactor = await self.compactor()
-        compacted = CompactedBytes(await self._broker.cleaning.service(), logs)
+        compacted = CompactedBytes(await self._cleaning.service(), logs)
         compacted.begin(progress, f"compacting {topic}")
 
         def stage(text: str) -> None:
@@ -221,7 +223,7 @@ class Compactions:
             until=until,
             is_forced=is_forced,
             started_ms=started_ms,
-            ended_ms=self._broker.env.clock.now_ms(),
+            ended_ms=self._node.env.clock.now_ms(),
             duration_ms=(self._loop.time() - start_s) * 1000,
             partitions=tuple(reports),
         )
@@ -238,10 +240,10 @@ class Compactions:
 
     def _logs(self, name: str, partition: int | None) -> Sequence[Log]:
         """The logs that are meant, ascending. Raises VerbError if there are none such, or they are not compacted."""
-        topic = self._broker.topics.by_name.get(name)
+        topic = self._node.topics.by_name.get(name)
         if topic is None:
             raise NotFound(f"there is no topic {name!r}")
-        present = self._broker.topics.image.topics[name].partitions
+        present = self._node.topics.image.topics[name].partitions
         wanted = sorted(present) if partition is None else [partition]
         for index in wanted:
             if index not in present:

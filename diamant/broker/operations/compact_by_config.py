@@ -31,7 +31,9 @@ from diamant.cleaner.on_demand.report import DELETED, NOT_COMPACTED, STOPPING, C
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.operations.compact import Compactions
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +82,9 @@ class _Running:
 class CompactByConfig:
     """The compactions that such requests have begun. Belongs to the loop thread."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, compactions: Lazy[Compactions]) -> None:
+        self._node = node
+        self._compactions = compactions
         self._running: dict[str, list[_Running]] = {}
         self._allowance = Allowance(RATE_PER_S, BURST)
 
@@ -93,13 +96,13 @@ class CompactByConfig:
                     ErrorCode.INVALID_CONFIG, f"{topic} would not be compacted: cleanup.policy would be {policy}"
                 )
             return
-        for log in self._broker.topics.by_name[topic].logs.values():
+        for log in self._node.topics.by_name[topic].logs.values():
             if not log.config.is_compacted:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, not_compacted_text(topic, log))
 
     async def compact(self, topics: Sequence[str], peer: str) -> dict[str, KafkaError | None]:
         """Compact topics beside each other; for each the error, if there is one. `peer` names the connection."""
-        deadline_s = asyncio.get_running_loop().time() + self._broker.config.diamant_compact_wait_max_ms / 1000
+        deadline_s = asyncio.get_running_loop().time() + self._node.config.diamant_compact_wait_max_ms / 1000
         results = await asyncio.gather(*[self._one(topic, peer, deadline_s) for topic in topics])
         return dict(zip(topics, results, strict=True))
 
@@ -121,7 +124,7 @@ class CompactByConfig:
             running.timed_out.add(peer)
             return KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"{topic} was not compacted within {self._broker.config.diamant_compact_wait_max_ms} ms "
+                f"{topic} was not compacted within {self._node.config.diamant_compact_wait_max_ms} ms "
                 "(diamant.compact.wait.max.ms); it goes on, and the same request joins it",
             )
         error = running.task.exception()
@@ -136,7 +139,7 @@ class CompactByConfig:
         return KafkaError(code, str(error))
 
     def _begin(self, topic: str) -> _Running:
-        task = asyncio.get_running_loop().create_task(self._broker.compactions.compact(topic))
+        task = asyncio.get_running_loop().create_task(self._compactions().compact(topic))
         running = _Running(task)
         self._running.setdefault(topic, []).append(running)
         task.add_done_callback(lambda _done: self._end(topic, running))

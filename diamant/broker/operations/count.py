@@ -23,7 +23,9 @@ from diamant.cleaner.queries.record_count import RecordCount, count_by_headers, 
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.operations.compact import Compactions
+    from diamant.broker.operations.explain import Explaining
 
 MAX_AT_ONCE = 2
 
@@ -67,15 +69,17 @@ class TopicRecords:
 class Counting:
     """The verb of one broker; made on first use. Everything is called on the loop thread."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, cleaning: Cleaning, explaining: Explaining, compactions: Compactions) -> None:
+        self._cleaning = cleaning
+        self._explaining = explaining
+        self._compactions = compactions
         self._running = 0
 
     async def count(
         self, topic: str, partition: int | None = None, *, is_exact: bool = False, progress: Progress | None = None
     ) -> TopicRecords:
         """See `Broker.count`."""
-        logs = self._broker.explaining.logs(topic, partition)
+        logs = self._explaining.logs(topic, partition)
         if self._running >= MAX_AT_ONCE:
             raise TooMany(f"{MAX_AT_ONCE} topics are being counted, try again when one of them is done")
         progress = progress or Progress()
@@ -88,7 +92,7 @@ class Counting:
         return TopicRecords(topic, is_exact, tuple(found))
 
     async def _exactly(self, log: Log, progress: Progress) -> PartitionRecords:
-        explaining = self._broker.explaining
+        explaining = self._explaining
         taken, files = await explaining.open(log)
         with files:
             counted, problems = await explaining.read(
@@ -104,8 +108,8 @@ class Counting:
 
     async def _at_once(self, log: Log) -> PartitionRecords:
         await asyncio.sleep(0)  # there may be thousands
-        compactor = await self._broker.compactions.compactor()
-        start = (await self._broker.cleaning.service()).first_dirty(log) if log.config.is_compacted else 0
+        compactor = await self._compactions.compactor()
+        start = (await self._cleaning.service()).first_dirty(log) if log.config.is_compacted else 0
         census = compactor.census_of(log)
         segments = list(log.segments)
         # What a compaction has not been over is dirty; that segment as a whole, if it ends in one.

@@ -29,7 +29,10 @@ from diamant.broker.node.superseded_checks import Told
 from diamant.broker.node.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
     from diamant.cleaner.service.service import CleanerService
     from diamant.storage.log.log import Log
 
@@ -59,20 +62,22 @@ class TopicDeadline:
         return asdict(self)
 
 
-async def take_deadlines(broker: Broker, *, with_groups: bool = False) -> list[TopicDeadline]:
-    """Look at all compacted topics, letting others have their turn in between; by name."""
-    if not broker.cleaning.is_loaded:
+async def take_deadlines(
+    node: Node, cleaning: Cleaning, groups: Lazy[GroupCoordinator] | None = None
+) -> list[TopicDeadline]:
+    """Look at all compacted topics, letting others have their turn in between; by name. With `groups` at consumers, too."""
+    if not cleaning.is_loaded:
         return []
     from diamant.cleaner.rules.time_based_roll import oldest_append_ms
 
-    service = await broker.cleaning.service()
-    now_ms = broker.env.clock.now_ms()
-    deadline_ms = broker.config.diamant_erasure_deadline_ms
-    committed, is_known = await _committed(broker) if with_groups else ({}, True)
-    looks = await _looks(broker, service, now_ms, deadline_ms * 3 // 4)
+    service = await cleaning.service()
+    now_ms = node.env.clock.now_ms()
+    deadline_ms = node.config.diamant_erasure_deadline_ms
+    committed, is_known = ({}, True) if groups is None else await _committed(node, groups)
+    looks = await _looks(node, cleaning, service, now_ms, deadline_ms * 3 // 4)
     found = []
     seen = 0
-    for name, topic in sorted(broker.topics.by_name.items()):
+    for name, topic in sorted(node.topics.by_name.items()):
         logs = [log for _, log in sorted(topic.logs.items()) if log.config.is_compacted and not log.is_deleted]
         if not logs:
             continue
@@ -107,13 +112,15 @@ async def take_deadlines(broker: Broker, *, with_groups: bool = False) -> list[T
     return found
 
 
-async def _looks(broker: Broker, service: CleanerService, now_ms: int, patience_ms: int) -> dict[Log, Told]:
+async def _looks(
+    node: Node, cleaning: Cleaning, service: CleanerService, now_ms: int, patience_ms: int
+) -> dict[Log, Told]:
     """Look into the dirty parts of users' logs that would be near the deadline."""
     from diamant.cleaner.rules.time_based_roll import oldest_append_ms
 
     near = {}
     seen = 0
-    for name, topic in sorted(broker.topics.by_name.items()):
+    for name, topic in sorted(node.topics.by_name.items()):
         for log in list(topic.logs.values()):
             seen += len(log.segments)
             if seen >= SEGMENTS_PER_TURN:
@@ -130,7 +137,7 @@ async def _looks(broker: Broker, service: CleanerService, now_ms: int, patience_
             oldest_ms = oldest_append_ms(log, first_dirty, now_ms, with_active=True)
             if oldest_ms is not None and now_ms - oldest_ms > patience_ms:
                 near[log] = (first_dirty, oldest_ms)
-    return await broker.cleaning.superseded.tell(service, near, now_ms, patience_ms) if near else {}
+    return await cleaning.superseded.tell(service, near, now_ms, patience_ms) if near else {}
 
 
 def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[list[int], int | None]:
@@ -148,14 +155,14 @@ def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[li
     return horizons, end
 
 
-async def _committed(broker: Broker) -> tuple[dict[tuple[str, int], list[int]], bool]:
+async def _committed(node: Node, groups: Lazy[GroupCoordinator]) -> tuple[dict[tuple[str, int], list[int]], bool]:
     """Return the committed offsets of all groups by topic and partition, and whether all groups are known; without waiting."""
-    if not broker.has_groups:
+    if groups.made is None:
         return {}, True
     from diamant.broker.groups.coordinator.committed_offsets import all_offsets, groups_not_known
 
-    is_known = not await groups_not_known(broker, timeout_s=0)
-    return await all_offsets(broker), is_known
+    is_known = not await groups_not_known(groups, node.topics, timeout_s=0)
+    return await all_offsets(groups), is_known
 
 
 def samples(deadlines: Iterable[TopicDeadline]) -> Iterable[tuple[str, tuple[str, ...], float]]:

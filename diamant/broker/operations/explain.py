@@ -49,7 +49,11 @@ from diamant.storage.segments.segment import Segment
 from diamant.storage.segments.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.erasure.pending_erasures import WaitingErasures
 
 MAX_OPEN_FILES = 512
@@ -202,8 +206,19 @@ class Explanation:
 class Explaining:
     """The verb of one broker; made on first use. Everything is called on the loop thread."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        node: Node,
+        cleaning: Cleaning,
+        groups: Lazy[GroupCoordinator],
+        transactions: Lazy[TransactionCoordinator],
+        pending_erasures: Callable[[str], WaitingErasures | None],
+    ) -> None:
+        self._node = node
+        self._cleaning = cleaning
+        self._groups = groups
+        self._transactions = transactions
+        self._pending_erasures = pending_erasures
         self._running = 0
 
     async def explain(
@@ -248,18 +263,18 @@ class Explaining:
         finally:
             self._running -= 1
         if key is not None:
-            found = with_stranded(key, found, len(self._broker.topics.image.topics[topic].partitions))
-        return Explanation(topic, self._broker.env.clock.now_ms(), key, tuple(found), offset)
+            found = with_stranded(key, found, len(self._node.topics.image.topics[topic].partitions))
+        return Explanation(topic, self._node.env.clock.now_ms(), key, tuple(found), offset)
 
     def logs(self, topic: str, partition: int | None) -> list[Log]:
         """Return the logs that are meant, ascending. Raises NotFound."""
-        known = self._broker.topics.by_name.get(topic)
+        known = self._node.topics.by_name.get(topic)
         if known is None:
             raise NotFound(f"there is no topic {topic[:249]!r}")
         if partition is None:
             return [known.logs[one] for one in sorted(known.logs)]
         try:
-            return [self._broker.topics.log(topic, partition)]
+            return [self._node.topics.log(topic, partition)]
         except KafkaError as error:
             raise NotFound(str(error)) from None
 
@@ -296,8 +311,8 @@ class Explaining:
     async def _tombstones(self, log: Log, progress: Progress) -> PartitionExplanation:
         taken, files = await self.open(log)
         with files:
-            unknown = await groups_not_known(self._broker)
-            groups = await groups_of(self._broker, log)
+            unknown = await groups_not_known(self._groups, self._node.topics)
+            groups = await groups_of(self._groups, log)
 
             def read() -> PartitionExplanation:
                 found = scan_tombstones(
@@ -335,7 +350,7 @@ class Explaining:
 
     def check(self) -> None:
         """Raise NotPossible if the broker stops. Any thread."""
-        if self._broker.server.is_stopping:
+        if self._node.is_stopping:
             raise NotPossible("the broker stops")
 
     # -- a moment ------------------------------------------------------------------------------------------------
@@ -361,14 +376,14 @@ class Explaining:
         unknown = [segment for segment in log.segments if not segment.knows_first_timestamp]
         if unknown:
             await asyncio.to_thread(look_at_first_timestamps, unknown)
-        broker = self._broker
-        now_ms = broker.env.clock.now_ms()
+        node = self._node
+        now_ms = node.env.clock.now_ms()
         if log.is_deleted:
             raise NotFound(f"{log.topic}-{log.partition} was deleted")
-        if broker.cleaning.is_loaded or log.config.is_compacted:
-            view = (await broker.cleaning.service()).view(log)
+        if self._cleaning.is_loaded or log.config.is_compacted:
+            view = (await self._cleaning.service()).view(log)
         else:
-            config = broker.config
+            config = node.config
             view = CleanerView(mode=config.diamant_cleaner_mode, is_enabled=config.log_cleaner_enable)
         opened = [one for one in log.producers.active_producers if one.current_txn_first_offset >= 0]
         return Taken(
@@ -378,14 +393,14 @@ class Explaining:
             now_ms,
             tuple(log.segments),
             Outcomes((), tuple(OpenTransaction(one.producer_id, one.current_txn_first_offset) for one in opened)),
-            {path: at_ms for at_ms, path in broker.directory.deletions_in(log.path)},
-            broker.erasures.waiting(log.topic) if broker.has_erasures else None,
+            {path: at_ms for at_ms, path in node.directory.deletions_in(log.path)},
+            self._pending_erasures(log.topic),
         )
 
     def _open_until(self, opened: Iterable[ProducerEntry]) -> list[OpenUntil]:
         known = {}
-        if self._broker.has_transactions:
-            known = {one.producer_id: one for one in self._broker.transactions.open_transactions}
+        if self._transactions.made is not None:
+            known = {one.producer_id: one for one in self._transactions.made.open_transactions}
         found = []
         for one in opened:
             since_ms, abort_ms = one.timestamp, None

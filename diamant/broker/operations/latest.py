@@ -21,7 +21,8 @@ from diamant.protocol.batches.header import Record
 from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.operations.explain import Explaining
 
 MAX_AT_ONCE = 2
 PAGE_RECORDS = 1_000
@@ -40,15 +41,15 @@ class LatestPage:
 class LatestReading:
     """The verb of one broker; made on first use. Everything is called on the loop thread."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, explaining: Explaining) -> None:
+        self._explaining = explaining
         self._running = 0
 
     async def pages(
         self, topic: str, partition: int | None = None, *, with_tombstones: bool = False
     ) -> AsyncGenerator[LatestPage, None]:
         """Yield pages, partition by partition; to be closed by who ends it early. Raises VerbError."""
-        explaining = self._broker.explaining
+        explaining = self._explaining
         logs = explaining.logs(topic, partition)
         if self._running >= MAX_AT_ONCE:
             raise TooMany(f"{MAX_AT_ONCE} topics are being read, try again when one of them is done")
@@ -84,7 +85,7 @@ class LatestReading:
 
     async def _next(self, records: Iterator[Record], is_over: Event) -> tuple[Record, ...]:
         """Return the next page, an empty one at the end. The thread has let go of the files when this is over."""
-        reading = asyncio.ensure_future(self._broker.explaining.read(lambda: _page(records)))
+        reading = asyncio.ensure_future(self._explaining.read(lambda: _page(records)))
         try:
             return await asyncio.shield(reading)
         except asyncio.CancelledError:
@@ -104,10 +105,15 @@ def _page(records: Iterator[Record]) -> tuple[Record, ...]:
 
 
 async def records_on_any_loop(
-    broker: Broker, topic: str, partition: int | None, *, with_tombstones: bool
+    reading: Lazy[LatestReading],
+    loop: asyncio.AbstractEventLoop,
+    topic: str,
+    partition: int | None,
+    *,
+    with_tombstones: bool,
 ) -> AsyncGenerator[tuple[int, Record], None]:
     """Yield each record with its partition, in whatever event loop this is called; the broker's reads the pages."""
-    pages = broker.latest_reading.pages(topic, partition, with_tombstones=with_tombstones)
+    pages = reading().pages(topic, partition, with_tombstones=with_tombstones)
 
     async def next_page() -> LatestPage | None:
         return await anext(pages, None)
@@ -116,8 +122,8 @@ async def records_on_any_loop(
         await pages.aclose()
 
     try:
-        while (page := await on_loop(broker.loop, next_page)) is not None:
+        while (page := await on_loop(loop, next_page)) is not None:
             for record in page.records:
                 yield page.partition, record
     finally:
-        await on_loop(broker.loop, close)
+        await on_loop(loop, close)

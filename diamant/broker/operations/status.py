@@ -10,12 +10,12 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from diamant import __version__
 from diamant.broker.operations.clock import ClockReport
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus
+from diamant.version import __version__
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 MAX_PARTITIONS = 1_000
 
@@ -73,26 +73,27 @@ class BrokerStatus:
         }
 
 
-def broker_status(broker: Broker, started_s: float | None = None) -> BrokerStatus:
-    """Return how a broker is. On its loop thread; `started_s`: when it was ready, on the monotonic clock."""
-    logs = broker.directory.logs
-    offline = [f"{failure.topic}-{failure.partition}" for failure in broker.directory.failures]
+def broker_status(node: Node, cleaner: CleanerStatus, clock: ClockReport) -> BrokerStatus:
+    """Return how a broker is. On its loop thread."""
+    addresses, started_s = node.addresses, node.started_s
+    logs = node.directory.logs
+    offline = [f"{failure.topic}-{failure.partition}" for failure in node.directory.failures]
     offline += [f"{log.topic}-{log.partition}" for log in logs.values() if log.write_failure is not None]
     return BrokerStatus(
         version=__version__,
-        cluster_id=broker.cluster_id,
-        node_id=broker.config.node_id,
-        is_stopping=broker.server.is_stopping,
-        listeners=tuple(broker.bootstrap_servers.split(",")),
-        http_address=None if broker.http_bound is None else broker.http_bound.address,
+        cluster_id=node.cluster_id,
+        node_id=node.config.node_id,
+        is_stopping=node.is_stopping,
+        listeners=tuple(listener.address for listener in addresses.kafka),
+        http_address=None if addresses.http_bound is None else addresses.http_bound.address,
         uptime_s=0.0 if started_s is None else round(time.monotonic() - started_s, 1),
-        topics=len(broker.topics.by_name),
+        topics=len(node.topics.by_name),
         partitions=len(logs),
         offline=tuple(offline[:MAX_PARTITIONS]),
-        clock=broker.clock.state(),
-        cleaner_mode=broker.config.diamant_cleaner_mode,
-        is_cleaner_enabled=broker.config.log_cleaner_enable,
-        cleaner=broker.cleaning.status(),
+        clock=clock,
+        cleaner_mode=node.config.diamant_cleaner_mode,
+        is_cleaner_enabled=node.config.log_cleaner_enable,
+        cleaner=cleaner,
     )
 
 

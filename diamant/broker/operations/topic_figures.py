@@ -20,7 +20,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
     from diamant.cleaner.on_demand.compaction import Compactor
     from diamant.cleaner.service.metrics import PartitionStatus
     from diamant.cleaner.service.service import CleanerService
@@ -37,11 +37,11 @@ UNKNOWN = "unknown"
 class TopicFigures:
     """The figures of any number of topics at one moment."""
 
-    def __init__(self, broker: Broker, service: CleanerService, compactor: Compactor) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, service: CleanerService, compactor: Compactor) -> None:
+        self._node = node
         self._service = service
         self._compactor = compactor
-        self._now_ms = broker.env.clock.now_ms()
+        self._now_ms = node.env.clock.now_ms()
         self._budget_bytes = MAX_COUNTED_BYTES
         self._status: Mapping[tuple[str, int], PartitionStatus] = {
             (one.topic, one.partition): one for one in service.status().partitions
@@ -50,7 +50,7 @@ class TopicFigures:
     async def describe(self, topic: str) -> list[DescribedConfig]:
         """The entries of one topic; none if it is gone, or not compacted."""
         await asyncio.sleep(0)  # a request may name thousands
-        found = self._broker.topics.by_name.get(topic)
+        found = self._node.topics.by_name.get(topic)
         logs = [] if found is None else [log for _, log in sorted(found.logs.items()) if log.config.is_compacted]
         if not logs:
             return []

@@ -23,6 +23,7 @@ from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.virtual_topic_table import ROWS
+from diamant.broker.http.endpoints.table import ENDPOINTS
 from diamant.broker.http.serving.openapi import WAIT_PARAM
 from diamant.broker.http.serving.route import Param, Route
 from diamant.broker.http.serving.routes import Routes
@@ -30,7 +31,7 @@ from diamant.broker.http.serving.token import TokenCheck
 from diamant.broker.metrics.table import METRICS
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.dispatch.services import Services
 
 OWN = "diamant."
 """How configurations begin that Kafka does not have."""
@@ -183,11 +184,11 @@ def _escaped(text: str) -> str:
 
 def routes() -> list[Route]:
     """Every path that HTTP answers."""
-    return asyncio.run(_routes_of(cast("Broker", None)))  # the rows are not called
+    return asyncio.run(_routes_of(cast("Services", None)))  # the rows are not called
 
 
-async def _routes_of(broker: Broker) -> list[Route]:
-    return await Routes(broker, 0.0, TokenCheck(is_needed=False, token=None, problem=None)).load_all()
+async def _routes_of(services: Services) -> list[Route]:
+    return await Routes(services, ENDPOINTS, 0.0, TokenCheck(is_needed=False, token=None, problem=None)).load_all()
 
 
 def _route(route: Route) -> str:

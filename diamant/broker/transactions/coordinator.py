@@ -43,7 +43,9 @@ from diamant.protocol.internal_topics.transaction_records import encode_key, enc
 from diamant.storage.kraft.features import TRANSACTION_VERSION
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +59,13 @@ TOMBSTONE_BATCH = 500
 class TransactionCoordinator:
     """All transactions of the broker. The loop thread owns it."""
 
-    def __init__(self, broker: Broker) -> None:
-        config = broker.config
-        self._broker = broker
+    def __init__(self, node: Node, groups: Lazy[GroupCoordinator]) -> None:
+        """`groups` is told of markers in its topic, if it is there."""
+        config = node.config
+        self._node = node
+        self._groups = groups
         self.topic = InternalTopic(
-            broker,
+            node,
             TRANSACTION_STATE_TOPIC,
             config.transaction_state_log_num_partitions,
             {
@@ -83,13 +87,13 @@ class TransactionCoordinator:
         self._in_use: Topic | None = None  # whose records `transactions` is
         self._loader: PartitionLoader[dict[str, Transaction]] | None = None  # None when every partition is loaded
         self._is_stopped = False
-        self._timeouts = Periodic(broker.env.clock, config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
-        self._expiry = Periodic(broker.env.clock, config.transaction_remove_expired_transaction_cleanup_interval_ms)
+        self._timeouts = Periodic(node.env.clock, config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
+        self._expiry = Periodic(node.env.clock, config.transaction_remove_expired_transaction_cleanup_interval_ms)
         timeouts, expiry = self._timeouts.look_now, self._expiry.look_now
-        broker.scheduler.add(Job("transaction timeouts", self._timeouts_due_ms, self._abort_timed_out, timeouts))
-        broker.scheduler.add(Job("expiry of transactional ids", self._expiry_due_ms, self._remove_expired, expiry))
-        broker.topics.listeners.append(self)
-        self._use(broker.topics.by_name.get(TRANSACTION_STATE_TOPIC))
+        node.scheduler.add(Job("transaction timeouts", self._timeouts_due_ms, self._abort_timed_out, timeouts))
+        node.scheduler.add(Job("expiry of transactional ids", self._expiry_due_ms, self._remove_expired, expiry))
+        node.topics.listeners.append(self)
+        self._use(node.topics.by_name.get(TRANSACTION_STATE_TOPIC))
 
     # -- life ------------------------------------------------------------------------------------------------------------
 
@@ -104,7 +108,7 @@ class TransactionCoordinator:
     @property
     def server_version(self) -> int:
         """The finalized `transaction.version`: 0, 1 or 2."""
-        return self._broker.metadata.image.features.get(TRANSACTION_VERSION, 0)
+        return self._node.metadata.image.features.get(TRANSACTION_VERSION, 0)
 
     @property
     def open_transactions(self) -> list[Transaction]:
@@ -161,10 +165,10 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        if not 0 < timeout_ms <= self._broker.config.transaction_max_timeout_ms:
+        if not 0 < timeout_ms <= self._node.config.transaction_max_timeout_ms:
             raise KafkaError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"a timeout of {timeout_ms} ms, expected 1 to {self._broker.config.transaction_max_timeout_ms} "
+                f"a timeout of {timeout_ms} ms, expected 1 to {self._node.config.transaction_max_timeout_ms} "
                 "(transaction.max.timeout.ms)",
             )
         txn = self.find(transactional_id)
@@ -209,7 +213,7 @@ class TransactionCoordinator:
             self._put(following)
         else:
             # They may have been added a moment ago, by the same request.
-            self._broker.flusher.owe(self.topic.log(self.topic.partition_of(transactional_id)))
+            self._node.flusher.owe(self.topic.log(self.topic.partition_of(transactional_id)))
 
     def verify_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Collection[TopicPartition]:
         """Return the partitions that are part of the producer's transaction. KafkaError: as `add_partitions`."""
@@ -241,7 +245,7 @@ class TransactionCoordinator:
             new_producer_id=new_producer_id,
         )
         if ending is None:
-            self._broker.flusher.owe_under_way()
+            self._node.flusher.owe_under_way()
             return txn.identity
         ended = self._finish(self._put(ending))
         if ended.state in ENDING and ended.next_producer_id != life.NO_PRODUCER_ID:
@@ -258,11 +262,11 @@ class TransactionCoordinator:
         try:
             return step(None)
         except NewProducerIdNeeded:
-            answer = self._broker.producer_ids.give(step, without)
+            answer = self._node.producer_ids.give(step, without)
             return answer if isinstance(answer, bytes) else self._when_synced(answer)
 
     async def _when_synced(self, answering: Coroutine[Any, Any, bytes]) -> bytes:
-        answer: bytes = await after_flush(self._broker.flusher, await answering)
+        answer: bytes = await after_flush(self._node.flusher, await answering)
         return answer
 
     def check_all_loaded(self) -> None:
@@ -313,7 +317,7 @@ class TransactionCoordinator:
         if txn.state is ONGOING or txn.state in ENDING:
             if not self._open:
                 self._timeouts.done()
-                self._broker.scheduler.poke()
+                self._node.scheduler.poke()
             self._open.setdefault(txn.transactional_id)
         else:
             self._open.pop(txn.transactional_id, None)
@@ -325,7 +329,8 @@ class TransactionCoordinator:
         """
         transactional_id = txn.transactional_id
         missing = markers.write_markers(
-            self._broker,
+            self._node,
+            self._groups,
             self._missing_markers.get(transactional_id, txn.partitions),
             producer_id=txn.producer_id,
             producer_epoch=txn.producer_epoch,
@@ -347,7 +352,7 @@ class TransactionCoordinator:
         return self.topic.log(self.topic.partition_of(transactional_id)).leader_epoch
 
     def _now_ms(self) -> int:
-        return self._broker.env.clock.now_ms()
+        return self._node.env.clock.now_ms()
 
     def _retry_later(self) -> None:
         if self._retry_timer is None and not self._is_stopped:
@@ -418,7 +423,7 @@ class TransactionCoordinator:
             logger.info("%s: %s of transaction %s is finished", self.topic.name, txn.state.label, txn.transactional_id)
             self._finish(txn)
         if found:
-            self._broker.scheduler.poke()
+            self._node.scheduler.poke()
 
     # -- by the clock ----------------------------------------------------------------------------------------------------
 
@@ -449,7 +454,7 @@ class TransactionCoordinator:
             try:
                 abort(None)
             except NewProducerIdNeeded:
-                aborting = self._broker.producer_ids.give(abort, lambda: None)
+                aborting = self._node.producer_ids.give(abort, lambda: None)
                 if aborting is not None:
                     await aborting
         except KafkaError as error:
@@ -462,7 +467,7 @@ class TransactionCoordinator:
         """Write tombstones for ids that nobody has used for `transactional.id.expiration.ms`, and forget them."""
         self._expiry.done()
         now_ms = self._now_ms()
-        limit_ms = self._broker.config.transactional_id_expiration_ms
+        limit_ms = self._node.config.transactional_id_expiration_ms
         expired: dict[int, list[str]] = {}
         for count, txn in enumerate(list(self.transactions.values()), start=1):
             if txn.is_expired(now_ms, limit_ms):

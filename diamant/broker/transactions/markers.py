@@ -20,7 +20,9 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +30,14 @@ _NOT_NEEDED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION
 
 
 def write_marker(
-    broker: Broker, log: Log, *, producer_id: int, producer_epoch: int, is_commit: bool, coordinator_epoch: int
+    node: Node,
+    groups: Lazy[GroupCoordinator],
+    log: Log,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    is_commit: bool,
+    coordinator_epoch: int,
 ) -> None:
     """Append a marker, and tell the group coordinator if it ends commits of offsets.
 
@@ -41,16 +50,17 @@ def write_marker(
         coordinator_epoch=coordinator_epoch,
         base_offset=0,
         leader_epoch=log.leader_epoch,
-        timestamp=broker.env.clock.now_ms(),
+        timestamp=node.env.clock.now_ms(),
     )
     offset = log.append_internal(marker).base_offset
-    broker.flusher.owe(log)
-    if log.topic == GROUP_OFFSETS_TOPIC and broker.has_groups:
-        broker.groups.transaction_ended(log.partition, producer_id, is_commit, offset)
+    node.flusher.owe(log)
+    if log.topic == GROUP_OFFSETS_TOPIC and groups.made is not None:
+        groups.made.transaction_ended(log.partition, producer_id, is_commit, offset)
 
 
 def write_markers(
-    broker: Broker,
+    node: Node,
+    groups: Lazy[GroupCoordinator],
     partitions: frozenset[TopicPartition],
     *,
     producer_id: int,
@@ -62,10 +72,11 @@ def write_markers(
     missing = []
     for topic, partition in sorted(partitions) if len(partitions) > 1 else partitions:
         try:
-            log = _log(broker, topic, partition)
+            log = _log(node, topic, partition)
             if log is not None:
                 write_marker(
-                    broker,
+                    node,
+                    groups,
                     log,
                     producer_id=producer_id,
                     producer_epoch=producer_epoch,
@@ -81,16 +92,16 @@ def write_markers(
     return frozenset(missing)
 
 
-def _log(broker: Broker, topic: str, partition: int) -> Log | None:
+def _log(node: Node, topic: str, partition: int) -> Log | None:
     """The log of a partition, None if it is gone for good; KafkaError KAFKA_STORAGE_ERROR if it should be there.
 
     A topic in creation has the name of one that was deleted: what the transaction has written went with that.
     """
     try:
-        log = broker.topics.log(topic, partition)
+        log = node.topics.log(topic, partition)
     except KafkaError as error:
-        is_known = topic in broker.topics.image.topics and partition in broker.topics.image.topics[topic].partitions
-        is_new = broker.topics.is_in_creation(topic)
+        is_known = topic in node.topics.image.topics and partition in node.topics.image.topics[topic].partitions
+        is_new = node.topics.is_in_creation(topic)
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (is_new or not is_known):
             return None
         raise

@@ -13,15 +13,12 @@ UnifiedLog.maybeStartTransactionVerification.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from diamant.broker.transactions.transaction import ProducerIdAndEpoch
+from diamant.broker.transactions.transaction import ProducerIdAndEpoch, TopicPartition
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.log.log import Log
-
-if TYPE_CHECKING:
-    from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 _NOT_NOW = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -44,10 +41,29 @@ class Write(NamedTuple):
     base_sequence: int
 
 
+class Transactions(Protocol):
+    """The transactions of a coordinator."""
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        *,
+        client_version: int,
+    ) -> None:
+        """Make partitions part of a transaction."""
+        ...
+
+    def verify_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Collection[TopicPartition]:
+        """Return the partitions that are part of the producer's transaction."""
+        ...
+
+
 class Verification:
     """Answers for the coordinator; the loop thread owns it."""
 
-    def __init__(self, coordinator: TransactionCoordinator) -> None:
+    def __init__(self, coordinator: Transactions) -> None:
         self._coordinator = coordinator
 
     def check(

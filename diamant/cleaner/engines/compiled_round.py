@@ -37,7 +37,7 @@ from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, aborted_from
 from diamant.cleaner.rules.result import CheckDone, CleanResult, OnOutput, OutputSegment, Throttle
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
 from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
-from diamant.cleaner.segments.payloads import Unpacker
+from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.cleaner.segments.strict_reader import Chunk, read_chunks
 from diamant.protocol.batches.batch import parse_header

@@ -19,8 +19,8 @@ from typing import TypeAlias
 
 from crc32c import crc32c
 
-from diamant.cleaner.segments.payloads import SmallPayloads
 from diamant.cleaner.segments.rebuilt_batch import with_codec
+from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import parse_header, update_crc
 from diamant.protocol.batches.header import (
@@ -88,7 +88,7 @@ class PlainRun:
 def read_run(data: bytes, at: int, payloads: SmallPayloads, room: int) -> PlainRun:
     """Return the plain batches from `at` on, none maybe, as far as they take no more than `room` bytes of memory.
 
-    Batches larger than `small_payload.MAX_BYTES` are decompressed as well, up to what is left of the room.
+    Batches larger than `small_payloads.MAX_BYTES` are decompressed as well, up to what is left of the room.
     """
     run = PlainRun(at)
     keys, offsets, batches = run.keys, run.offsets, run.batches

@@ -20,7 +20,7 @@ from diamant.cleaner.engines.plain_batches import BATCH_BYTES, TOMBSTONES, TRANS
 from diamant.cleaner.engines.plain_round import _Batch, _Round
 from diamant.cleaner.rules import record_fate as policy
 from diamant.cleaner.rules.result import SUPERSEDED
-from diamant.cleaner.segments.payloads import SmallPayloads
+from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.cleaner.segments.strict_reader import Chunk, parsed_chunks
 from diamant.protocol.batches.batch import crc_is_valid, iter_headers, parse_header
 from diamant.protocol.batches.compression import NONE

@@ -32,16 +32,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., object]")
 
 _HERE = Path(__file__).parent
-_SOURCES = (
-    "cache.py",
-    "native.py",
-    "produce_validation.py",
-    "records.py",
-    "offset_map.py",
-    "rewrite.py",
-    "search.py",
-    "columns.py",
-)
 
 _not_kept: list[str] = []
 """Why the cache did not take what was compiled in this process, once for each function."""
@@ -51,8 +41,8 @@ _not_kept: list[str] = []
 def cache_directory() -> Path | None:
     """Return the directory for this version's compiled code, made if need be; None if no place can be written to."""
     digest = hashlib.sha256()
-    for name in _SOURCES:
-        digest.update(_source(name))
+    for module in sorted(pkgutil.iter_modules([str(_HERE)]), key=lambda module: module.name):
+        digest.update(_source(f"{module.name}.py"))
     for package in ("numba", "llvmlite", "numpy"):
         try:
             digest.update(f"{package}={version(package)};".encode())

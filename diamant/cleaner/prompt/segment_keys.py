@@ -18,7 +18,7 @@ from diamant.cleaner.kernels import offset_map as map_kernels
 from diamant.cleaner.kernels import records as fields
 from diamant.cleaner.prompt.key_filter import MAX_KEYS, KeyFilter, hash_id
 from diamant.cleaner.prompt.segment_facts import FactsCollector, KeyFacts, SegmentFacts, file_facts
-from diamant.cleaner.segments.payloads import Unpacker
+from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.protocol.batches.batch import parse_header
 from diamant.protocol.errors import CorruptBatch

@@ -13,16 +13,13 @@ Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp, Fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.batches.records import iter_records
 from diamant.storage.segments.segment import FileSlice, Segment, scan_headers
-
-if TYPE_CHECKING:
-    from diamant.storage.log.log import Log
 
 # A step in more than this is for a thread, and so is what follows after so many headers.
 LIGHT_RECORDS = 1000
@@ -111,10 +108,30 @@ class LargestSurvey:
         return (self.best.target, -self.best.header.base_offset) if self.best is not None else (-1, 1)
 
 
+class Searched(Protocol):
+    """A log, as far as it is searched."""
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Its segments, in the order of their offsets."""
+        ...
+
+    @property
+    def active(self) -> Segment:
+        """The last of them."""
+        ...
+
+    log_start_offset: int
+
+    def floor_segment(self, offset: int) -> int:
+        """The index of the segment that has an offset; -1 below the first."""
+        ...
+
+
 Step = BatchSearch | StretchSearch | LargestSurvey
 
 
-def at_or_after(log: Log, timestamp: int) -> Iterator[Step]:
+def at_or_after(log: Searched, timestamp: int) -> Iterator[Step]:
     """Steps to the first record at or after `timestamp` ms that is not below the log start.
 
     Segments may be exchanged for cleaned ones between two steps: the search goes by offsets, not by segments.
@@ -135,7 +152,7 @@ def at_or_after(log: Log, timestamp: int) -> Iterator[Step]:
         offset, is_first = end, False
 
 
-def with_largest_timestamp(log: Log) -> Iterator[Step]:
+def with_largest_timestamp(log: Searched) -> Iterator[Step]:
     """Steps to the first record with the largest timestamp of all records, the log start notwithstanding (as Kafka)."""
     segment = max(log.segments, key=lambda segment: segment.max_timestamp)
     located = segment.locate(segment.offset_of_max_timestamp) if segment.max_timestamp >= 0 else None

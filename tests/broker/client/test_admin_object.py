@@ -14,6 +14,7 @@ import pytest
 
 import diamant
 from diamant.broker.broker import Broker
+from diamant.broker.client import admin as admin_module
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.config.broker_config import BrokerConfig
 
@@ -68,8 +69,8 @@ def test_every_interface_means_the_address_that_was_asked(tmp_path: Path) -> Non
     """A broker that answers HTTP everywhere names only the port."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen=":0")
     with Broker(config) as broker:
-        assert broker.http_address is not None
-        assert Admin(broker.bootstrap_servers).http_url == f"http://127.0.0.1:{broker.http_address.port}"
+        assert broker.addresses.http is not None
+        assert Admin(broker.bootstrap_servers).http_url == f"http://127.0.0.1:{broker.addresses.http.port}"
         assert Admin(broker.bootstrap_servers).clock.get()["kind"] == "system"
 
 
@@ -186,7 +187,7 @@ def test_the_clock_is_moved(broker: Broker, admin: Admin) -> None:
 
 def test_a_long_call_is_waited_for(broker: Broker, admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a job, with its progress; the caller sees only the result."""
-    monkeypatch.setattr(diamant.admin, "JOB_PROGRESS_MS", 0)
+    monkeypatch.setattr(admin_module, "JOB_PROGRESS_MS", 0)
     opened = threading.Event()
     hold(broker, monkeypatch, opened)
     seen: list[dict[str, Any]] = []
@@ -223,13 +224,13 @@ def hold(broker: Broker, monkeypatch: pytest.MonkeyPatch, opened: threading.Even
     """Have moves of the clock wait until somebody sets the event."""
     import asyncio
 
-    real = broker.scheduler.settled
+    real = broker.node.scheduler.settled
 
     async def settled() -> list[str]:
         await asyncio.to_thread(opened.wait, 20)
         return await real()
 
-    monkeypatch.setattr(broker.scheduler, "settled", settled)
+    monkeypatch.setattr(broker.node.scheduler, "settled", settled)
 
 
 def test_the_token_is_sent(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 async def prepare(broker: Broker) -> None:
-    await broker.topics.create([broker.topics.check_new("orders", 1, 1, None, {})])
-    log = broker.topics.log("orders", 0)
+    await broker.node.topics.create([broker.node.topics.check_new("orders", 1, 1, None, {})])
+    log = broker.node.topics.log("orders", 0)
     batches: tuple[tuple[bytes, dict[str, Any]], ...] = (
         (b"another", {}),
         (b"customer-42", {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}),
@@ -94,7 +94,7 @@ def test_redactions_are_counted_by_how_they_ended(broker: Broker) -> None:
 
     def counts() -> dict[str, float]:
         async def take() -> Any:
-            return await metrics.take(broker)
+            return await metrics.take(broker.services)
 
         samples = metrics.samples(broker.call(take()))
         return {labels[0]: value for name, labels, value in samples if name == "diamant_redactions_total"}

@@ -126,7 +126,7 @@ def test_a_problem_on_the_way_is_exit_code_1(broker: Broker, monkeypatch: pytest
     async def failed() -> list[str]:
         return ["retention"]
 
-    monkeypatch.setattr(broker.scheduler, "settled", failed)
+    monkeypatch.setattr(broker.node.scheduler, "settled", failed)
     result = run(broker, "clock", "advance", "1d")
     assert result.exit_code == 1
     assert "failed: retention" in result.output
@@ -154,7 +154,7 @@ def test_status_shows_the_broker_and_its_cleaner(broker: Broker) -> None:
 def test_status_of_a_broker_in_trouble(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 3: the answer is there, and it is not well."""
     broken = LoadFailure("lost[red]", 3, OSError("no such disk"))
-    monkeypatch.setattr(broker.directory, "failures", [broken])
+    monkeypatch.setattr(broker.node.directory, "failures", [broken])
     result = run(broker, "status")
     assert result.exit_code == 3
     assert "offline: lost[red]-3" in result.output

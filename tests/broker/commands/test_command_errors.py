@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import diamant.broker.client.admin
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
+from diamant.broker.client import admin as admin_module
 from diamant.broker.config.broker_config import BrokerConfig
 
 
@@ -38,7 +38,7 @@ def test_what_was_begun_goes_on_if_the_broker_goes_away(command: list[str], monk
         thread = threading.Thread(target=serve)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        monkeypatch.setattr(diamant.admin, "_find_http_url", lambda *_: url)
+        monkeypatch.setattr(admin_module, "_find_http_url", lambda *_: url)
         result = CliRunner().invoke(main, command)
         thread.join()
     assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output

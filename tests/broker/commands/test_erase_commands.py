@@ -38,13 +38,13 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 async def prepare(broker: Broker) -> None:
-    await broker.topics.create([broker.topics.check_new("users", 2, 1, None, {"cleanup.policy": "compact"})])
+    await broker.node.topics.create([broker.node.topics.check_new("users", 2, 1, None, {"cleanup.policy": "compact"})])
     write(broker)
 
 
 def write(broker: Broker) -> None:
     records = [Record(0, 1000, KEY.encode(), b"the first of two values"), Record(1, 1000, KEY.encode(), b"v2")]
-    broker.topics.log("users", 1).append_as_leader(memoryview(build_batch(records, codec=2)))
+    broker.node.topics.log("users", 1).append_as_leader(memoryview(build_batch(records, codec=2)))
 
 
 def test_the_client_erases_and_verifies(broker: Broker) -> None:
@@ -72,7 +72,7 @@ def test_the_path_of_a_certificate_is_shown_as_it_is(tmp_path: Path) -> None:
         results = [
             run(erase, "users", "--key", KEY, *reason, *on(broker)),
             run(redact, "users", "--where", "key exists", "--yes-all", *reason, *on(broker)),
-            run(cancel, broker.call(broker.erasures.unfinished_on_disk())[0]["id"], *reason, *on(broker)),
+            run(cancel, broker.call(broker.services.erasures().unfinished_on_disk())[0]["id"], *reason, *on(broker)),
         ]
     for result in results:
         assert (result.exit_code, f"certificate {directory}/data/diamant-" in result.output) == (0, True), result.output
@@ -199,12 +199,14 @@ def test_the_command_goes_on_later_with_what_was_answered_with_no(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`diamant erase-now ID` names groups that are behind and asks; it is about the same erasure, also once that is over."""
+    from diamant.broker.groups.coordinator import committed_offsets
     from diamant.broker.operations import explain as explaining
 
     async def groups_of(*_arguments: Any) -> list[tuple[int, str]]:
         return [(0, "billing")]
 
     monkeypatch.setattr(explaining, "groups_of", groups_of)
+    monkeypatch.setattr(committed_offsets, "groups_of", groups_of)
     result = CliRunner().invoke(erase, ["users", "--key", KEY, "--reason", "r", "--now", *on(broker)], input="n\n")
     (intent,) = (tmp_path / "data").glob("*.intent")
     erasure_id = intent.stem.removeprefix("diamant-erasure-")
@@ -317,4 +319,4 @@ def test_a_key_as_large_as_kafka_takes_is_erased(broker: Broker, tmp_path: Path)
 
 
 async def append(broker: Broker, key: bytes) -> None:
-    broker.topics.log("users", 1).append_as_leader(memoryview(build_batch([Record(0, 1000, key, b"value")])))
+    broker.node.topics.log("users", 1).append_as_leader(memoryview(build_batch([Record(0, 1000, key, b"value")])))

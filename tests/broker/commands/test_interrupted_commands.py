@@ -40,9 +40,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 async def prepare(broker: Broker) -> None:
-    await broker.topics.create([broker.topics.check_new("users", 1, 1, None, {"cleanup.policy": "compact"})])
+    await broker.node.topics.create([broker.node.topics.check_new("users", 1, 1, None, {"cleanup.policy": "compact"})])
     records = [Record(0, 1000, b"customer-42", b"the first of two values"), Record(1, 1000, b"customer-7", None)]
-    broker.topics.log("users", 0).append_as_leader(memoryview(build_batch(records, codec=2)))
+    broker.node.topics.log("users", 0).append_as_leader(memoryview(build_batch(records, codec=2)))
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def turn_taken(broker: Broker) -> Iterator[None]:
 
 
 async def _lock_of(broker: Broker) -> Any:
-    return broker.erasures.lock
+    return broker.services.erasures().lock
 
 
 async def _release(lock: Any) -> None:
@@ -125,7 +125,7 @@ def test_an_interrupted_erasure_that_has_begun_is_named_by_its_id(
         await held.wait()
         raise AssertionError
 
-    monkeypatch.setattr(type(broker.erasures), "_locate", wait)
+    monkeypatch.setattr(type(broker.services.erasures()), "_locate", wait)
     found = interrupted(broker, COMMANDS["erase"], undertaking=True)
     assert (found.returncode, found.stdout) == (130, ""), found.stderr
     first, certificate, watch, end = found.stderr.splitlines()

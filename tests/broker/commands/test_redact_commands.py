@@ -31,10 +31,10 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 async def prepare(broker: Broker) -> None:
-    await broker.topics.create([broker.topics.check_new("orders", 2, 1, None, {})])
+    await broker.node.topics.create([broker.node.topics.check_new("orders", 2, 1, None, {})])
     values = [b'{"email": "ada@example.com", "n": 1}', b'{"email": "bob@example.com"}', b'{"email": "ada@example.com"}']
     records = [Record(offset, 1000, None, value) for offset, value in enumerate(values)]
-    broker.topics.log("orders", 1).append_as_leader(memoryview(build_batch(records, codec=2)))
+    broker.node.topics.log("orders", 1).append_as_leader(memoryview(build_batch(records, codec=2)))
 
 
 def test_the_client_redacts_and_verifies(broker: Broker) -> None:
@@ -135,7 +135,7 @@ def test_what_is_left_is_told(broker: Broker) -> None:
     )
 
     async def append() -> None:
-        broker.topics.log("orders", 0).append_as_leader(memoryview(batch))
+        broker.node.topics.log("orders", 0).append_as_leader(memoryview(batch))
 
     broker.call(append())
     result = run(redact, "orders", "--where", WHERE, "--reason", "r", *on(broker))
@@ -169,7 +169,7 @@ def test_what_is_not_certified_is_not_printed_as_certified(broker: Broker) -> No
 
     async def append() -> None:
         batch = build_batch([Record(0, 1000, None, b'{"email": "ada@example.com"} and more')])
-        broker.topics.log("orders", 0).append_as_leader(memoryview(batch))
+        broker.node.topics.log("orders", 0).append_as_leader(memoryview(batch))
 
     broker.call(append())
     result = run(redact, "orders", "--where", WHERE, "--reason", "r", *on(broker))
@@ -183,7 +183,7 @@ def test_undecided_records_are_told_with_what_to_do(broker: Broker) -> None:
 
     async def append() -> None:
         batch = build_batch([Record(0, 1000, None, b'{"email": "ada@example.com"} and more')])
-        broker.topics.log("orders", 0).append_as_leader(memoryview(batch))
+        broker.node.topics.log("orders", 0).append_as_leader(memoryview(batch))
 
     broker.call(append())
     arguments = ["orders", "--where", WHERE, "--reason", "r", *on(broker)]

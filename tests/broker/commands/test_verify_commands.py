@@ -65,7 +65,7 @@ def test_a_topic_that_is_gone_or_another_one_is_told_without_being_asked(broker:
     result = run(issued, *on(broker), "--where", WHERE)
     assert (result.exit_code, first_line(result)) == (0, "valid: trusted"), result.output
     for change, note in (
-        (broker.topics.delete(["orders"]), "orders-0, orders-1: not there. The topic was deleted since"),
+        (broker.node.topics.delete(["orders"]), "orders-0, orders-1: not there. The topic was deleted since"),
         (prepare(broker), "orders-0, orders-1: of another topic now"),
     ):
         broker.call(change)
@@ -81,8 +81,8 @@ def test_files_that_were_not_looked_into_confirm_nothing(broker: Broker, issued:
     one gives, the less is confirmed. The signature alone is what --offline checks.
     """
     said = "NOT CONFIRMED: the signature is trusted; of 2 claims 2 cannot be told"
-    users = broker.topics.check_new("users", 2, 1, None, {"cleanup.policy": "compact"})
-    broker.call(broker.topics.create([users]))
+    users = broker.node.topics.check_new("users", 2, 1, None, {"cleanup.policy": "compact"})
+    broker.call(broker.node.topics.create([users]))
     erasure = Admin(broker.bootstrap_servers).erase("nobody", ["users"], reason="r")["certificate"]
     other = issued._replace(certificate=f"{issued.certificate}.erasure")
     Path(other.certificate).write_text(json.dumps(erasure))

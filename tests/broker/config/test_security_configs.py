@@ -161,6 +161,6 @@ async def test_what_came_over_the_wire_or_with_the_directory_is_warned_of(
             resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
             await asyncio.to_thread(client.incremental_alter_configs([resource])[resource].result, 60)
             assert warnings_of(caplog) == [name + said]
-        broker.metadata.append([acl])
+        broker.node.metadata.append([acl])
     async with Broker(config):
         assert warnings_of(caplog) == [f"{', '.join(names)}, 1 ACLs{said}"]

@@ -51,7 +51,7 @@ def clock_of(broker: Broker) -> SettableClock:
 def move_to(broker: Broker, now_ms: int) -> None:
     """Move its clock, so that what is due begins."""
     clock_of(broker).set_ms(now_ms)
-    broker.scheduler.poke()
+    broker.node.scheduler.poke()
 
 
 async def create(
@@ -63,7 +63,7 @@ async def create(
         "internal.segment.bytes": str(segment_bytes),
         "min.cleanable.dirty.ratio": "1.0",
     }
-    await broker.topics.create([broker.topics.check_new(name, partitions, 1, None, values)])
+    await broker.node.topics.create([broker.node.topics.check_new(name, partitions, 1, None, values)])
 
 
 def write(
@@ -77,7 +77,7 @@ def write(
     """Append one batch; its base offset."""
     now_ms = broker.env.clock.now_ms()
     records = [Record(offset, now_ms, key, value, tuple(headers)) for offset, (key, value) in enumerate(pairs)]
-    log = broker.topics.log(topic, partition)
+    log = broker.node.topics.log(topic, partition)
     return log.append_as_leader(memoryview(build_batch(records, codec=codec))).base_offset
 
 
@@ -86,7 +86,7 @@ class Producer:
 
     def __init__(self, broker: Broker, topic: str, partition: int, producer_id: int) -> None:
         self._broker = broker
-        self._log = broker.topics.log(topic, partition)
+        self._log = broker.node.topics.log(topic, partition)
         self._id = producer_id
         self._sequence = 0
 
@@ -117,7 +117,7 @@ class Producer:
             timestamp=self._broker.env.clock.now_ms(),
         )
         self._log.append_internal(marker)
-        self._broker.log_changed(self._log)
+        self._broker.node.log_events.changed(self._log)
 
 
 def fill(broker: Broker, count: int = 30, topic: str = "users", partition: int = 0) -> None:
@@ -187,7 +187,7 @@ async def wait_certified(broker: Broker, state: str) -> None:
 
 async def wait_idle(broker: Broker) -> None:
     """Wait until what was due is over."""
-    await wait_until(lambda: not broker.scheduler.is_due and not broker.erasures.is_at_work)
+    await wait_until(lambda: not broker.node.scheduler.is_due and not broker.services.erasures().is_at_work)
 
 
 async def certified_at(broker: Broker, now_ms: int, state: str) -> dict[str, Any]:

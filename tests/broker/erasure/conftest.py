@@ -10,6 +10,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure import erase_steps as erasure_steps
+from diamant.broker.groups.coordinator import committed_offsets
 from diamant.broker.operations import explain as explaining
 from tests.broker.erasure.cases import broker_at
 
@@ -36,4 +37,5 @@ def committed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
         return list(groups)
 
     monkeypatch.setattr(explaining, "groups_of", groups_of)
+    monkeypatch.setattr(committed_offsets, "groups_of", groups_of)
     return groups

@@ -208,7 +208,7 @@ def stored(broker: Broker, topic: str) -> list[bytes | None]:
     from diamant.protocol.batches.batch import iter_headers
     from diamant.protocol.batches.records import iter_records
 
-    log = broker.topics.log(topic, 0)
+    log = broker.node.topics.log(topic, 0)
     with open(log.active.file.path, "rb") as file:
         data = file.read()
     return [record.value for position, _ in iter_headers(data) for record in iter_records(data, position)]

@@ -153,7 +153,7 @@ async def test_an_error_is_answered_in_place_of_the_request(wire: WireClient, br
         result = await wire.produce("t", [b"v"])
         assert (result.error_code, result.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         assert result.error_message == f"injected by fault {fault.id}"
-    assert broker.topics.log("t", 0).log_end_offset == 0
+    assert broker.node.topics.log("t", 0).log_end_offset == 0
     assert (await wire.produce("t", [b"v"])).error_code == ErrorCode.NONE
     assert (fault.count, fault.matched) == (2, 3)
 
@@ -163,7 +163,7 @@ async def test_of_a_request_only_the_named_partition_is_refused(wire: WireClient
     """The others are carried out: the answer has both, in every version, by name and by topic id."""
     await wire.create("t", 3)
     await wire.create("other", 1)
-    ids = {name: topic.topic_id for name, topic in broker.topics.by_name.items()}
+    ids = {name: topic.topic_id for name, topic in broker.node.topics.by_name.items()}
     broker.faults.add(0, topic="t", partition=1, error="KAFKA_STORAGE_ERROR")
     request = {
         "transactional_id": None,
@@ -191,8 +191,8 @@ async def test_of_a_request_only_the_named_partition_is_refused(wire: WireClient
         (key("t"), 2): ErrorCode.NONE,
         (key("other"), 0): ErrorCode.NONE,
     }
-    ends = [broker.topics.log("t", index).log_end_offset for index in range(3)]
-    assert (ends, broker.topics.log("other", 0).log_end_offset) == ([1, 0, 1], 1)
+    ends = [broker.node.topics.log("t", index).log_end_offset for index in range(3)]
+    assert (ends, broker.node.topics.log("other", 0).log_end_offset) == ([1, 0, 1], 1)
 
 
 async def test_an_error_after_applying(wire: WireClient, broker: Broker) -> None:
@@ -200,11 +200,11 @@ async def test_an_error_after_applying(wire: WireClient, broker: Broker) -> None
     await wire.create("t", 2)
     with broker.faults.add("Produce", error="REQUEST_TIMED_OUT", after_applying=True, times=1):
         assert (await wire.produce("t", [b"v"])).error_code == ErrorCode.REQUEST_TIMED_OUT
-    assert broker.topics.log("t", 0).log_end_offset == 1
+    assert broker.node.topics.log("t", 0).log_end_offset == 1
     with broker.faults.add("Produce", topic="t", partition=1, error="REQUEST_TIMED_OUT", after_applying=True):
         assert (await wire.produce("t", [b"v"], partition=1)).error_code == ErrorCode.REQUEST_TIMED_OUT
         assert (await wire.produce("t", [b"v"])).error_code == ErrorCode.NONE
-    assert [broker.topics.log("t", index).log_end_offset for index in range(2)] == [2, 1]
+    assert [broker.node.topics.log("t", index).log_end_offset for index in range(2)] == [2, 1]
 
 
 async def test_without_an_answer_the_connection_is_closed(wire: WireClient, broker: Broker) -> None:
@@ -213,7 +213,7 @@ async def test_without_an_answer_the_connection_is_closed(wire: WireClient, brok
     fault = broker.faults.add("Produce", error="KAFKA_STORAGE_ERROR")
     wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"]), acks=0))
     assert await wire.is_closed()
-    assert (fault.count, broker.topics.log("t", 0).log_end_offset) == (1, 0)
+    assert (fault.count, broker.node.topics.log("t", 0).log_end_offset) == (1, 0)
 
 
 @pytest.mark.parametrize("version", range(4, 13))
@@ -268,11 +268,11 @@ async def test_other_apis_are_answered_by_errors_too(wire: WireClient, broker: B
     broker.faults.add("createtopics", topic="bad", error="POLICY_VIOLATION")
     assert (await wire.create("bad")).error_code == ErrorCode.POLICY_VIOLATION
     assert (await wire.create("good")).error_code == ErrorCode.NONE
-    assert list(broker.topics.by_name) == ["good"]
+    assert list(broker.node.topics.by_name) == ["good"]
     broker.faults.add("DeleteTopics", error="REQUEST_TIMED_OUT")
     response = await wire.call(DELETE_TOPICS, 5, {"topic_names": ["good"], "timeout_ms": 1000})
     assert (response.responses[0].name, response.responses[0].error_code) == ("good", ErrorCode.REQUEST_TIMED_OUT)
-    assert list(broker.topics.by_name) == ["good"]
+    assert list(broker.node.topics.by_name) == ["good"]
     broker.faults.add("ListOffsets", error="LEADER_NOT_AVAILABLE", client_id="wi*")
     fields = {"replica_id": -1, "topics": [{"name": "good", "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
     response = await wire.call(LIST_OFFSETS, 5, fields)
@@ -358,13 +358,13 @@ async def test_what_is_held_is_answered_when_it_is_let_go(wire: WireClient, brok
     first = wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
     second = wire.send(METADATA, 4, {"topics": []})
     await fault.until_fired()
-    assert (fault.held, broker.topics.log("t", 0).log_end_offset) == (1, 0)
+    assert (fault.held, broker.node.topics.log("t", 0).log_end_offset) == (1, 0)
     async with WireClient(broker.bootstrap_servers) as other:
         assert (await other.call(METADATA, 4, {"topics": []})).brokers
     assert fault.release() == 1
     assert (await wire.receive(PRODUCE, 9, first)).responses
     await wire.receive(METADATA, 4, second)
-    assert (fault.held, broker.topics.log("t", 0).log_end_offset) == (0, 1)
+    assert (fault.held, broker.node.topics.log("t", 0).log_end_offset) == (0, 1)
 
 
 async def test_a_held_fetch_is_answered_with_what_there_is_then(wire: WireClient, broker: Broker) -> None:
@@ -387,7 +387,7 @@ async def test_a_delay_comes_before_or_after(wire: WireClient, broker: Broker, a
     fault = broker.faults.add("Produce", delay_ms=60_000, after_applying=after_applying)
     sent = wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
     await fault.until_fired()
-    assert broker.topics.log("t", 0).log_end_offset == after_applying
+    assert broker.node.topics.log("t", 0).log_end_offset == after_applying
     fault.release()
     assert (await wire.receive(PRODUCE, 9, sent)).responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
@@ -408,7 +408,7 @@ async def test_what_is_delayed_goes_with_its_connection(wire: WireClient, broker
         gone.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
         await fault.until_fired()
     await wait_until(lambda: not fault.held)
-    assert broker.topics.log("t", 0).log_end_offset == 0
+    assert broker.node.topics.log("t", 0).log_end_offset == 0
 
 
 @pytest.mark.parametrize("after_applying", [False, True])
@@ -419,7 +419,7 @@ async def test_a_connection_is_dropped_before_or_after(wire: WireClient, broker:
     async with WireClient(broker.bootstrap_servers) as dropped:
         dropped.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
         assert await dropped.is_closed()
-    assert (fault.count, broker.topics.log("t", 0).log_end_offset) == (1, after_applying)
+    assert (fault.count, broker.node.topics.log("t", 0).log_end_offset) == (1, after_applying)
     assert (await wire.call(METADATA, 4, {"topics": []})).brokers
 
 
@@ -447,7 +447,7 @@ async def test_requests_after_a_drop_are_not_carried_out(wire: WireClient, broke
         dropped.send(METADATA, 4, {"topics": []})
         dropped.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
         assert await dropped.is_closed()
-    assert broker.topics.log("t", 0).log_end_offset == 0
+    assert broker.node.topics.log("t", 0).log_end_offset == 0
 
 
 @pytest.mark.parametrize(
@@ -490,7 +490,7 @@ async def test_stale_metadata_without_the_topic(wire: WireClient, broker: Broker
         assert [topic.name for topic in response.topics] == ["old"]
     with broker.faults.add(topic="never", stale={"missing": True}):
         await wire.call(METADATA, version, {"topics": [{"name": "never"}]})
-    assert sorted(broker.topics.by_name) == ["new", "old"]
+    assert sorted(broker.node.topics.by_name) == ["new", "old"]
 
 
 @pytest.mark.parametrize("version", [0, 1, 8, 12])
@@ -606,15 +606,15 @@ def test_any_thread_may_use_them(tmp_path: Path) -> None:
 
 async def test_without_faults_nothing_stands_in_the_way(wire: WireClient, broker: Broker) -> None:
     """The server calls the dispatcher itself before the first and after the last."""
-    dispatcher = broker.server.dispatch
-    assert not broker.has_faults
+    dispatcher = broker.services.server.dispatch
+    assert not broker.services.faults.made is not None
     one, two = broker.faults.add(drop=True), broker.faults.add(drop=True)
-    assert broker.server.dispatch is not dispatcher
+    assert broker.services.server.dispatch is not dispatcher
     one.remove()
-    assert broker.server.dispatch is not dispatcher
+    assert broker.services.server.dispatch is not dispatcher
     two.remove()
     two.remove()
-    assert broker.server.dispatch is dispatcher
+    assert broker.services.server.dispatch is dispatcher
 
 
 async def test_a_broker_that_stops_lets_everything_go(tmp_path: Path) -> None:

@@ -53,10 +53,10 @@ async def call(
     raw: bytes | None = None,
 ) -> Answer:
     """One request; `raw` in place of a JSON body."""
-    assert broker.http_address is not None
+    assert broker.addresses.http is not None
     content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
-    reader, writer = await asyncio.open_connection(broker.http_address.host, broker.http_address.port)
-    host = broker.http_address.address if host is None else host
+    reader, writer = await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
+    host = broker.addresses.http.address if host is None else host
     head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Content-Length: {len(content)}\r\n\r\n"
     writer.write(head.encode() + content)
     async with asyncio.timeout(TIMEOUT_S):
@@ -70,7 +70,7 @@ async def call(
 
 async def test_the_life_of_a_fault(broker: Broker) -> None:
     """Added, listed, fired, read with what fired, removed: all as JSON."""
-    async with WireClient(f"127.0.0.1:{broker.addresses[0].port}") as wire:
+    async with WireClient(f"127.0.0.1:{broker.addresses.kafka[0].port}") as wire:
         await wire.create("t")
         wanted = {"api": "Produce", "topic": "t", "error": "not_leader_or_follower", "times": 1}
         added = await call(broker, "POST", "/v1/faults", wanted)
@@ -105,7 +105,7 @@ async def test_a_test_can_wait_for_a_fault_to_fire(broker: Broker) -> None:
     assert late.status == 408
     assert "has fired 0 times within 0.01 s, expected 1" in late.json["error"]
     waiting = asyncio.create_task(call(broker, "GET", "/v1/faults/1?wait_fired=1"))
-    async with WireClient(f"127.0.0.1:{broker.addresses[0].port}") as wire:
+    async with WireClient(f"127.0.0.1:{broker.addresses.kafka[0].port}") as wire:
         await wire.call(METADATA, 4, {"topics": []})
     assert (await waiting).json["count"] == 1
 
@@ -113,7 +113,7 @@ async def test_a_test_can_wait_for_a_fault_to_fire(broker: Broker) -> None:
 async def test_what_is_held_is_released(broker: Broker) -> None:
     """By POST to `release`; the fault stays."""
     await call(broker, "POST", "/v1/faults", {"api": 0, "hold": True})
-    async with WireClient(f"127.0.0.1:{broker.addresses[0].port}") as wire:
+    async with WireClient(f"127.0.0.1:{broker.addresses.kafka[0].port}") as wire:
         await wire.create("t")
         sent = wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
         assert (await call(broker, "GET", "/v1/faults/1?wait_fired=1")).json["held"] == 1
@@ -196,13 +196,13 @@ async def test_bad_bodies_are_told_what_is_wrong(broker: Broker, raw: bytes, sta
     answer = await call(broker, "POST", "/v1/faults", raw=raw)
     assert answer.status == status
     assert message in answer.json["error"]
-    assert not broker.has_faults or not len(broker.faults)
+    assert not broker.services.faults.made is not None or not len(broker.faults)
 
 
 async def test_a_body_without_a_length_is_bounded(broker: Broker) -> None:
     """Chunks, too, are read up to the limit only."""
-    assert broker.http_address is not None
-    reader, writer = await asyncio.open_connection(broker.http_address.host, broker.http_address.port)
+    assert broker.addresses.http is not None
+    reader, writer = await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
     writer.write(
         b"POST /v1/faults HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n" + JSON_HEADER.encode()
     )
@@ -214,9 +214,9 @@ async def test_a_body_without_a_length_is_bounded(broker: Broker) -> None:
 
 async def test_a_body_that_ends_early_is_nobodys_fault(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     """A peer that goes away in the middle leaves nothing behind, not even a line in the log."""
-    assert broker.http_address is not None
+    assert broker.addresses.http is not None
     assert (await call(broker, "GET", "/health")).status == 200
-    _, writer = await asyncio.open_connection(broker.http_address.host, broker.http_address.port)
+    _, writer = await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
     writer.write(f"POST /v1/faults HTTP/1.1\r\nHost: localhost\r\n{JSON_HEADER}Content-Length: 100\r\n\r\n".encode())
     await writer.drain()
     writer.close()

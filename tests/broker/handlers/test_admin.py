@@ -12,7 +12,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.dispatch.table import MODULES, load_api
+from diamant.broker.dispatch.table import TABLE, api_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import FeatureLevelRecord
 from diamant.protocol.wire.apis import ADVERTISED, SERVED
@@ -44,7 +44,7 @@ async def test_api_versions_lists_what_is_served(wire: WireClient, version: int)
     """Every key of the table with its advertised range, nothing else; Produce says 0 although it begins at 3."""
     response = await wire.call(API_VERSIONS, version, {"client_software_name": "test", "client_software_version": "1"})
     found = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
-    assert found == {key: tuple(ADVERTISED[key]) for key in MODULES}
+    assert found == {key: tuple(ADVERTISED[key]) for key in TABLE}
     assert found[0] == (0, 13)
     if version >= 3:
         assert [(feature.name, feature.max_version_level) for feature in response.finalized_features] == [
@@ -74,10 +74,10 @@ async def test_what_is_not_served_closes_the_connection(wire: WireClient, api_ke
 
 def test_each_module_answers_the_api_it_is_listed_for() -> None:
     """The table names modules; the row that each holds is for the key it stands under."""
-    assert [load_api(key).key for key in MODULES] == list(MODULES)
+    assert [api_of(key).key for key in TABLE] == list(TABLE)
 
 
-@pytest.mark.parametrize("api_key", MODULES)
+@pytest.mark.parametrize("api_key", TABLE)
 async def test_bodies_that_make_no_sense_close_the_connection(broker: Broker, api_key: int) -> None:
     """For every API and version: lengths and counts of some 32,000, or of 2 billion, are not a request of 200 bytes."""
     for version in range(SERVED[api_key].min, SERVED[api_key].max + 1):
@@ -106,8 +106,8 @@ async def test_create_topics(wire: WireClient, broker: Broker, version: int) -> 
         assert (topic.num_partitions, topic.replication_factor) == (3, 1)
         assert {config.name: config.value for config in topic.configs}["retention.ms"] == "1000"
     if version >= 7:
-        assert topic.topic_id == broker.topics.by_name["t"].topic_id
-    assert broker.topics.log("t", 2).config.retention_ms == 1000
+        assert topic.topic_id == broker.node.topics.by_name["t"].topic_id
+    assert broker.node.topics.log("t", 2).config.retention_ms == 1000
 
 
 @pytest.mark.parametrize(
@@ -339,11 +339,11 @@ async def test_alter_configs_replaces_the_set(wire: WireClient) -> None:
 async def test_eligible_leader_replicas_keep_the_minimum_for_the_cluster(wire: WireClient, broker: Broker) -> None:
     """In a directory with that feature min.insync.replicas is not set for one broker nor removed for all; else it is."""
     name = "min.insync.replicas"
-    broker.metadata.append([FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=0)])
+    broker.node.metadata.append([FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=0)])
     assert (await alter(wire, BROKER, "", (name, SET, "1"))).error_code == ErrorCode.NONE
     assert (await alter(wire, BROKER, "1", (name, SET, "1"))).error_code == ErrorCode.NONE
     assert (await alter(wire, BROKER, "1", (name, DELETE, None))).error_code == ErrorCode.NONE
-    broker.metadata.append([FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=1)])
+    broker.node.metadata.append([FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=1)])
     own = await alter(wire, BROKER, "1", (name, SET, "1"))
     removed = await alter(wire, BROKER, "", (name, DELETE, None), validate_only=True)
     assert own.error_code == removed.error_code == ErrorCode.INVALID_CONFIG
@@ -358,10 +358,10 @@ async def test_broker_configurations_change_topics_that_do_not_set_them(wire: Wi
     await wire.create("t")
     await wire.create("own", retention_ms="7")
     assert (await alter(wire, BROKER, "", ("log.retention.ms", SET, "1111"))).error_code == ErrorCode.NONE
-    assert broker.topics.log("t", 0).config.retention_ms == 1111
+    assert broker.node.topics.log("t", 0).config.retention_ms == 1111
     assert (await alter(wire, BROKER, "1", ("log.retention.ms", SET, "2222"))).error_code == ErrorCode.NONE
-    assert broker.topics.log("t", 0).config.retention_ms == 2222
-    assert broker.topics.log("own", 0).config.retention_ms == 7
+    assert broker.node.topics.log("t", 0).config.retention_ms == 2222
+    assert broker.node.topics.log("own", 0).config.retention_ms == 7
     entries = [
         (entry.name, entry.value, entry.config_source) for entry in (await describe(wire, BROKER, "", None)).configs
     ]

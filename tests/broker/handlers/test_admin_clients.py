@@ -204,6 +204,6 @@ def test_kafka_python_consumes_in_a_session(admin_broker: Broker) -> None:
     )
     consumer.assign([TopicPartition("in.session", 0)])
     found = [int(message.value) for _, message in zip(range(50), consumer, strict=False)]
-    assert len(admin_broker.fetch_sessions) > 0
+    assert len(admin_broker.node.fetch_sessions()) > 0
     consumer.close()
     assert found == list(range(50))

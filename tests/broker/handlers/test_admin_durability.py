@@ -116,8 +116,8 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         assert (await configs(wire, GROUP, "g"))["consumer.session.timeout.ms"] == "50000"
         assert (await configs(wire, METRICS, "m"))["interval.ms"] == "5000"
         assert (await configs(wire, BROKER, ""))["message.max.bytes"] == "2000000"
-        assert broker.metadata.image.metadata_version == 30
-        assert "after.the.upgrade" in broker.topics.by_name
+        assert broker.node.metadata.image.metadata_version == 30
+        assert "after.the.upgrade" in broker.node.topics.by_name
 
 
 async def test_scram_keys_are_those_of_rfc_5802(broker: Broker, wire: WireClient) -> None:
@@ -125,7 +125,7 @@ async def test_scram_keys_are_those_of_rfc_5802(broker: Broker, wire: WireClient
     salt = bytes.fromhex("5b6d99689d124ae292aaf2e3b2c3e4b8")
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
     assert await set_credential(wire, "user", salted) is ErrorCode.NONE
-    (credential,) = broker.metadata.image.scram_credentials.values()
+    (credential,) = broker.node.metadata.image.scram_credentials.values()
     client_key = hmac.digest(salted, b"Client Key", "sha256")
     assert credential.stored_key == hashlib.sha256(client_key).digest()
     assert credential.server_key == hmac.digest(salted, b"Server Key", "sha256")
@@ -136,23 +136,23 @@ async def test_an_entity_is_the_same_in_any_order(broker: Broker, wire: WireClie
     user, client = {"entity_type": "user", "entity_name": "u"}, {"entity_type": "client-id", "entity_name": "c"}
     assert await set_quota(wire, [user, client], 1.0) is ErrorCode.NONE
     assert await set_quota(wire, [client, user], 2.0) is ErrorCode.NONE
-    assert broker.metadata.image.quotas == {
+    assert broker.node.metadata.image.quotas == {
         (QuotaEntity("client-id", "c"), QuotaEntity("user", "u")): {"producer_byte_rate": 2.0}
     }
     assert await set_quota(wire, [client, user], 0.0, remove=True) is ErrorCode.NONE
-    assert broker.metadata.image.quotas == {}
+    assert broker.node.metadata.image.quotas == {}
 
 
 async def test_what_is_no_number_is_no_quota(broker: Broker, wire: WireClient) -> None:
     """Kafka takes NaN, and then compares with it; here it is refused."""
     user = {"entity_type": "user", "entity_name": "u"}
     assert await set_quota(wire, [user], float("nan")) is ErrorCode.INVALID_REQUEST
-    assert broker.metadata.image.quotas == {}
+    assert broker.node.metadata.image.quotas == {}
 
 
 async def test_texts_that_a_kafka_could_not_read_back_are_refused(broker: Broker, wire: WireClient) -> None:
     """More than 32,767 bytes of UTF-8 in a name or a value: nothing is written."""
-    before = broker.metadata.end_offset
+    before = broker.node.metadata.end_offset
     long = "\u00e9" * 16_384
     assert await set_credential(wire, long, b"p" * 32) is ErrorCode.INVALID_REQUEST
     assert await set_quota(wire, [{"entity_type": "user", "entity_name": long}], 1.0) is ErrorCode.INVALID_REQUEST
@@ -164,7 +164,7 @@ async def test_texts_that_a_kafka_could_not_read_back_are_refused(broker: Broker
         }
         answer = await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
         assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
-    assert broker.metadata.end_offset == before
+    assert broker.node.metadata.end_offset == before
 
 
 async def test_an_entity_named_twice_is_left_alone(broker: Broker, wire: WireClient) -> None:
@@ -178,7 +178,7 @@ async def test_an_entity_named_twice_is_left_alone(broker: Broker, wire: WireCli
     ]
     answer = await wire.call(ALTER_QUOTAS, 1, {"entries": entries, "validate_only": False})
     assert answer.entries[0].error_code == ErrorCode.INVALID_REQUEST
-    assert broker.metadata.image.quotas == {}
+    assert broker.node.metadata.image.quotas == {}
 
 
 async def test_finalized_features_are_told_with_a_higher_epoch(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ async def test_we_do_not_unregister_ourselves(broker: Broker, wire: WireClient) 
     """Our own id is refused, as we could not go on."""
     answer = await wire.call(UNREGISTER_BROKER, 0, {"broker_id": 1})
     assert answer.error_code == ErrorCode.INVALID_REQUEST
-    assert 1 in broker.metadata.image.brokers
+    assert 1 in broker.node.metadata.image.brokers
 
 
 async def test_the_quorum_has_our_log(broker: Broker, wire: WireClient) -> None:
@@ -263,9 +263,9 @@ async def test_the_quorum_has_our_log(broker: Broker, wire: WireClient) -> None:
     topic = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
     answer = await wire.call(DESCRIBE_QUORUM, 2, {"topics": [topic]})
     partition = answer.topics[0].partitions[0]
-    assert (partition.leader_id, partition.leader_epoch) == (1, broker.metadata.epoch)
-    assert partition.high_watermark == broker.metadata.end_offset == partition.current_voters[0].log_end_offset
-    assert partition.current_voters[0].replica_directory_id == broker.metadata.directory_id
+    assert (partition.leader_id, partition.leader_epoch) == (1, broker.node.metadata.epoch)
+    assert partition.high_watermark == broker.node.metadata.end_offset == partition.current_voters[0].log_end_offset
+    assert partition.current_voters[0].replica_directory_id == broker.node.metadata.directory_id
     assert [listener.name for listener in answer.nodes[0].listeners] == ["CONTROLLER"]
 
 
@@ -349,7 +349,7 @@ async def test_a_waiting_fetch_hears_of_the_deletion(broker: Broker, wire: WireC
     """Without a session, too: a long poll on a topic that is deleted is answered at once, with the error."""
     await wire.create("t")
     wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=60_000))
-    await wait_until(lambda: len(broker.purgatory) > 0)
+    await wait_until(lambda: len(broker.node.purgatory) > 0)
     async with WireClient(broker.bootstrap_servers) as other:
         await other.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
         await other.create("t")

@@ -69,7 +69,7 @@ def test_confluent_kafka(diamant_broker: Broker, diamant_topic: str, codec: str,
         received.append((message.key(), message.value(), message.headers() or []))
     consumer.close()
     assert received == sent
-    assert diamant_broker.topics.log(diamant_topic, 0).log_end_offset == len(sent)
+    assert diamant_broker.node.topics.log(diamant_topic, 0).log_end_offset == len(sent)
     assert CODECS.index(codec) in stored_codecs(diamant_broker, diamant_topic)
 
 
@@ -77,7 +77,7 @@ def stored_codecs(broker: Broker, topic: str) -> set[int]:
     """The codecs of the batches on disk."""
     from diamant.protocol.batches.batch import iter_headers
 
-    log = broker.topics.log(topic, 0)
+    log = broker.node.topics.log(topic, 0)
     with open(log.active.file.path, "rb") as file:
         return {header.codec for _, header in iter_headers(file.read())}
 
@@ -156,7 +156,7 @@ def test_acks(diamant_broker: Broker, diamant_topic: str, acks: str) -> None:
     for number in range(100):
         producer.produce(diamant_topic, str(number))
     assert producer.flush(TIMEOUT_S) == 0
-    wait_for(lambda: diamant_broker.topics.log(diamant_topic, 0).log_end_offset == 100)
+    wait_for(lambda: diamant_broker.node.topics.log(diamant_topic, 0).log_end_offset == 100)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -19,10 +19,10 @@ async def test_a_kill_soon_after_it(tmp_path: Path) -> None:
         await wire.create("t")
         for number in range(30):
             await produce(wire, "t", f"k={number}")
-        log = broker.topics.log("t", 0)
+        log = broker.node.topics.log("t", 0)
         log.delete_records(20)
         log.flush()
-        await broker.housekeeping.write_checkpoints()
+        await broker.services.housekeeping.write_checkpoints()
         checkpoint = f"{path}/log-start-offset-checkpoint"
         assert read_offset_checkpoint(broker.env, checkpoint) == {("t", 0): 20}
         answer = await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
@@ -32,5 +32,5 @@ async def test_a_kill_soon_after_it(tmp_path: Path) -> None:
         # As a kill leaves it.
         shutil.copytree(path, left, ignore=shutil.ignore_patterns(".lock"))
     async with Broker(config(left)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        assert not broker.directory.was_clean
+        assert not broker.node.directory.was_clean
         assert await read(wire, "t") == [(0, "k", "new")]

@@ -63,8 +63,8 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 async def connect(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection to the HTTP port."""
-    assert broker.http_address is not None
-    return await asyncio.open_connection(broker.http_address.host, broker.http_address.port)
+    assert broker.addresses.http is not None
+    return await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
 
 
 async def exchange(broker: Broker, request: bytes) -> bytes:
@@ -126,11 +126,11 @@ async def test_health_of_a_running_broker(broker: Broker) -> None:
 
 async def test_health_of_a_broker_that_stops(broker: Broker) -> None:
     """It lives but is not ready: 503, so that nobody is sent to it; so say the metrics."""
-    broker.server.is_stopping = True
+    broker.node.is_stopping = True
     answer = await get(broker, "/health")
     assert (answer.status, answer.json["live"], answer.json["ready"]) == (503, True, False)
     assert b"\nkafka_server_kafkaserver_brokerstate 7.0\n" in (await get(broker, "/metrics")).body
-    broker.server.is_stopping = False
+    broker.node.is_stopping = False
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics/", "/Health", "/%2e%2e/etc/passwd", "/topics?x=/metrics"])
@@ -332,7 +332,9 @@ async def test_http_is_there_when_the_kafka_port_answers(tmp_path: Path, monkeyp
     monkeypatch.setattr(Cleaning, "start", held)
     broker = Broker(config(tmp_path))
     starting = asyncio.create_task(broker.start())
-    await wait_until(lambda: bool(broker.addresses) and broker.__dict__.get("_loop") is not None)
+    await wait_until(
+        lambda: bool(broker.addresses.kafka) and "node" in broker.__dict__ and broker.node.started_s is not None
+    )
     async with WireClient(broker.bootstrap_servers) as wire:
         assert (await wire.create("t")).error_code == 0
     found = await asyncio.to_thread(Admin(broker.bootstrap_servers).status)
@@ -375,8 +377,8 @@ async def test_http_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
 async def test_a_port_in_use_leaves_the_broker_without_http(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One line in the log says so; clients are served."""
     async with Broker(config(tmp_path / "one")) as first:
-        assert first.http_address is not None
-        taken = first.http_address.address
+        assert first.addresses.http is not None
+        taken = first.addresses.http.address
         async with Broker(config(tmp_path / "two", taken)) as second:
             assert second.http_url is None
             async with WireClient(second.bootstrap_servers) as wire:
@@ -393,7 +395,7 @@ async def test_stop_closes_the_port_and_every_connection(tmp_path: Path) -> None
     """Silent connections do not hold the stop up, the port is free at once, and the broker can start again."""
     broker = Broker(config(tmp_path))
     await broker.start()
-    address = broker.http_address
+    address = broker.addresses.http
     assert address is not None
     assert (await get(broker, "/health")).status == 200
     reader, writer = await connect(broker)
@@ -411,7 +413,7 @@ async def test_stop_closes_the_port_and_every_connection(tmp_path: Path) -> None
 async def test_stop_before_any_request(tmp_path: Path) -> None:
     """The port is closed even if nobody ever asked for anything."""
     async with Broker(config(tmp_path)) as broker:
-        address = broker.http_address
+        address = broker.addresses.http
         assert address is not None
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(address.host, address.port)
@@ -538,9 +540,9 @@ def test_diamant_start_has_http_on_unless_told_otherwise(tmp_path: Path) -> None
 
 async def test_the_address_of_http_in_the_place_of_kafkas_is_recognised(broker: Broker) -> None:
     """Whoever takes one for the other is told so."""
-    assert broker.http_address is not None
+    assert broker.addresses.http is not None
     with pytest.raises(AdminError, match="it answers HTTP: give the address of the Kafka listener"):
-        await asyncio.to_thread(Admin(broker.http_address.address).status)
+        await asyncio.to_thread(Admin(broker.addresses.http.address).status)
 
 
 def test_the_package_shows_its_names() -> None:

@@ -189,13 +189,13 @@ async def test_jobs_end_with_the_broker() -> None:
 async def hold(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> asyncio.Future[list[str]]:
     """Have moves of the clock wait until the future is done."""
     opened: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-    real = broker.scheduler.settled
+    real = broker.node.scheduler.settled
 
     async def settled() -> list[str]:
         await asyncio.shield(opened)
         return await real()
 
-    monkeypatch.setattr(broker.scheduler, "settled", settled)
+    monkeypatch.setattr(broker.node.scheduler, "settled", settled)
     return opened
 
 

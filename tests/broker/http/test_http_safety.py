@@ -17,7 +17,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.http.endpoints import table as http_modules
+from diamant.broker.http.endpoints.table import ENDPOINTS
 from diamant.broker.http.serving.openapi import document
 from diamant.broker.http.serving.routes import Routes
 from diamant.broker.http.serving.token import TokenCheck, is_loopback
@@ -142,8 +142,8 @@ async def test_http_for_everybody_without_a_token_is_warned_of(
     async with running(tmp_path, listen=listen) as broker:
         assert (await ask(broker, "GET", "/v1/clock")).status == 200
         (warning,) = warnings()
-        assert broker.http_bound is not None
-        bound = f"{listen.removesuffix('0')}{broker.http_bound.port}"
+        assert broker.addresses.http_bound is not None
+        bound = f"{listen.removesuffix('0')}{broker.addresses.http_bound.port}"
         assert warning.startswith(f"HTTP is open to whoever reaches {bound}")
         assert "read metrics, status, certificates" in warning
         assert "diamant.http.token.file" in warning
@@ -286,7 +286,9 @@ async def test_every_route_is_in_the_document(broker: Broker) -> None:
     """Each path and method that is answered, each parameter, and nothing else; the references in it lead somewhere."""
     found = (await ask(broker, "GET", "/v1/openapi.json")).json
     assert found["openapi"].startswith("3.1.")
-    rows = await Routes(broker, 0.0, TokenCheck(is_needed=False, token=None, problem=None)).load_all()
+    rows = await Routes(
+        broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False, token=None, problem=None)
+    ).load_all()
     expected = {(row.path, row.method.lower()) for row in rows}
     assert {(path, method) for path, methods in found["paths"].items() for method in methods} == expected
     assert {"/metrics", "/health", "/v1/clock", "/v1/clock/advance", "/v1/jobs/{id}", "/v1/faults/{id}"} <= set(
@@ -313,15 +315,17 @@ async def test_every_route_is_in_the_document(broker: Broker) -> None:
 async def test_every_route_is_in_the_pages(broker: Broker) -> None:
     """docs/http.md names each method and path."""
     page = (Path(__file__).parents[3] / "docs" / "http.md").read_text()
-    rows = await Routes(broker, 0.0, TokenCheck(is_needed=False, token=None, problem=None)).load_all()
+    rows = await Routes(
+        broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False, token=None, problem=None)
+    ).load_all()
     assert [f"{row.method} {row.path}" for row in rows if f"`{row.method} {row.path}`" not in page] == []
 
 
 async def test_every_route_lies_below_its_modules_path(broker: Broker) -> None:
     """Else a request would find it only after another one had it imported. What changes something is not a GET."""
-    routes = Routes(broker, 0.0, TokenCheck(is_needed=False, token=None, problem=None))
+    routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False, token=None, problem=None))
     for row in await routes.load_all():
-        module = http_modules.module_of(row.path)
+        module = routes._module_of(row.path)
         assert module is None or row in routes._modules[module].ROUTES
         assert not (row.changes_data and row.method == "GET")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -81,20 +81,18 @@ def value(found: Samples, name: str, **labels: str) -> float:
     return found[name, frozenset(labels.items())]
 
 
-class WithCleaner:
-    """A broker to look at, with a cleaner that says this of itself."""
-
-    def __init__(self, broker: Broker, status: CleanerStatus = STATUS) -> None:
-        self._broker = broker
-        self.cleaning = SimpleNamespace(status=lambda: status, is_loaded=True, service=broker.cleaning.service)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._broker, name)
+def with_cleaner(broker: Broker, monkeypatch: pytest.MonkeyPatch, status: CleanerStatus = STATUS) -> Broker:
+    """The broker, with a cleaner that says this of itself."""
+    cleaning = broker.services.cleaning
+    monkeypatch.setattr(
+        broker.services, "cleaning", SimpleNamespace(status=lambda: status, is_loaded=True, service=cleaning.service)
+    )
+    return broker
 
 
-async def scrape(broker: Broker | WithCleaner) -> Samples:
+async def scrape(broker: Broker) -> Samples:
     """All samples of a broker."""
-    return parse(metrics.render(await metrics.take(cast(Broker, broker))))
+    return parse(metrics.render(await metrics.take(broker.services)))
 
 
 def jmx_exporter_name(metric: Metric) -> str:
@@ -128,14 +126,16 @@ def test_the_page_of_the_docs_is_that_of_the_table() -> None:
     assert all(page.count(f"| `{name}` |") == 1 for name in METRICS)
 
 
-async def test_every_metric_of_the_table_is_shown_and_no_other(wire: WireClient, broker: Broker) -> None:
+async def test_every_metric_of_the_table_is_shown_and_no_other(
+    wire: WireClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a topic and a cleaner all rows have samples, with the labels and the type that the table says."""
     await wire.create("c", cleanup_policy="compact")
     await wire.create("t")
     await wire.produce("t", [b"a"])
     with broker.faults.add("Produce", error="NOT_ENOUGH_REPLICAS", times=1):
         await wire.produce("t", [b"a"])
-    text = metrics.render(await metrics.take(cast(Broker, WithCleaner(broker))))
+    text = metrics.render(await metrics.take(with_cleaner(broker, monkeypatch).services))
     seen = set()
     for family in text_string_to_metric_families(text.decode()):
         if family.name.startswith("process_"):
@@ -151,9 +151,9 @@ async def test_every_metric_of_the_table_is_shown_and_no_other(wire: WireClient,
     assert seen == {name for name in METRICS if not name.startswith(OF_COORDINATORS)}
 
 
-async def test_what_the_cleaner_says(broker: Broker) -> None:
+async def test_what_the_cleaner_says(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gauges come as they are; of each partition all reasons are shown, times in seconds."""
-    found = await scrape(WithCleaner(broker))
+    found = await scrape(with_cleaner(broker, monkeypatch))
     directory = broker.config.data_dir
     assert value(found, "kafka_log_logcleaner_max_buffer_utilization_percent") == 12.5
     assert value(found, "kafka_log_logcleaner_cleaner_recopy_percent") == 40
@@ -182,9 +182,11 @@ async def test_what_the_cleaner_says(broker: Broker) -> None:
     assert value(found, "diamant_cleaner_uncleanable_info", reason="CorruptLog: batch at 61", **one) == 1
 
 
-async def test_a_partition_that_was_never_cleaned_has_no_time_and_no_reason(broker: Broker) -> None:
+async def test_a_partition_that_was_never_cleaned_has_no_time_and_no_reason(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What there is not is left out rather than shown as zero."""
-    found = await scrape(WithCleaner(broker))
+    found = await scrape(with_cleaner(broker, monkeypatch))
     never = frozenset({"topic": "c", "partition": "0"}.items())
     names = {name for name, labels in found if never <= labels}
     assert "diamant_cleaner_dirty_ratio" in names
@@ -206,8 +208,8 @@ async def test_a_round_of_the_cleaner_is_shown(wire: WireClient, broker: Broker)
     for number in range(3):
         records = [Record(offset, 0, b"k%d" % offset, b"v%d" % number) for offset in range(4)]
         await wire.call(PRODUCE, 9, produce_fields("c", 0, bytes(build_batch(records, base_offset=0))))
-    broker.directory.logs["c", 0].roll()
-    await (await broker.cleaning.service()).settled()
+    broker.node.directory.logs["c", 0].roll()
+    await (await broker.services.cleaning.service()).settled()
     found = await scrape(broker)
     one = {"topic": "c", "partition": "0"}
     assert value(found, "diamant_cleaner_removed_records_total", reason="superseded", **one) == 8
@@ -226,10 +228,12 @@ async def test_a_round_of_the_cleaner_is_shown(wire: WireClient, broker: Broker)
         ("", ""),
     ],
 )
-async def test_any_reason_makes_a_label(broker: Broker, reason: str, shown: str) -> None:
+async def test_any_reason_makes_a_label(
+    broker: Broker, reason: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Free text is escaped, made printable and cut."""
     status = CleanerStatus(partitions=(PartitionStatus("c", 0, uncleanable_reason=reason),))
-    found = await scrape(WithCleaner(broker, status))
+    found = await scrape(with_cleaner(broker, monkeypatch, status))
     assert value(found, "diamant_cleaner_uncleanable_info", topic="c", partition="0", reason=shown) == 1
 
 
@@ -238,7 +242,7 @@ async def test_logs_and_broker(wire: WireClient, broker: Broker) -> None:
     await wire.create("t", 2)
     await wire.produce("t", [b"a", b"b"], partition=1)
     found = await scrape(broker)
-    log = broker.directory.logs["t", 1]
+    log = broker.node.directory.logs["t", 1]
     one = {"topic": "t", "partition": "1"}
     assert value(found, "kafka_log_log_size", **one) == log.size > 0
     assert value(found, "kafka_log_log_numlogsegments", **one) == 1
@@ -256,7 +260,7 @@ async def test_logs_and_broker(wire: WireClient, broker: Broker) -> None:
 async def test_a_log_that_cannot_be_written_counts_as_offline(wire: WireClient, broker: Broker) -> None:
     """After its disk has failed."""
     await wire.create("t", 2)
-    broker.directory.logs["t", 1].fail(OSError(5, "Input/output error"))
+    broker.node.directory.logs["t", 1].fail(OSError(5, "Input/output error"))
     assert value(await scrape(broker), "kafka_server_replicamanager_offlinereplicacount") == 1
 
 
@@ -271,7 +275,7 @@ async def test_what_goes_in_and_out(wire: WireClient, broker: Broker, fetch_vers
     for partition in (0, 1):
         await wire.produce("t", [b"a", b"b", b"c"], partition=partition)
     await wire.produce("other", [b"d"])
-    size = broker.directory.logs["t", 0].size
+    size = broker.node.directory.logs["t", 0].size
     fields = fetch_fields("t", 0)
     fields["topics"][0]["topic_id"] = created.topic_id
     answer = await wire.call(FETCH, fetch_version, fields)
@@ -280,7 +284,7 @@ async def test_what_goes_in_and_out(wire: WireClient, broker: Broker, fetch_vers
     assert value(found, f"{TOPICS}messagesin_total", topic="t") == 6
     assert value(found, f"{TOPICS}messagesin_total") == 7
     assert value(found, f"{TOPICS}bytesin_total", topic="t") == 2 * size
-    assert value(found, f"{TOPICS}bytesin_total") == 2 * size + broker.directory.logs["other", 0].size
+    assert value(found, f"{TOPICS}bytesin_total") == 2 * size + broker.node.directory.logs["other", 0].size
     assert value(found, f"{TOPICS}bytesout_total", topic="t") == size
     assert value(found, f"{TOPICS}bytesout_total", topic="other") == 0
     assert value(found, f"{TOPICS}bytesout_total") == size
@@ -292,12 +296,12 @@ async def test_a_waiting_fetch_counts_once(wire: WireClient, broker: Broker) -> 
     await wire.produce("t", [b"first"])
     waiting = wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=5000, min_bytes=2 * 69))
     async with WireClient(broker.bootstrap_servers) as other:
-        while not len(broker.purgatory):
+        while not len(broker.node.purgatory):
             await other.call(FETCH, 12, fetch_fields("t", 1))
         await other.produce("t", [b"again"])
     await wire.receive(FETCH, 12, waiting)
     found = await scrape(broker)
-    assert value(found, f"{TOPICS}bytesout_total", topic="t") == broker.directory.logs["t", 0].size
+    assert value(found, f"{TOPICS}bytesout_total", topic="t") == broker.node.directory.logs["t", 0].size
 
 
 async def test_a_deleted_topic_stays_in_the_sums(wire: WireClient, broker: Broker) -> None:
@@ -356,10 +360,10 @@ def test_deleted_topics_take_no_room() -> None:
 # -- registries ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_global_registry_is_left_alone(broker: Broker) -> None:
+async def test_the_global_registry_is_left_alone(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program's own metrics and the broker's do not mix."""
     before = [family.name for family in REGISTRY.collect()]
-    await scrape(WithCleaner(broker))
+    await scrape(with_cleaner(broker, monkeypatch))
     assert [family.name for family in REGISTRY.collect()] == before
     assert not [name for name in before if name.startswith(("kafka_", "diamant_"))]
 

@@ -16,13 +16,14 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.metrics import coordinators as coordinator_metrics
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS, MAX_ANSWERS_ASIDE, RequestMetrics
+from diamant.broker.transactions.coordinator import TransactionCoordinator
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.error_codes import MAX_CODES, error_code_finder
 from diamant.protocol.wire.message_fields import decode_response_fields
 from diamant.protocol.wire.schema_fields import message_class
 from diamant.protocol.wire.schemas import encode_response_fields
-from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.clock import Clock, SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.broker.faults.test_faults import VERSIONS, codes_in, sample
 from tests.broker.metrics.test_metrics import Samples, parse, value
@@ -38,7 +39,7 @@ OFFSET_COMMIT, FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN = 8, 10
 
 async def scrape(broker: Broker) -> Samples:
     """All samples of a broker."""
-    return parse(metrics.render(await metrics.take(broker)))
+    return parse(metrics.render(await metrics.take(broker.services)))
 
 
 # -- error codes in answers --------------------------------------------------------------------------------------------
@@ -152,7 +153,9 @@ async def test_versions_of_the_future_take_no_room(broker: Broker) -> None:
         for version in range(100, 200):
             client.writer.write(client.frame(18, version, b""))
             await client.receive_frame()
-    assert [(row.api_key, row.version, sum(row.buckets)) for row in broker.server.metrics.rows()] == [(18, 0, 100)]
+    assert [(row.api_key, row.version, sum(row.buckets)) for row in broker.services.server.metrics.rows()] == [
+        (18, 0, 100)
+    ]
 
 
 async def test_connections_and_bytes(wire: WireClient, broker: Broker) -> None:
@@ -162,7 +165,7 @@ async def test_connections_and_bytes(wire: WireClient, broker: Broker) -> None:
         async with WireClient(broker.bootstrap_servers) as client:
             client.writer.write(request)
             await client.receive_frame()
-    await wait_until(lambda: len(broker.server.connections) <= 1)
+    await wait_until(lambda: len(broker.services.server.connections) <= 1)
     found = await scrape(broker)
     assert value(found, "diamant_connections_created_total") == 4
     assert value(found, "diamant_connections_closed_total") == 3
@@ -282,14 +285,9 @@ def test_of_open_transactions_the_oldest_are_shown(monkeypatch: pytest.MonkeyPat
         SimpleNamespace(transactional_id=f"x{start_ms}", start_ms=start_ms, state=SimpleNamespace(label="Ongoing"))
         for start_ms in range(10)
     ]
-    broker = SimpleNamespace(
-        has_transactions=True,
-        env=SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: 100)),
-        transactions=SimpleNamespace(
-            open_transactions=opened, transactions={one.transactional_id: one for one in opened}
-        ),
-    )
-    figures = coordinator_metrics.take_transactions(cast(Broker, broker))
+    coordinator = SimpleNamespace(open_transactions=opened, transactions={one.transactional_id: one for one in opened})
+    clock = SimpleNamespace(now_ms=lambda: 100)
+    figures = coordinator_metrics.take_transactions(cast(TransactionCoordinator, coordinator), cast(Clock, clock))
     assert figures is not None
     assert [(one.transactional_id, one.age_ms) for one in figures.open] == [("x0", 100), ("x1", 99), ("x2", 98)]
     assert (figures.open_count, figures.states) == (10, (("Ongoing", 10),))

@@ -92,7 +92,7 @@ async def read(wire: WireClient, topic: str, offset: int = 0) -> list[tuple[int,
 
 def closed(broker: Broker, topic: str, found: list[tuple[int, str, str]]) -> list[str]:
     """Keys of those records that are in closed segments."""
-    active = broker.topics.log(topic, 0).active.base_offset
+    active = broker.node.topics.log(topic, 0).active.base_offset
     return [key for offset, key, _ in found if offset < active]
 
 
@@ -142,10 +142,10 @@ async def test_only_the_last_values_remain(tmp_path: Path) -> None:
         last = await fill(wire, "t", 100)
         before = await read(wire, "t")
         middle = before[len(before) // 2][0]
-        log = broker.topics.log("t", 0)
+        log = broker.node.topics.log("t", 0)
         active = log.active.base_offset
 
-        cleaner = await broker.cleaning.service()
+        cleaner = await broker.services.cleaning.service()
 
         def is_clean() -> bool:
             return cleaner.states.checkpoint(("t", 0)) == active
@@ -167,9 +167,9 @@ async def test_a_megabyte_is_cleaned_inline_and_quickly(tmp_path: Path) -> None:
         await wire.create("t", cleanup_policy="compact", min_cleanable_dirty_ratio="1")
         for batch in range(64):
             await produce(wire, "t", *(f"k{(batch * 16 + index) % 100}=" + "v" * 950 for index in range(16)))
-        broker.topics.log("t", 0).roll()
+        broker.node.topics.log("t", 0).roll()
         start_s = time.perf_counter()
-        report = await (await broker.cleaning.service()).request(("t", 0))
+        report = await (await broker.services.cleaning.service()).request(("t", 0))
         elapsed_ms = (time.perf_counter() - start_s) * 1000
         assert report.result is not None
         stats = report.result.stats
@@ -187,8 +187,8 @@ async def test_a_larger_log_is_cleaned_by_a_worker(tmp_path: Path) -> None:
         for batch in range(90):
             await produce(wire, "t", *(f"k{index}=" + f"{batch}" * 5000 for index in range(10)))
         await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
-        broker.topics.log("t", 0).roll()
-        report = await (await broker.cleaning.service()).request(("t", 0))
+        broker.node.topics.log("t", 0).roll()
+        report = await (await broker.services.cleaning.service()).request(("t", 0))
         assert report.error is None
         assert report.result is not None
         assert report.result.runner == "process"
@@ -206,8 +206,8 @@ async def test_a_worker_killed_in_the_middle_of_a_round(tmp_path: Path) -> None:
         for batch in range(100):
             await produce(wire, "t", *(f"k{index}=" + f"{batch:02}" * 10_000 for index in range(10)))
         await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
-        broker.topics.log("t", 0).roll()
-        cleaner = await broker.cleaning.service()
+        broker.node.topics.log("t", 0).roll()
+        cleaner = await broker.services.cleaning.service()
         request = cleaner.request(("t", 0))
 
         def workers() -> list[int]:
@@ -217,7 +217,7 @@ async def test_a_worker_killed_in_the_middle_of_a_round(tmp_path: Path) -> None:
         os.kill(workers()[0], signal.SIGKILL)
         report = await request
         assert "killed by signal 9" in str(report.error)
-        report = await (await broker.cleaning.service()).request(("t", 0))
+        report = await (await broker.services.cleaning.service()).request(("t", 0))
         assert report.is_cleaned
         found = await read(wire, "t")
         assert [(key, value[:2]) for _, key, value in found] == [(f"k{index}", "99") for index in range(10)]
@@ -232,14 +232,14 @@ async def test_internal_topics_are_cleaned_and_the_metadata_log_is_not(tmp_path:
             1,
             {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "internal.segment.bytes": "1000"},
         )
-        await broker.topics.create([topic])
-        log = broker.topics.log("__consumer_offsets", 0)
+        await broker.node.topics.create([topic])
+        log = broker.node.topics.log("__consumer_offsets", 0)
         for index in range(100):
             log.append_internal(bytearray(keyed([f"group={index}"], START_MS)))
         metadata = sorted((tmp_path / "__cluster_metadata-0").iterdir())
-        await (await broker.cleaning.service()).settled()
+        await (await broker.services.cleaning.service()).settled()
         assert log.size < 3000
-        assert broker.cleaning.status().partitions[0].records_removed["superseded"] > 80
+        assert broker.services.cleaning.status().partitions[0].records_removed["superseded"] > 80
         assert sorted((tmp_path / "__cluster_metadata-0").iterdir()) == metadata
         assert list(checkpoint(tmp_path)) == [("__consumer_offsets", 0)]
 
@@ -255,12 +255,12 @@ async def test_compact_and_delete(tmp_path: Path) -> None:
         }
         await wire.create("t", **policies)
         last = await fill(wire, "t", 100, timestamp=clock.now_ms())
-        await (await broker.cleaning.service()).settled()
+        await (await broker.services.cleaning.service()).settled()
         assert {key: value for _, key, value in await read(wire, "t")} == last
         assert files(tmp_path, ".deleted")
         clock.advance_ms(2 * HOUR_MS)
-        await (await broker.cleaning.service()).settled()
-        log = broker.topics.log("t", 0)
+        await (await broker.services.cleaning.service()).settled()
+        log = broker.node.topics.log("t", 0)
         assert log.log_start_offset == log.log_end_offset == 100
         clock.advance_ms(5001)
         await wait_until(lambda: not files(tmp_path, ".deleted"))
@@ -287,10 +287,10 @@ async def test_promise_without_traffic_and_across_restarts(tmp_path: Path) -> No
     for _ in range(3):
         clock.advance_ms(HOUR_MS)
         async with Broker(config(tmp_path), env=RealEnv(clock)) as broker:
-            await (await broker.cleaning.service()).settled()
+            await (await broker.services.cleaning.service()).settled()
             assert on_disk(b"secret")
     async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        await (await broker.cleaning.service()).settled()
+        await (await broker.services.cleaning.service()).settled()
         clock.advance_ms(HOUR_MS + 1)
         await wait_until(lambda: not on_disk(b"secret"))
         assert [(offset, key) for offset, key, _ in await read(wire, "t")] == [(1, "person"), (2, "other")]
@@ -303,7 +303,7 @@ async def test_a_topic_deleted_while_it_is_cleaned(tmp_path: Path, gate: Gate) -
     """The deletion waits for nothing; a topic made anew under the name has nothing of the old one, and is cleaned."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)
-        cleaner = await broker.cleaning.service()
+        cleaner = await broker.services.cleaning.service()
         await cleaner.settled()
         await fill(wire, "t", 100)
         first = cleaner.request(("t", 0))
@@ -316,12 +316,12 @@ async def test_a_topic_deleted_while_it_is_cleaned(tmp_path: Path, gate: Gate) -
         assert report.error is not None
         last = await fill(wire, "t", 60)
         gate.opened.set()
-        await (await broker.cleaning.service()).settled()
+        await (await broker.services.cleaning.service()).settled()
         found = await read(wire, "t")
         assert {key: value for _, key, value in found} == last
         assert len(closed(broker, "t", found)) == len(set(closed(broker, "t", found)))
         assert not files(tmp_path, ".cleaned")
-        assert checkpoint(tmp_path) == {("t", 0): broker.topics.log("t", 0).active.base_offset}
+        assert checkpoint(tmp_path) == {("t", 0): broker.node.topics.log("t", 0).active.base_offset}
 
 
 async def test_a_policy_switched_while_the_log_is_cleaned(tmp_path: Path, gate: Gate) -> None:
@@ -330,7 +330,7 @@ async def test_a_policy_switched_while_the_log_is_cleaned(tmp_path: Path, gate: 
         await wire.create("t", **SMALL)
         await fill(wire, "t", 100)
         before = await read(wire, "t")
-        request = (await broker.cleaning.service()).request(("t", 0))
+        request = (await broker.services.cleaning.service()).request(("t", 0))
         await wait_until(gate.begun.is_set)
         await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "delete"), ("retention.ms", SET, "-1"))
         assert (await request).result is None
@@ -347,7 +347,7 @@ async def test_a_stop_while_a_log_is_cleaned(tmp_path: Path, gate: Gate) -> None
         await wire.create("t", **SMALL)
         last = await fill(wire, "t", 100)
         before = await read(wire, "t")
-        request = (await broker.cleaning.service()).request(("t", 0))
+        request = (await broker.services.cleaning.service()).request(("t", 0))
         await wait_until(gate.begun.is_set)
         # The round is held for good: a stop that waited for it would not end.
         async with asyncio.timeout(60):
@@ -357,7 +357,7 @@ async def test_a_stop_while_a_log_is_cleaned(tmp_path: Path, gate: Gate) -> None
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         assert await read(wire, "t") == before
         gate.opened.set()
-        await (await broker.cleaning.service()).settled()
+        await (await broker.services.cleaning.service()).settled()
         found = await read(wire, "t")
         assert len(found) < 30
         assert {key: value for _, key, value in found} == last
@@ -369,14 +369,14 @@ async def test_a_restart_goes_on_at_the_checkpoint(tmp_path: Path) -> None:
     async with Broker(config(tmp_path), env=env) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)
         await fill(wire, "t", 100)
-        await (await broker.cleaning.service()).settled()
+        await (await broker.services.cleaning.service()).settled()
         end = checkpoint(tmp_path)["t", 0]
-        assert end == broker.topics.log("t", 0).active.base_offset
+        assert end == broker.node.topics.log("t", 0).active.base_offset
     async with Broker(config(tmp_path), env=env) as broker, WireClient(broker.bootstrap_servers) as wire:
-        await (await broker.cleaning.service()).settled()
-        assert broker.cleaning.status().partitions[0].rounds == {}
+        await (await broker.services.cleaning.service()).settled()
+        assert broker.services.cleaning.status().partitions[0].rounds == {}
         await fill(wire, "t", 40, start=100)
-        await (await broker.cleaning.service()).settled()
+        await (await broker.services.cleaning.service()).settled()
         assert checkpoint(tmp_path)["t", 0] > end
 
 
@@ -404,7 +404,7 @@ async def test_the_cleaner_is_reconfigured_over_the_wire(tmp_path: Path) -> None
             ("log.cleaner.io.max.bytes.per.second", "1000"),
         ):
             assert (await change(name, value)).error_code == ErrorCode.NONE
-        settings = (await broker.cleaning.service()).settings
+        settings = (await broker.services.cleaning.service()).settings
         assert (settings.threads, settings.backoff_ms, settings.io_max_bytes_per_second) == (2, 7, 1000.0)
 
 
@@ -414,9 +414,9 @@ async def test_without_the_cleaner(tmp_path: Path) -> None:
     async with Broker(config(tmp_path, properties=properties)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)
         await fill(wire, "t", 50)
-        await (await broker.cleaning.service()).settled()
+        await (await broker.services.cleaning.service()).settled()
         assert len(await read(wire, "t")) == 50
-        assert (await (await broker.cleaning.service()).request(("t", 0))).is_cleaned
+        assert (await (await broker.services.cleaning.service()).request(("t", 0))).is_cleaned
         assert len(await read(wire, "t")) < 30
 
 
@@ -436,9 +436,9 @@ async def test_the_cleaner_is_loaded_with_the_first_compacted_topic(tmp_path: Pa
     """Not by a broker that has none, by a topic's creation or change of policy, and again by the next start."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("plain")
-        assert broker.cleaning.status() == CleanerStatus()
-        assert not broker.cleaning.is_loaded
+        assert broker.services.cleaning.status() == CleanerStatus()
+        assert not broker.services.cleaning.is_loaded
         await alter(wire, TOPIC, "plain", ("cleanup.policy", SET, "compact"))
-        await wait_until(lambda: broker.cleaning.is_loaded)
+        await wait_until(lambda: broker.services.cleaning.is_loaded)
     async with Broker(config(tmp_path)) as broker:
-        assert broker.cleaning.is_loaded
+        assert broker.services.cleaning.is_loaded

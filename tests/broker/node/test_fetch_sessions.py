@@ -115,7 +115,7 @@ def sizes(answer: Any) -> dict[tuple[Any, int], int]:
 
 async def wait_until_waiting(broker: Broker, count: int = 1) -> None:
     """Wait until fetches are parked."""
-    await wait_until(lambda: len(broker.purgatory) == count)
+    await wait_until(lambda: len(broker.node.purgatory) == count)
 
 
 @pytest.fixture
@@ -154,8 +154,8 @@ async def test_a_session_without_partitions_ends(broker: Broker, client: Session
     answer = await client.fetch({}, {("a", 0): 0})
     assert answer.session_id == 0
     assert answer.error_code == ErrorCode.NONE
-    assert len(broker.fetch_sessions) == 0
-    assert broker.fetch_sessions.partition_count == 0
+    assert len(broker.node.fetch_sessions()) == 0
+    assert broker.node.fetch_sessions().partition_count == 0
 
 
 async def test_errors_are_told_every_time_and_their_end_once(client: SessionClient) -> None:
@@ -207,11 +207,11 @@ async def test_sessions_without_their_clients_cost_appends_nothing(broker: Broke
             await session.fetch({("a", 0): 0})
             await session.fetch()  # the second look at what was read when the session began
             gone.append(session)
-    log = broker.topics.log("a", 0)
-    assert broker.purgatory.is_watched(log)
+    log = broker.node.topics.log("a", 0)
+    assert broker.node.purgatory.is_watched(log)
     for _ in range(2):
         await wire.produce("a", [b"x"])
-        assert not broker.purgatory.is_watched(log)
+        assert not broker.node.purgatory.is_watched(log)
     back = gone[1]
     back.wire = wire
     assert told(await back.fetch()) == {("a", 0): ("NONE", 2)}
@@ -237,7 +237,7 @@ async def test_session_errors(broker: Broker, client: SessionClient) -> None:
         answer = await other.fetch({("a", 0): 0})
         assert (answer.error_code, answer.session_id, list(answer.responses)) == (expected, 0, [])
     assert (await client.fetch()).session_id == session_id
-    assert len(broker.fetch_sessions) == 1
+    assert len(broker.node.fetch_sessions()) == 1
 
 
 async def test_closing_and_reopening(broker: Broker, client: SessionClient) -> None:
@@ -248,14 +248,14 @@ async def test_closing_and_reopening(broker: Broker, client: SessionClient) -> N
     answer = await client.fetch({("a", 0): 0})
     assert answer.session_id == 0
     assert told(answer) == {("a", 0): ("NONE", 0)}
-    assert len(broker.fetch_sessions) == 0
+    assert len(broker.node.fetch_sessions()) == 0
     client.session_id, client.epoch = 0, 0
     await client.fetch({("a", 0): 0})
     client.epoch = 0
     second = client.session_id
     await client.fetch({("a", 0): 0})
     assert len({first, second, client.session_id}) == 3
-    assert len(broker.fetch_sessions) == 1
+    assert len(broker.node.fetch_sessions()) == 1
 
 
 async def test_a_waiting_fetch_is_woken_by_any_partition_of_its_session(broker: Broker, client: SessionClient) -> None:

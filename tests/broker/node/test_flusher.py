@@ -72,11 +72,11 @@ async def test_nothing_is_acknowledged_that_was_not_synced(
 ) -> None:
     """With flush.messages=1 a record whose flush has failed is refused, and the next one too; other partitions go on."""
     await wire.create("t", 2, flush_messages="1")
-    fail_flushes_of(broker.topics.log("t", 0), error, monkeypatch)
+    fail_flushes_of(broker.node.topics.log("t", 0), error, monkeypatch)
     for _ in range(2):
         assert (await wire.produce("t", [b"unsure"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert (await wire.produce("t", [b"safe"], partition=1)).error_code == ErrorCode.NONE
-    assert broker.topics.log("t", 1).recovery_point == 1
+    assert broker.node.topics.log("t", 1).recovery_point == 1
 
 
 class HeldDisk:
@@ -124,8 +124,8 @@ async def test_a_batch_sent_again_while_its_fsync_runs(
     """
     for topic in "tu":
         await wire.create(topic, 1, flush_messages="1")
-    await broker.flusher.settled()
-    log, other = broker.topics.log("t", 0), broker.topics.log("u", 0)
+    await broker.node.flusher.settled()
+    log, other = broker.node.topics.log("t", 0), broker.node.topics.log("u", 0)
     address = broker.bootstrap_servers
     async with WireClient(address) as second, WireClient(address) as third:
         with held_disk([log, other], monkeypatch) as disk:
@@ -133,7 +133,7 @@ async def test_a_batch_sent_again_while_its_fsync_runs(
             await wait_until(disk.begun[other].is_set)
             send = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0}
             answers = [asyncio.create_task(wire.produce("t", [b"x"], **send))]
-            counts = broker.topic_metrics.topic("t")
+            counts = broker.node.topic_metrics.topic("t")
             await wait_until(lambda: counts.messages_in == 1)
             disk.go_on(other)
             await wait_until(disk.begun[log].is_set)
@@ -151,13 +151,13 @@ async def test_a_batch_sent_again_while_its_fsync_runs(
 def waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[set[Log]]:
     """The logs that each answer waits for from now on."""
     found: list[set[Log]] = []
-    flushed = broker.flusher.flushed
+    flushed = broker.node.flusher.flushed
 
     async def noted(logs: Iterable[Log]) -> None:
         found.append(set(logs))
         await flushed(logs)
 
-    monkeypatch.setattr(broker.flusher, "flushed", noted)
+    monkeypatch.setattr(broker.node.flusher, "flushed", noted)
     return found
 
 
@@ -166,11 +166,11 @@ async def begun(broker: Broker, wire: WireClient, second: WireClient) -> tuple[T
     txn, again = TxnProducer(wire, "id"), TxnProducer(second, "id")
     await txn.wait_for_coordinator()
     await wire.create("t", 1, flush_messages="1")
-    state = broker.topics.log("__transaction_state", broker.transactions.topic.partition_of("id"))
+    state = broker.node.topics.log("__transaction_state", broker.services.transactions().topic.partition_of("id"))
     state.update_config(dataclasses.replace(state.config, flush_messages=1))
     assert await txn.init() == "NONE"
     again.producer_id, again.epoch = txn.producer_id, txn.epoch
-    await broker.flusher.settled()
+    await broker.node.flusher.settled()
     return txn, again, state
 
 
@@ -183,8 +183,8 @@ async def test_an_end_of_a_transaction_asked_for_again_while_the_first_one_is_sy
         txn, again, state = await begun(broker, wire, second)
         assert await txn.add(("t", 0)) == ["NONE"]
         assert await txn.produce("t", 0) == "NONE"
-        log = broker.topics.log(slow, 0 if slow == "t" else state.partition)
-        other = state if slow == "t" else broker.topics.log("t", 0)
+        log = broker.node.topics.log(slow, 0 if slow == "t" else state.partition)
+        other = state if slow == "t" else broker.node.topics.log("t", 0)
         with held_disk([log, other], monkeypatch) as disk:
             disk.go_on(other)
             waiting = waited_for(broker, monkeypatch)
@@ -209,7 +209,7 @@ async def test_an_end_of_a_transaction_that_could_not_be_synced(
         txn, again, state = await begun(broker, wire, second)
         assert await txn.add(("t", 0)) == ["NONE"]
         assert await txn.produce("t", 0) == "NONE"
-        fail_flushes_of(state if failing != "t" else broker.topics.log("t", 0), ERRORS[0], monkeypatch)
+        fail_flushes_of(state if failing != "t" else broker.node.topics.log("t", 0), ERRORS[0], monkeypatch)
         for one in (txn, again):
             with pytest.raises(asyncio.IncompleteReadError):
                 await one.end(commit=True)
@@ -238,15 +238,15 @@ async def test_what_timers_have_appended_holds_up_no_request(
 ) -> None:
     """Nobody is told of it, so the next request is answered at once, and its connection stays if the flush fails."""
     await wire.create("t", 1, flush_messages="1")
-    await broker.flusher.settled()
-    log = broker.topics.log("t", 0)
+    await broker.node.flusher.settled()
+    log = broker.node.topics.log("t", 0)
     with held_disk([log], monkeypatch) as disk:
         log.append_as_leader(batch(b"x"))
-        broker.flusher.owe(log)
-        assert log in broker.flusher.owed
+        broker.node.flusher.owe(log)
+        assert log in broker.node.flusher.owed
         assert not (await wire.call(METADATA, 12, {"topics": []})).topics
         disk.go_on(log, OSError("Input/output error"))
-        await broker.flusher.settled()
+        await broker.node.flusher.settled()
     assert log.write_failure is not None
     assert not (await wire.call(METADATA, 12, {"topics": []})).topics
 

@@ -104,7 +104,7 @@ async def test_what_cannot_be_cut_off_closes_the_partition_to_writes() -> None:
         assert await read_all(client, "t") == [b"a"]
         assert (await client.produce("t", [b"b"])).base_offset == 1
         assert await read_all(client, "t") == [b"a", b"b"]
-        assert broker.directory.logs["t", 1].log_end_offset == 1
+        assert broker.node.directory.logs["t", 1].log_end_offset == 1
     stored(env, f"/data/t-0{LOG_00}")
     assert env.exists("/data/.kafka_cleanshutdown")
 
@@ -126,7 +126,7 @@ async def test_a_failed_fsync_closes_the_partition_to_writes() -> None:
     env.crash()
     async with running(env) as (broker, client):
         assert await read_all(client, "t") == [b"a"]
-        assert broker.directory.logs["t", 1].log_end_offset == 1
+        assert broker.node.directory.logs["t", 1].log_end_offset == 1
         assert (await client.produce("t", [b"b"])).base_offset == 1
 
 
@@ -205,9 +205,9 @@ async def test_checkpoints_that_the_disk_refused(monkeypatch: pytest.MonkeyPatch
     async with running(env) as (broker, client):
         await client.create("t")
         await client.produce("t", [b"a", b"b"])
-        await wait_until(lambda: not broker.housekeeping.has_changes)
+        await wait_until(lambda: not broker.services.housekeeping.has_changes)
         fault = env.fail("rename", "/data/log-start-offset-checkpoint", errno.ENOSPC, times=2)
-        broker.topics.log("t", 0).delete_records(1)
+        broker.node.topics.log("t", 0).delete_records(1)
         await wait_for_hits(fault, 2)
         path = "/data/log-start-offset-checkpoint"
         await wait_until(lambda: read_offset_checkpoint(env, path) == {("t", 0): 1})
@@ -233,7 +233,7 @@ async def test_no_thread_for_what_the_disk_is_to_do(call: str, monkeypatch: pyte
     env = MemoryEnv(SystemClock())
     async with running(env) as (broker, client):
         await client.create("t", 1, file_delete_delay_ms="0")
-        await wait_until(lambda: not broker.housekeeping.has_changes)
+        await wait_until(lambda: not broker.services.housekeeping.has_changes)
         do = getattr(LogDirectory, call)
         failures = [RuntimeError("can't start new thread")]
 

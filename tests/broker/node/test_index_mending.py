@@ -160,16 +160,16 @@ async def test_a_broker_mends_and_cleans_what_it_mends(tmp_path: Path) -> None:
     for file in sorted((tmp_path / "t-0").glob("*.index"))[:-1]:
         spoil(file)
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        assert broker.index_mender is None
-        log = broker.topics.log("t", 0)
+        assert len(broker.node.index_mender) == 0
+        log = broker.node.topics.log("t", 0)
         for offset in (3, 95, 50, 51, 7):
             assert (await read(wire, "t", offset)) == expected[offset:]
-        assert broker.index_mender is not None
-        await broker.index_mender.settled()
+        assert len(broker.node.index_mender) > 0
+        await broker.node.index_mender.settled()
         assert sum(segment.offset_index._has_stand_in for segment in log.segments) > 2
         assert await read(wire, "t") == expected
         await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
-        cleaner = await broker.cleaning.service()
+        cleaner = await broker.services.cleaning.service()
         report = await cleaner.request(("t", 0), is_forced=True)
         assert report.error is None
         found = await read(wire, "t")

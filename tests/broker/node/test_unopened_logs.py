@@ -16,7 +16,7 @@ async def prepare(path: Path) -> dict[tuple[str, int], int]:
         await wire.create("t", **SMALL)
         await wire.create("other")
         await fill(wire, "t", 100)
-        await (await broker.cleaning.service()).settled()
+        await (await broker.services.cleaning.service()).settled()
     (path / "t-0" / "leader-epoch-checkpoint").rename(path / "kept")
     (path / "t-0" / "leader-epoch-checkpoint").write_text("not one")
     return checkpoint(path)
@@ -27,14 +27,14 @@ async def test_the_cleaner_keeps_its_checkpoint(tmp_path: Path) -> None:
     before = await prepare(tmp_path)
     assert before["t", 0] > 0
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        assert broker.directory.unopened == {("t", 0)}
-        await (await broker.cleaning.service()).settled()
+        assert broker.node.directory.unopened == {("t", 0)}
+        await (await broker.services.cleaning.service()).settled()
         await produce(wire, "other", "k=v")
     assert checkpoint(tmp_path) == before
     (tmp_path / "kept").rename(tmp_path / "t-0" / "leader-epoch-checkpoint")
     async with Broker(config(tmp_path)) as broker:
-        assert not broker.directory.failures
-        assert (await broker.cleaning.service()).states.checkpoint(("t", 0)) == before["t", 0]
+        assert not broker.node.directory.failures
+        assert (await broker.services.cleaning.service()).states.checkpoint(("t", 0)) == before["t", 0]
 
 
 async def test_its_topic_can_be_deleted_and_made_anew(tmp_path: Path) -> None:
@@ -43,10 +43,10 @@ async def test_its_topic_can_be_deleted_and_made_anew(tmp_path: Path) -> None:
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         answer = await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
         assert answer.responses[0].error_code == ErrorCode.NONE
-        assert not broker.directory.failures
+        assert not broker.node.directory.failures
         assert (await wire.create("t", **SMALL)).error_code == ErrorCode.NONE
         await produce(wire, "t", "k=new")
         assert await read(wire, "t") == [(0, "k", "new")]
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        assert broker.directory.was_clean
+        assert broker.node.directory.was_clean
         assert await read(wire, "t") == [(0, "k", "new")]

@@ -149,7 +149,7 @@ async def test_a_frozen_broker_does_not_look_all_the_time(tmp_path: Path, monkey
             return real(delay, *arguments, **named)
 
         monkeypatch.setattr(loop, "call_later", call_later)
-        broker.scheduler.poke()
+        broker.node.scheduler.poke()
         await broker.clock.settled()
         for _ in range(100):
             await asyncio.sleep(0)
@@ -211,7 +211,7 @@ async def test_retention_is_by_the_clock(mode: str) -> None:
         await broker.clock.advance(DAY_MS)
         assert len(await read(wire, "t")) == 1
         await broker.clock.advance(1)
-        assert broker.topics.log("t", 0).log_start_offset == 1
+        assert broker.node.topics.log("t", 0).log_start_offset == 1
 
 
 async def test_deleted_files_go_by_the_clock() -> None:
@@ -220,7 +220,7 @@ async def test_deleted_files_go_by_the_clock() -> None:
         await wire.create("t", retention_ms=str(DAY_MS), file_delete_delay_ms="60000")
         await produce(wire, "t", "a=1", timestamp=START_MS)
         await broker.clock.advance(DAY_MS + 1)
-        path = broker.topics.log("t", 0).path
+        path = broker.node.topics.log("t", 0).path
         deleted = [name for name in broker.env.list_dir(path) if name.endswith(".deleted")]
         assert deleted
         await broker.clock.advance(59_999)
@@ -237,7 +237,7 @@ async def test_an_open_transaction_times_out() -> None:
         await wire.create("t", retention_ms="-1")
         await txn.wait_for_init(timeout_ms=30_000)
         assert await txn.produce("t", 0, version=12) == "NONE"
-        log = broker.topics.log("t", 0)
+        log = broker.node.topics.log("t", 0)
         await broker.clock.advance(30_000)
         assert (await txn.describe()).state == "Ongoing"
         assert log.last_stable_offset == 0
@@ -268,7 +268,7 @@ async def test_the_end_of_a_transaction_lets_the_cleaner_go_on_in_the_same_move(
         answer = await wire.call(PRODUCE, 12, request)
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
         await produce(wire, "t", "a", timestamp=START_MS)
-        assert broker.topics.log("t", 0).last_stable_offset == 2
+        assert broker.node.topics.log("t", 0).last_stable_offset == 2
         await broker.clock.advance(3 * DAY_MS)
         assert [key for _, key, _ in await read(wire, "t")] == ["b"]
 
@@ -281,9 +281,9 @@ async def test_transactional_ids_expire() -> None:
         await txn.wait_for_init()
         limit_ms = broker.config.transactional_id_expiration_ms
         await broker.clock.advance(limit_ms - 1)
-        assert "id" in broker.transactions.transactions
+        assert "id" in broker.services.transactions().transactions
         await broker.clock.advance(1)
-        assert broker.transactions.transactions == {}
+        assert broker.services.transactions().transactions == {}
 
 
 async def test_committed_offsets_expire() -> None:
@@ -291,13 +291,13 @@ async def test_committed_offsets_expire() -> None:
     async with frozen(offsets_retention_minutes=60) as (broker, wire):
         await wire.create("t")
         await find_coordinator(wire)
-        await broker.groups.loaded()
+        await broker.services.groups().loaded()
         assert await commit(wire, "g", {("t", 0): 5}) == [ErrorCode.NONE]
         await broker.clock.advance(HOUR_MS - 1)
-        assert "g" in broker.groups.groups
+        assert "g" in broker.services.groups().groups
         assert await fetch_offset(wire, "g", {"t": [0]})
         await broker.clock.advance(1)
-        assert "g" not in broker.groups.groups
+        assert "g" not in broker.services.groups().groups
 
 
 async def test_producers_expire() -> None:
@@ -309,7 +309,7 @@ async def test_producers_expire() -> None:
         await txn.wait_for_init()
         assert await txn.produce("t", 0, version=12) == "NONE"
         assert await txn.end(commit=True, version=5) == "NONE"
-        producers = broker.topics.log("t", 0).producers
+        producers = broker.node.topics.log("t", 0).producers
         await broker.clock.advance(broker.config.producer_id_expiration_ms - 1)
         assert producers.producer_count == 1
         await broker.clock.advance(1)
@@ -322,7 +322,7 @@ async def test_log_append_time_is_the_clocks() -> None:
         await wire.create("t", message_timestamp_type="LogAppendTime")
         await broker.clock.advance("8d")
         await produce(wire, "t", "a=1", timestamp=0)
-        assert broker.topics.log("t", 0).active.max_timestamp == START_MS + 8 * DAY_MS
+        assert broker.node.topics.log("t", 0).active.max_timestamp == START_MS + 8 * DAY_MS
 
 
 # -- what does not -------------------------------------------------------------------------------------------------------
@@ -333,10 +333,10 @@ async def test_members_survive_eight_days() -> None:
     async with frozen() as (broker, wire):
         await wire.create("t")
         await find_coordinator(wire)
-        await broker.groups.loaded()
+        await broker.services.groups().loaded()
         member = await join(wire, "g")
         await broker.clock.advance("8d")
-        group = broker.groups.groups["g"].classic
+        group = broker.services.groups().groups["g"].classic
         assert group is not None
         assert member.member_id in group.members
 
@@ -348,9 +348,9 @@ async def test_a_fetch_that_waits_goes_on_waiting() -> None:
         async with WireClient(broker.bootstrap_servers) as reader:
             correlation_id = reader.send(FETCH, 11, fetch_fields("t", 0, max_wait_ms=60_000))
             answer = asyncio.ensure_future(reader.receive(FETCH, 11, correlation_id))
-            await wait_until(lambda: len(broker.purgatory) == 1)
+            await wait_until(lambda: len(broker.node.purgatory) == 1)
             await broker.clock.advance("8d")
-            assert len(broker.purgatory) == 1
+            assert len(broker.node.purgatory) == 1
             await produce(wire, "t", "a=1", timestamp=broker.clock.now_ms())
             assert (await answer).responses[0].partitions[0].high_watermark == 1
 
@@ -360,15 +360,15 @@ async def test_sessions_advance_when_told_to() -> None:
     async with frozen(offsets_retention_minutes=24 * 60) as (broker, wire):
         await wire.create("t")
         await find_coordinator(wire)
-        await broker.groups.loaded()
+        await broker.services.groups().loaded()
         member = await join(wire, "g")
         assert await commit(wire, "g", {("t", 0): 5}, member=member) == [ErrorCode.NONE]
         await broker.clock.advance("1h", sessions=True)
-        group = broker.groups.groups["g"].classic
+        group = broker.services.groups().groups["g"].classic
         assert group is not None
         assert group.members == {}
         await broker.clock.advance("1d")
-        assert "g" not in broker.groups.groups
+        assert "g" not in broker.services.groups().groups
 
 
 async def test_a_group_that_ends_on_the_way_expires_on_the_way() -> None:
@@ -376,11 +376,11 @@ async def test_a_group_that_ends_on_the_way_expires_on_the_way() -> None:
     async with frozen(offsets_retention_minutes=24 * 60) as (broker, wire):
         await wire.create("t")
         await find_coordinator(wire)
-        await broker.groups.loaded()
+        await broker.services.groups().loaded()
         member = await join(wire, "g")
         assert await commit(wire, "g", {("t", 0): 5}, member=member) == [ErrorCode.NONE]
         await broker.clock.advance("2d", sessions=True)
-        assert "g" not in broker.groups.groups
+        assert "g" not in broker.services.groups().groups
 
 
 async def test_producers_stamps_are_bound_by_the_later_clock(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ async def test_producers_stamps_are_bound_by_the_later_clock(tmp_path: Path) -> 
         refused = await wire.produce("t", [b"ahead"], timestamp=now_ms + HOUR_MS)
         assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
         broker.env.clock = ManualClock(now_ms + DAY_MS, is_frozen=True)
-        for log in broker.directory.logs.values():
+        for log in broker.node.directory.logs.values():
             assert log.env is broker.env
         assert (await wire.produce("t", [b"ahead"], timestamp=now_ms + DAY_MS)).error_code == ErrorCode.NONE
 
@@ -410,12 +410,12 @@ async def test_a_job_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, caplog
             raise OSError("no space")
 
         await broker.clock.advance(0)
-        monkeypatch.setattr(broker.directory, "checkpoint_state", fail)
-        monkeypatch.setattr(broker.housekeeping, "_changed_since_ms", START_MS)
+        monkeypatch.setattr(broker.node.directory, "checkpoint_state", fail)
+        monkeypatch.setattr(broker.services.housekeeping, "_changed_since_ms", START_MS)
         report = await broker.clock.advance("8d")
         assert report.problems == ("checkpoints",)
         assert broker.clock.now_ms() == START_MS + 8 * DAY_MS
-        monkeypatch.setattr(broker.housekeeping, "_changed_since_ms", None)
+        monkeypatch.setattr(broker.services.housekeeping, "_changed_since_ms", None)
     assert "no space" in caplog.text
 
 
@@ -429,7 +429,7 @@ async def test_a_move_ends_in_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         async def hang() -> None:
             await asyncio.shield(never)
 
-        monkeypatch.setattr(broker.cleaning, "settled", hang)
+        monkeypatch.setattr(broker.services.cleaning, "settled", hang)
         with pytest.raises(TimedOut, match="within 20 ms"):
             await broker.clock.advance("8d", timeout_ms=20)
         assert broker.clock.now_ms() == before_ms
@@ -444,7 +444,9 @@ async def test_deadlines_without_end_do_not_hold_a_move(monkeypatch: pytest.Monk
     """After so many stops on the way it goes straight to the end."""
     monkeypatch.setattr(clock_verb, "MAX_STOPS", 10)
     async with frozen() as (broker, _):
-        monkeypatch.setattr(type(broker.cleaning), "next_deadline_ms", property(lambda _: broker.clock.now_ms() + 1))
+        monkeypatch.setattr(
+            type(broker.services.cleaning), "next_deadline_ms", property(lambda _: broker.clock.now_ms() + 1)
+        )
         report = await broker.clock.advance("8d")
         assert report.stops == 11
         assert broker.clock.now_ms() == START_MS + 8 * DAY_MS
@@ -454,7 +456,7 @@ async def test_a_stop_ends_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is stopped in the middle of a move stops; whoever waits is cancelled."""
     async with frozen() as (broker, wire):
         await wire.create("t", cleanup_policy="compact")
-        await broker.cleaning.service()
+        await broker.services.cleaning.service()
         begun = asyncio.Event()
 
         async def hang() -> list[str]:
@@ -462,7 +464,7 @@ async def test_a_stop_ends_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.get_running_loop().create_future()
             raise AssertionError
 
-        monkeypatch.setattr(broker.scheduler, "settled", hang)
+        monkeypatch.setattr(broker.node.scheduler, "settled", hang)
         move = asyncio.ensure_future(broker.clock.advance("8d"))
         await begun.wait()
         move.cancel()

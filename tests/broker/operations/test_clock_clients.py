@@ -58,6 +58,6 @@ def test_a_consumer_does_not_notice_eight_days(diamant_manual_broker: Broker) ->
         wait_until(poll, lambda: values == [b"before", b"after"])
         consumer.commit(asynchronous=False)
         assert events == ["assigned"]
-        assert broker.groups.groups["g"].offsets
+        assert broker.services.groups().groups["g"].offsets
     finally:
         consumer.close()

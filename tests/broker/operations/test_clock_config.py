@@ -41,7 +41,7 @@ async def test_everything_due_has_happened_when_the_answer_comes() -> None:
         assert [offset for offset, _, _ in await read(wire, "t", 0)] == [1]
         assert await advance(wire, "8d") == (ErrorCode.NONE, None)
         assert (await shown(wire))["diamant.clock.now.ms"] == str(START_MS + HOUR_MS + 1 + 8 * DAY_MS)
-        assert (BROKER_RESOURCE, "1") not in broker.metadata.image.configs
+        assert (BROKER_RESOURCE, "1") not in broker.node.metadata.image.configs
 
 
 async def test_with_other_configurations_and_validation_only() -> None:
@@ -55,7 +55,7 @@ async def test_with_other_configurations_and_validation_only() -> None:
         taken = await alter(wire, BROKER, "1", (ADVANCE, SET, "1d"), ("log.cleaner.backoff.ms", SET, "77"))
         assert taken.error_code == ErrorCode.NONE
         assert broker.clock.now_ms() == START_MS + DAY_MS
-        assert broker.metadata.image.configs[BROKER_RESOURCE, "1"] == {"log.cleaner.backoff.ms": "77"}
+        assert broker.node.metadata.image.configs[BROKER_RESOURCE, "1"] == {"log.cleaner.backoff.ms": "77"}
 
 
 @pytest.mark.parametrize("value", ["soon", "", "-1", "9" * 15 + "d"])
@@ -81,7 +81,7 @@ async def test_alter_configs_passes_it_over() -> None:
         resource = {"resource_type": BROKER, "resource_name": "1", "configs": configs}
         answer = await wire.call(ALTER_CONFIGS, 2, {"resources": [resource], "validate_only": False})
         assert answer.responses[0].error_code == ErrorCode.NONE
-        assert broker.metadata.image.configs.get((BROKER_RESOURCE, "1"), {}) == {}
+        assert broker.node.metadata.image.configs.get((BROKER_RESOURCE, "1"), {}) == {}
 
 
 async def test_the_systems_clock_is_not_moved(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ async def after_a_history(seed: int, steps: list[int]) -> State:
                 assert report.problems == ()
             found: State = {}
             for name in topics:
-                log = broker.topics.log(name, 0)
+                log = broker.node.topics.log(name, 0)
                 bases = [segment.base_offset for segment in log.segments]
                 found[name] = (await read(wire, name, log.log_start_offset), bases, log.log_start_offset)
             return found

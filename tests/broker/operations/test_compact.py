@@ -66,7 +66,9 @@ async def test_all_partitions_or_one(broker: Broker, wire: WireClient) -> None:
 async def test_an_internal_topic(broker: Broker, wire: WireClient) -> None:
     """__consumer_offsets is compacted like any other topic."""
     await fill(wire)
-    await broker.topics.create([broker.topics.check_new("__consumer_offsets", 2, 1, {}, {"cleanup.policy": "compact"})])
+    await broker.node.topics.create(
+        [broker.node.topics.check_new("__consumer_offsets", 2, 1, {}, {"cleanup.policy": "compact"})]
+    )
     report = await broker.compact("__consumer_offsets")
     assert report.is_clean
     assert len(report.partitions) == 2
@@ -232,10 +234,12 @@ def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> Non
         "from diamant import Broker, BrokerConfig\n"
         "async def main():\n"
         f"    async with Broker(BrokerConfig(listen='127.0.0.1:0', data_dir={str(tmp_path)!r})) as broker:\n"
-        "        await broker.topics.create([broker.topics.check_new('t', 1, 1, None, {'cleanup.policy': 'compact'})])\n"
-        "        await broker.cleaning.service()\n"
+        "        topics = broker.node.topics\n"
+        "        await topics.create([topics.check_new('t', 1, 1, None, {'cleanup.policy': 'compact'})])\n"
+        "        await broker.services.cleaning.service()\n"
         "asyncio.run(main())\n"
-        "wrong = ['diamant.broker.operations.compact', 'diamant.cleaner.on_demand.compaction', 'diamant.cleaner.on_demand.record_counts']\n"
+        "on_demand = 'diamant.cleaner.on_demand'\n"
+        "wrong = ['diamant.broker.operations.compact', f'{on_demand}.compaction', f'{on_demand}.record_counts']\n"
         "sys.exit(str([name for name in wrong if name in sys.modules]) if any(n in sys.modules for n in wrong) else 0)\n"
     )
     import subprocess

@@ -43,7 +43,7 @@ async def test_the_answer_comes_when_it_is_done(broker: Broker, wire: WireClient
     result = await alter(wire, TOPIC, "t", COMPACT)
     assert (result.error_code, result.error_message) == (ErrorCode.NONE, None)
     assert await read(wire, "t") == [(2, "a", "3")]
-    assert "diamant.compact" not in broker.topics.configs_of("t")
+    assert "diamant.compact" not in broker.node.topics.configs_of("t")
 
 
 async def test_validate_only_does_nothing(broker: Broker, wire: WireClient) -> None:
@@ -53,7 +53,7 @@ async def test_validate_only_does_nothing(broker: Broker, wire: WireClient) -> N
     assert (await alter(wire, TOPIC, "t", COMPACT, validate_only=True)).error_code == ErrorCode.NONE
     assert (await alter(wire, TOPIC, "d", COMPACT, validate_only=True)).error_code == ErrorCode.INVALID_CONFIG
     assert len(await read(wire, "t")) == 3
-    assert len(broker.topics.log("t", 0).segments) == 1
+    assert len(broker.node.topics.log("t", 0).segments) == 1
 
 
 async def test_what_is_refused(broker: Broker, wire: WireClient) -> None:
@@ -85,11 +85,11 @@ async def test_it_follows_the_changes_that_come_with_it(broker: Broker, wire: Wi
     await fill(wire, cleanup_policy="delete")
     result = await alter(wire, TOPIC, "t", COMPACT, ("cleanup.policy", SET, "compact,delete"))
     assert result.error_code == ErrorCode.NONE
-    assert broker.topics.configs_of("t") == {"cleanup.policy": "compact,delete"}
+    assert broker.node.topics.configs_of("t") == {"cleanup.policy": "compact,delete"}
     assert await read(wire, "t") == [(2, "a", "3")]
     result = await alter(wire, TOPIC, "t", COMPACT, ("cleanup.policy", SET, "delete"))
     assert result.error_code == ErrorCode.INVALID_CONFIG
-    assert broker.topics.configs_of("t") == {"cleanup.policy": "compact,delete"}
+    assert broker.node.topics.configs_of("t") == {"cleanup.policy": "compact,delete"}
 
 
 async def test_several_topics_at_once(broker: Broker, wire: WireClient) -> None:
@@ -242,7 +242,7 @@ async def test_what_describe_configs_shows(broker: Broker, wire: WireClient, clo
         "diamant.tombstones": "0",
         "diamant.uncleanable.partitions": "0",
     }
-    broker.topics.log("t", 0).roll()
+    broker.node.topics.log("t", 0).roll()
     assert (await figures(wire))["diamant.dirty.ratio"] == "1"
     clock.advance_ms(1_500)
     await alter(wire, TOPIC, "t", COMPACT)
@@ -279,7 +279,7 @@ async def test_an_open_transaction_is_shown(broker: Broker, wire: WireClient) ->
         [Record(0, START_MS, b"a", b"x")],
         base_offset=0, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True,
     )  # fmt: skip
-    broker.topics.log("t", 0).append_internal(batch)
+    broker.node.topics.log("t", 0).append_internal(batch)
     assert (await figures(wire))["diamant.held.back"] == "partition 0 from offset 3"
 
 
@@ -310,8 +310,8 @@ async def test_echoes_are_passed_over(broker: Broker, wire: WireClient) -> None:
     result = await wire.create("copy", **{name.replace(".", "_"): value for name, value in shown.items()})
     assert result.error_code == ErrorCode.NONE
     for topic in ("t", "copy"):
-        assert not [name for name in broker.topics.configs_of(topic) if name.startswith("diamant.")]
-    assert isinstance(broker.metadata, MetadataLog)
+        assert not [name for name in broker.node.topics.configs_of(topic) if name.startswith("diamant.")]
+    assert isinstance(broker.node.metadata, MetadataLog)
 
 
 # -- with real clients -------------------------------------------------------------------------------------------------
@@ -408,6 +408,6 @@ def test_with_kafka_python(served: Broker) -> None:
             "kp"
         ]
         assert shown["diamant.live.records"]["value"] == "2"
-        assert "diamant.compact" not in served.topics.configs_of("kp")
+        assert "diamant.compact" not in served.node.topics.configs_of("kp")
     finally:
         client.close()

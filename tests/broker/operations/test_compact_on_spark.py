@@ -53,14 +53,16 @@ async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
     assert "hidden" not in repr(config)
     assert not [warning for warning in config.warnings if "spark" in warning]
     async with Broker(config) as broker:
-        await broker.topics.create([NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
-        log = broker.topics.log("users", 0)
+        await broker.node.topics.create([NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
+        log = broker.node.topics.log("users", 0)
         for number in range(20):
             log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k%d" % (number % 3), b"v" * 100)])))
         call = asyncio.create_task(broker.compact("users", engine="spark"))
         seen = None
         while not call.done():
-            if under_way := broker_status(broker).to_fields()["cleaner"]["under_way"]:
+            if under_way := broker_status(
+                broker.node, broker.services.cleaning.status(), broker.clock.state()
+            ).to_fields()["cleaner"]["under_way"]:
                 seen = under_way[0]
             await asyncio.sleep(0)
         report = await call
@@ -68,7 +70,9 @@ async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
         assert report.removed == {"superseded": 17}
         assert seen is not None
         assert (seen["topic"], seen["partition"], seen["runner"]) == ("users", 0, "spark")
-        assert not broker_status(broker).to_fields()["cleaner"]["under_way"]
+        assert not broker_status(broker.node, broker.services.cleaning.status(), broker.clock.state()).to_fields()[
+            "cleaner"
+        ]["under_way"]
         monkeypatch.setenv(MISCHIEF, "die")
         log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k0", b"new")])))
         report = await broker.compact("users", engine="spark")
@@ -106,8 +110,8 @@ async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(
         },
     )
     async with Broker(config) as broker:
-        await broker.topics.create([NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
-        log = broker.topics.log("users", 0)
+        await broker.node.topics.create([NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
+        log = broker.node.topics.log("users", 0)
         log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k", b"v" * 100)])))
         monkeypatch.setenv(MISCHIEF, "hang")
         call = asyncio.create_task(broker.compact("users", engine="spark"))
@@ -115,7 +119,7 @@ async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(
         [stray] = place.iterdir()
         shutil.copytree(stray, tmp_path / "copy")
         call.cancel()
-        await broker.topics.delete(["users"])
+        await broker.node.topics.delete(["users"])
         await wait_until(lambda: not list(place.iterdir()))
     # As if another process had made it, and been killed.
     (tmp_path / "copy").rename(stray)

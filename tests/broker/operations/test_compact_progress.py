@@ -71,7 +71,7 @@ async def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[Termina
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr("diamant.admin.JOB_PROGRESS_MS", 10)
+    monkeypatch.setattr("diamant.broker.client.admin.JOB_PROGRESS_MS", 10)
 
     def work() -> Any:
         try:
@@ -118,7 +118,7 @@ async def test_several_partitions_are_one_amount_of_bytes(tmp_path: Path, monkey
         await broker.compact("t")
         held.go_on.clear()
         await wire.create("u", 3, cleanup_policy="compact")
-        logs = [broker.topics.log("u", index) for index in range(3)]
+        logs = [broker.node.topics.log("u", index) for index in range(3)]
         for log, count in zip(logs, (0, 10, 30), strict=True):
             for number in range(count):
                 log.append_as_leader(one_record(b"k%d" % (number % 3)))

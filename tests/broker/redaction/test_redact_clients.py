@@ -44,7 +44,7 @@ def value(number: int) -> bytes:
 
 async def create(broker: Broker) -> None:
     configs = {"internal.segment.bytes": "4000"}
-    await broker.topics.create([broker.topics.check_new(TOPIC, 1, 1, None, configs)])
+    await broker.node.topics.create([broker.node.topics.check_new(TOPIC, 1, 1, None, configs)])
 
 
 def produce(producer: Any, first: int, last: int, flush_every: int = 10) -> None:

@@ -23,6 +23,7 @@ from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.redaction.claims import check_redaction_claims
 from diamant.cleaner.redaction.where import parse_where
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record
@@ -57,7 +58,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 async def create(broker: Broker, name: str = "orders", partitions: int = 1, **configs: str) -> None:
     values = {"internal.segment.bytes": "1000", **configs}
-    await broker.topics.create([broker.topics.check_new(name, partitions, 1, None, values)])
+    await broker.node.topics.create([broker.node.topics.check_new(name, partitions, 1, None, values)])
 
 
 def write(
@@ -72,9 +73,9 @@ def write(
     """Append one batch; its base offset."""
     now_ms = broker.env.clock.now_ms()
     records = [Record(offset, now_ms, key, value, headers) for offset, value in enumerate(values)]
-    log = broker.topics.log(topic, partition)
+    log = broker.node.topics.log(topic, partition)
     appended = log.append_as_leader(memoryview(build_batch(records, **fields)))
-    broker.log_changed(log)
+    broker.node.log_events.changed(log)
     return appended.base_offset
 
 
@@ -84,7 +85,7 @@ def mark(broker: Broker, producer_id: int, *, is_commit: bool, topic: str = "ord
         is_commit=is_commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, base_offset=0, leader_epoch=0,
         timestamp=START_MS,
     )  # fmt: skip
-    broker.topics.log(topic, 0).append_internal(batch)
+    broker.node.topics.log(topic, 0).append_internal(batch)
 
 
 def fill(broker: Broker, count: int = 10, topic: str = "orders", partition: int = 0) -> None:
@@ -165,8 +166,8 @@ async def test_records_that_match_are_gone_from_every_file(broker: Broker) -> No
     text = json.dumps(certificate)
     assert EMAIL not in text
     assert "Bern" not in text
-    assert await broker.erasures.certificate(redaction.id) == certificate
-    assert "records-gone" in {one["state"] for one in await broker.erasures.certificates()}
+    assert await broker.services.erasures().certificate(redaction.id) == certificate
+    assert "records-gone" in {one["state"] for one in await broker.services.erasures().certificates()}
 
 
 async def test_untouched_segments_stay_bit_for_bit(broker: Broker) -> None:
@@ -176,7 +177,7 @@ async def test_untouched_segments_stay_bit_for_bit(broker: Broker) -> None:
         fill(broker, 8)
     write(broker, ORDER)
     fill(broker, 20)
-    where_it_is = broker.topics.log("orders", 0)
+    where_it_is = broker.node.topics.log("orders", 0)
     base = where_it_is.segments[where_it_is.floor_segment(32)].base_offset
     directory = data_of(broker) / "orders-0"
     before = {path.name: (path.stat().st_ino, path.read_bytes()) for path in directory.glob("*.log")}
@@ -216,9 +217,12 @@ async def test_headers_keys_and_nothing_at_all(broker: Broker) -> None:
     assert [path.name for path in data_of(broker).glob("diamant-*.json")] == [
         f"diamant-redaction-{nothing.id}.nothing-matched.json"
     ]
-    assert (broker.redactions.done, "This proves no removal" in certificate_page(nothing.certificate)) == (1, True)
+    assert (broker.services.redactions().done, "This proves no removal" in certificate_page(nothing.certificate)) == (
+        1,
+        True,
+    )
     pinned = bytes.fromhex(nothing.certificate["signature"]["public_key"])
-    verified = await broker.erasures.verify(nothing.certificate, public_key=pinned, where='key == "nobody"')
+    verified = await broker.services.erasures().verify(nothing.certificate, public_key=pinned, where='key == "nobody"')
     assert (verified.outcome, verified.claims[0]["verdict"]) == ("nothing-matched", "holds")
     assert (await redact(broker, 'header.user == "42"')).removed == 1
     assert (await redact(broker, 'key == hex:"00ff"')).removed == 1
@@ -272,7 +276,7 @@ async def test_values_that_are_no_json_are_told_and_stay(broker: Broker) -> None
     assert [(one["offset"], "nobody can tell" in one["reason"]) for one in refused["problems"]] == [(odd, True)]
     assert redaction.certificate["ended"]["what"] == "undecided-records"
     assert "nobody can tell whether they are meant" in certificate_page(redaction.certificate)
-    assert broker.redactions.unfinished() == []
+    assert broker.services.redactions().unfinished() == []
     seen = {(one["topic"], one["offset"], one["what"]) for one in redaction.certificate["elsewhere"]}
     assert seen == {("orders", odd, "same-bytes"), ("mails", 0, "same-bytes")}
 
@@ -288,13 +292,13 @@ async def test_undecided_records_go_or_stay_as_is_asked(broker: Broker) -> None:
     assert [one["offsets"] for one in certificate["overrides"]] == [[odd]]
     assert f"Offsets: {odd}." in certificate_page(certificate)
     pinned = bytes.fromhex(certificate["signature"]["public_key"])
-    found = await broker.erasures.verify(certificate, public_key=pinned, where=WHERE)
+    found = await broker.services.erasures().verify(certificate, public_key=pinned, where=WHERE)
     assert (found.is_valid, [one["verdict"] for one in found.claims]) == (True, ["holds"])
     gone = await redact(broker, undecided="remove")
     assert (gone.state, gone.removed, gone.certificate["request"]["undecided"]) == ("records-gone", 1, "remove")
     assert gone.certificate["overrides"] == []
     assert offsets(broker) == [1]
-    assert (await broker.erasures.verify(gone.certificate, public_key=pinned, where=WHERE)).is_valid
+    assert (await broker.services.erasures().verify(gone.certificate, public_key=pinned, where=WHERE)).is_valid
     with pytest.raises(BadArgument, match="expected hold, remove or keep"):
         await redact(broker, undecided="perhaps")
 
@@ -326,7 +330,7 @@ async def test_what_is_above_the_last_stable_offset_is_not_called_gone(broker: B
     assert [(one["below_offset"], one["state"]) for one in certificate["claims"]] == [(2, "records-gone")]
     assert [one["state"] for one in certificate["not_certified"]] == ["not-stable-yet"]
     assert "2 of them match" in certificate["not_certified"][0]["problems"][0]["reason"]
-    assert broker.redactions.unfinished() == [
+    assert broker.services.redactions().unfinished() == [
         {"id": redaction.id, "kind": "redaction", "due_ms": redaction.next_due_ms}
     ]
 
@@ -336,10 +340,10 @@ async def test_what_is_above_the_last_stable_offset_is_not_called_gone(broker: B
     assert isinstance(clock, SettableClock)
     assert redaction.next_due_ms is not None
     clock.set_ms(redaction.next_due_ms)
-    broker.scheduler.poke()
+    broker.node.scheduler.poke()
     await wait_until(lambda: list(data_of(broker).glob("diamant-redaction-*.records-gone.json")) != [])
-    await wait_until(lambda: not broker.redactions.unfinished())
-    final = await broker.erasures.certificate(redaction.id)
+    await wait_until(lambda: not broker.services.redactions().unfinished())
+    final = await broker.services.erasures().certificate(redaction.id)
     assert (final["state"], final["runs"], final["found"][0]["offsets"]) == ("records-gone", 2, [0, 2, 3])
     assert offsets(broker) == [1, 5]
     assert not list(data_of(broker).glob("*.intent"))
@@ -395,9 +399,9 @@ async def test_a_redaction_that_was_interrupted_goes_on_at_the_next_start(
         (intent,) = data_of(broker).glob("diamant-redaction-*.intent")
         assert stat.S_IMODE(intent.stat().st_mode) == 0o600
         assert EMAIL.encode() not in intent.read_bytes()
-        assert len(broker.redactions.unfinished()) == 1
+        assert len(broker.services.redactions().unfinished()) == 1
     async with Broker(config(tmp_path), env=env_at()) as broker:
-        await wait_until(lambda: not broker.redactions.unfinished())
+        await wait_until(lambda: not broker.services.redactions().unfinished())
         (path,) = data_of(broker).glob("diamant-redaction-*.records-gone.json")
         certificate = json.loads(path.read_text())
         assert [one["offsets"] for one in certificate["found"]] == [[11], [11]]
@@ -423,7 +427,7 @@ async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
         await create(broker, partitions=2)
         for partition in range(2):
             write(broker, OTHER, ORDER, partition=partition)
-        log = broker.topics.log("orders", 0)
+        log = broker.node.topics.log("orders", 0)
         with monkeypatch.context() as patched:
             if when == "before it is located":
                 log.write_failure = failure
@@ -436,7 +440,7 @@ async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
             log.write_failure = failure
             await go_on(broker, lambda: [*data_of(broker).glob("diamant-redaction-*.not-certified.json")] != [])
     async with Broker(config(tmp_path), env=env_at()) as broker:
-        await go_on(broker, lambda: not broker.redactions.unfinished())
+        await go_on(broker, lambda: not broker.services.redactions().unfinished())
         (path,) = data_of(broker).glob("diamant-redaction-*.records-gone.json")
         certificate = json.loads(path.read_text())
         found = sorted((one["partition"], one["offsets"], one["records"]) for one in certificate["found"])
@@ -452,7 +456,7 @@ async def go_on(broker: Broker, is_so: Callable[[], bool]) -> None:
 
     def is_so_later() -> bool:
         clock.set_ms(clock.now_ms() + 60_000)
-        broker.scheduler.poke()
+        broker.node.scheduler.poke()
         return is_so()
 
     await wait_until(is_so_later)
@@ -477,7 +481,7 @@ async def test_a_call_that_takes_too_long_goes_on_in_the_broker(
     clock = broker.env.clock
     assert isinstance(clock, SettableClock)
     clock.set_ms(START_MS + 60_000)
-    broker.scheduler.poke()
+    broker.node.scheduler.poke()
     await wait_until(lambda: list(data_of(broker).glob("diamant-redaction-*.records-gone.json")) != [])
 
 
@@ -499,7 +503,7 @@ async def test_a_full_disk_changes_nothing_and_is_tried_again(broker: Broker, mo
     clock = broker.env.clock
     assert isinstance(clock, SettableClock)
     clock.set_ms(START_MS + 60_000)
-    broker.scheduler.poke()
+    broker.node.scheduler.poke()
     await wait_until(lambda: list(data_of(broker).glob("diamant-redaction-*.records-gone.json")) != [])
     assert 1 not in offsets(broker)
 
@@ -546,7 +550,7 @@ async def test_very_many_records_written_meanwhile_are_no_obstacle(
     assert unlisted > 0
     assert len(certificate["written_since"]) + unlisted == 20
     pinned = bytes.fromhex(certificate["signature"]["public_key"])
-    verified = await broker.erasures.verify(certificate, public_key=pinned, where=WHERE)
+    verified = await broker.services.erasures().verify(certificate, public_key=pinned, where=WHERE)
     assert (verified.is_valid, verified.claims[0]["written_since"]) == (True, 20)
     monkeypatch.setattr("diamant.cleaner.redaction.locate._Search._keep", lambda self, offsets: None)
     redaction = await redact(broker)
@@ -559,7 +563,7 @@ async def test_a_damaged_segment_gets_no_certificate(broker: Broker) -> None:
     write(broker, OTHER, ORDER)
     fill(broker, 12)
     write(broker, OTHER, ORDER)
-    log = broker.topics.log("orders", 0)
+    log = broker.node.topics.log("orders", 0)
     assert log.segments[1].base_offset < 14
     damage(Path(log.segments[1].path))
     redaction = await redact(broker)
@@ -602,23 +606,23 @@ async def test_a_certificate_is_verified_against_the_broker_and_its_files(broker
     fill(broker)
     certificate = (await redact(broker)).certificate
     pinned = bytes.fromhex(certificate["signature"]["public_key"])
-    found = await broker.erasures.verify(
+    found = await broker.services.erasures().verify(
         certificate, public_key=pinned, where="value.customer.email=='ada@example.com'"
     )
     assert (found.is_valid, found.was_scanned) == (True, True)
     assert {one["verdict"] for one in found.claims} == {"holds"}
     assert found.coverage_adds_up
-    other = await broker.erasures.verify(certificate, public_key=pinned, where='key == "k"')
+    other = await broker.services.erasures().verify(certificate, public_key=pinned, where='key == "k"')
     assert (other.is_valid, {one["verdict"] for one in other.claims}) == (False, {"cannot be told"})
-    without = await broker.erasures.verify(certificate, public_key=pinned)
+    without = await broker.services.erasures().verify(certificate, public_key=pinned)
     assert (without.outcome, without.was_scanned) == ("not-confirmed", False)
     with pytest.raises(BadArgument, match="where: "):
-        await broker.erasures.verify(certificate, public_key=pinned, where="nonsense")
+        await broker.services.erasures().verify(certificate, public_key=pinned, where="nonsense")
     write(broker, ORDER)
-    later = await broker.erasures.verify(certificate, public_key=pinned, where=WHERE)
+    later = await broker.services.erasures().verify(certificate, public_key=pinned, where=WHERE)
     assert (later.is_valid, later.claims[0]["written_since"]) == (True, 1)
     forged = {**certificate, "found": []}
-    assert not (await broker.erasures.verify(forged, public_key=pinned, where=WHERE)).is_valid
+    assert not (await broker.services.erasures().verify(forged, public_key=pinned, where=WHERE)).is_valid
     page = certificate_page(certificate)
     assert EMAIL not in page
     assert "Certificate of redaction" in page
@@ -630,11 +634,15 @@ async def test_a_backup_that_is_put_back_breaks_the_claim(tmp_path: Path) -> Non
         await create(broker)
         write(broker, OTHER, ORDER)
         fill(broker, 3)
-        path = Path(broker.topics.log("orders", 0).active.path)
+        path = Path(broker.node.topics.log("orders", 0).active.path)
         put_back = backed_up(path)
         certificate = (await redact(broker)).certificate
     key = SigningKey.load(str(tmp_path / "keys" / "certificate.key"))
-    arguments = {"where": parse_where(WHERE), "secret": key.secret}
+    arguments = {
+        "where": parse_where(WHERE),
+        "check_redaction": check_redaction_claims,
+        "secret": key.secret,
+    }
     directory = str(tmp_path / "data")
     assert verify_certificate(certificate, key.public_bytes, RealEnv(), directory, **arguments).is_valid  # type: ignore[arg-type]
     put_back()
@@ -673,7 +681,7 @@ async def test_a_record_that_was_moved_out_of_the_claim_is_not_gone(broker: Brok
     await create(broker, "orders", 1, **{"internal.segment.bytes": "100000"})
     for value in (OTHER, ORDER, OTHER):
         write(broker, value)
-    path = Path(broker.topics.log("orders", 0).active.path)
+    path = Path(broker.node.topics.log("orders", 0).active.path)
     put_back = backed_up(path)
     for batch in (1, 2):
         move(path, batch)

@@ -76,7 +76,7 @@ def keys(broker: Broker) -> list[bytes | None]:
 async def wait_over(broker: Broker) -> None:
     """Go on after the usual pause, and wait for the end."""
     move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: not broker.redactions.unfinished())
+    await wait_until(lambda: not broker.services.redactions().unfinished())
 
 
 # -- everything matches --------------------------------------------------------------------------------------------------------
@@ -89,11 +89,11 @@ async def test_what_shows_later_that_everything_matches_ends_then(broker: Broker
     producer.write((KEY, b"one"), (KEY, b"two"))
     held = await redact(broker)
     assert (held.state, held.removed) == ("not-certified", 0)
-    assert broker.redactions.held == 1
+    assert broker.services.redactions().held == 1
     producer.end(is_commit=True)
     await wait_over(broker)
     assert keys(broker).count(KEY) == 2
-    certificate = await broker.erasures.certificate(held.id)
+    certificate = await broker.services.erasures().certificate(held.id)
     assert (certificate["state"], certificate["ended"]["what"]) == ("not-certified", "everything-matches")
     assert "all 2 records of orders match" in certificate["ended"]["reason"]
     assert intents_of(broker) == []
@@ -139,7 +139,7 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     call = asyncio.ensure_future(redact(broker, timeout_ms=limit.ms))
     await wait_until(held.begun.is_set)
     limit.end()
-    await wait_until(lambda: any(task.cancelling() for task in broker.redactions._running))
+    await wait_until(lambda: any(task.cancelling() for task in broker.services.redactions()._running))
     held.go_on.set()
     with pytest.raises(TimedOut, match="it goes on in the broker"):
         await call
@@ -160,11 +160,11 @@ async def test_a_timeout_while_the_intent_goes_leaves_nothing_to_be_tried_again(
     call = asyncio.ensure_future(redact(broker, timeout_ms=limit.ms))
     await wait_until(held.begun.is_set)
     limit.end()
-    await wait_until(lambda: any(task.cancelling() for task in broker.redactions._running))
+    await wait_until(lambda: any(task.cancelling() for task in broker.services.redactions()._running))
     held.go_on.set()
     with pytest.raises(TimedOut, match="it has ended just now, see its certificate"):
         await call
-    assert (broker.redactions.unfinished(), intents_of(broker)) == ([], [])
+    assert (broker.services.redactions().unfinished(), intents_of(broker)) == ([], [])
     assert len(list(data_of(broker).glob("*.records-gone.json"))) == 1
 
 
@@ -189,15 +189,15 @@ async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> N
     hold_up(broker)
     redaction = await redact(broker)
     assert redaction.state == "not-certified"
-    await broker.topics.delete(["orders"])
+    await broker.node.topics.delete(["orders"])
     await make(broker)
     write(broker, (KEY, b"new"), (b"another", b"two"), topic="orders")
     await wait_over(broker)
     assert keys(broker) == [KEY, b"another"]
-    certificate = await broker.erasures.certificate(redaction.id)
+    certificate = await broker.services.erasures().certificate(redaction.id)
     assert (certificate["ended"]["what"], certificate["claims"]) == ("topic-recreated", [])
     assert [one["topic"] for one in certificate["topics_ended"]] == ["orders"]
-    verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), where=WHERE)
+    verified = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), where=WHERE)
     assert (verified.signature, verified.coverage_adds_up, verified.is_valid) == ("trusted", True, False)
     assert intents_of(broker) == []
 
@@ -207,9 +207,9 @@ async def test_a_topic_that_is_deleted_ends_its_redaction(broker: Broker) -> Non
     await make(broker)
     hold_up(broker)
     redaction = await redact(broker)
-    await broker.topics.delete(["orders"])
+    await broker.node.topics.delete(["orders"])
     await wait_over(broker)
-    assert (await broker.erasures.certificate(redaction.id))["ended"]["what"] == "topic-deleted"
+    assert (await broker.services.erasures().certificate(redaction.id))["ended"]["what"] == "topic-deleted"
     assert list(data_of(broker).glob("orders-*")) == []
 
 
@@ -219,11 +219,11 @@ async def test_a_partition_that_is_added_meanwhile_is_named(broker: Broker) -> N
     write(broker, (b"another", b"two"), topic="orders")
     producer = hold_up(broker)
     redaction = await redact(broker)
-    await broker.topics.add_partitions("orders", 2)
+    await broker.node.topics.add_partitions("orders", 2)
     write(broker, (KEY, b"new"), topic="orders", partition=1)
     producer.end(is_commit=True)
     await wait_over(broker)
-    certificate = await broker.erasures.certificate(redaction.id)
+    certificate = await broker.services.erasures().certificate(redaction.id)
     assert (certificate["state"], certificate["partitions_added"]) == (
         "records-gone",
         [{"topic": "orders", "partition": 1}],
@@ -244,7 +244,7 @@ async def test_a_partition_that_could_not_be_opened_is_judged_once_it_is(
         redaction = await redact(broker)
     assert (redaction.state, redaction.removed) == ("not-certified", 1)
     await wait_over(broker)
-    certificate = await broker.erasures.certificate(redaction.id)
+    certificate = await broker.services.erasures().certificate(redaction.id)
     assert [one["partition"] for one in certificate["claims"]] == [0, 1]
     assert KEY not in keys(broker)
 
@@ -267,10 +267,14 @@ async def test_a_redaction_that_can_never_be_certified_is_cancelled(broker: Brok
     assert [one["records"] for one in certificate["found"]] == [1]
     assert {one["state"] for one in certificate["not_certified"]} == {"cancelled"}
     assert "cancelled" in certificate_page(certificate)
-    assert (intents_of(broker), broker.redactions.unfinished()) == ([], [])
-    assert (broker.redactions.done, broker.redactions.failed, broker.redactions.held) == (0, 1, 1)
+    assert (intents_of(broker), broker.services.redactions().unfinished()) == ([], [])
+    assert (
+        broker.services.redactions().done,
+        broker.services.redactions().failed,
+        broker.services.redactions().held,
+    ) == (0, 1, 1)
     move_to(broker, START_MS + DAY_MS)
-    assert not broker.redactions.is_at_work
+    assert not broker.services.redactions().is_at_work
     with pytest.raises(NotFound, match=r"no erasure or redaction .* under way, so nothing was cancelled"):
         await broker.cancel(redaction.id, reason="again")
 
@@ -285,14 +289,14 @@ async def test_a_redaction_that_somebody_waits_for_is_cancelled(
     monkeypatch.setattr(redaction_steps, "write_redacted", held)
     call = asyncio.ensure_future(redact(broker))
     await wait_until(held.begun.is_set)
-    (one,) = broker.redactions.unfinished()
+    (one,) = broker.services.redactions().unfinished()
     cancelling = asyncio.ensure_future(broker.cancel(one["id"], reason="enough"))
-    await wait_until(lambda: any(task.cancelling() for task in broker.redactions._running))
+    await wait_until(lambda: any(task.cancelling() for task in broker.services.redactions()._running))
     held.go_on.set()
     assert (await cancelling).certificate["ended"]["what"] == "cancelled"
     with pytest.raises(NotPossible, match="was cancelled meanwhile"):
         await call
-    service = await broker.cleaning.service()
+    service = await broker.services.cleaning.service()
     assert service.states.state(("orders", 0)) == "none"
     assert intents_of(broker) == []
 
@@ -310,10 +314,10 @@ async def test_a_cancellation_that_stops_halfway_is_not_called_one(
         patched.setattr(redaction_certificates, "remove_redaction", no_space)
         with pytest.raises(redaction.RedactFailed):
             await broker.cancel(held.id, reason="enough")
-    assert (await broker.erasures.certificate(held.id))["ended"] is None
+    assert (await broker.services.erasures().certificate(held.id))["ended"] is None
     producer.end(is_commit=True)
     await wait_over(broker)
-    assert (await broker.erasures.certificate(held.id))["state"] == "records-gone"
+    assert (await broker.services.erasures().certificate(held.id))["state"] == "records-gone"
 
 
 async def test_undecided_records_in_files_of_no_partition_are_kept_like_others(broker: Broker) -> None:
@@ -332,7 +336,9 @@ async def test_undecided_records_in_files_of_no_partition_are_kept_like_others(b
     assert (kept.state, kept.next_due_ms) == ("nothing-matched", None), str(kept.certificate["not_certified"])
     assert [one["file"] for one in kept.certificate["overrides"] if "file" in one] == [f"stray/{stray.name}"]
     assert "stray/" in certificate_page(kept.certificate)
-    verified = await broker.erasures.verify(kept.certificate, public_key=pinned(kept.certificate), where=where)
+    verified = await broker.services.erasures().verify(
+        kept.certificate, public_key=pinned(kept.certificate), where=where
+    )
     assert verified.outcome == "nothing-matched", verified.notes
 
 

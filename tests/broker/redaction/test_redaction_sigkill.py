@@ -16,6 +16,7 @@ import pytest
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.redaction.claims import check_redaction_claims
 from diamant.cleaner.redaction.where import parse_where
 from diamant.storage.env.env import RealEnv
 from tests.broker.broker_process import BrokerProcess
@@ -170,7 +171,13 @@ def test_a_redaction_that_is_killed_is_finished_by_the_next_broker(tmp_path: Pat
     certificate = json.loads(file.read_text())
     key = SigningKey.load(str(path / "certificate.key"))
     verified = verify_certificate(
-        certificate, key.public_bytes, RealEnv(), str(directory.path), where=parse_where(WHERE), secret=key.secret
+        certificate,
+        key.public_bytes,
+        RealEnv(),
+        str(directory.path),
+        where=parse_where(WHERE),
+        check_redaction=check_redaction_claims,
+        secret=key.secret,
     )
     assert verified.is_valid, verified.notes
     assert {one["verdict"] for one in verified.claims} == {"holds"}

@@ -77,10 +77,10 @@ async def check(cut: Cut) -> None:
         assert values in ALLOWED[cut.answered]
         code, offset = await wait_for_committed_offset(wire, GROUP, TOPIC)
         assert (code, offset) == ("NONE", int(values[-1]) if values else -1)
-        assert broker.transactions.open_transactions == []
+        assert broker.services.transactions().open_transactions == []
         for name, count in ((TOPIC, 2), ("__consumer_offsets", 1)):
             for partition in range(count):
-                log = broker.topics.log(name, partition)
+                log = broker.node.topics.log(name, partition)
                 assert log.last_stable_offset == log.log_end_offset
         await transact(txn, commit=True, value=b"9", offset=9)
         assert await committed_values(wire) == [*values, b"9"]

@@ -43,11 +43,11 @@ async def test_a_state_that_cannot_be_written_does_not_count() -> None:
     async with running(env) as (broker, wire):
         txn = await started(wire)
         fault = env.fail("append", STATE_LOG, errno.ENOSPC, partial_bytes=20)
-        before = broker.transactions.transactions["id"]
+        before = broker.services.transactions().transactions["id"]
         assert await txn.init() == "NOT_COORDINATOR"
         assert await txn.add(("t", 0)) == ["NOT_COORDINATOR"]
         assert await txn.produce("t", 0, version=12) == "NOT_ENOUGH_REPLICAS"
-        assert broker.transactions.transactions["id"] == before
+        assert broker.services.transactions().transactions["id"] == before
         fault.clear()
         assert await txn.produce("t", 0, version=12, values=(b"1",)) == "NONE"
         fault = env.fail("append", STATE_LOG, errno.ENOSPC, times=1)
@@ -86,7 +86,7 @@ async def test_a_marker_that_cannot_be_written_comes_later(commit: bool) -> None
 
 async def wait_for_markers(broker: Broker) -> None:
     """Until what failed was tried again, without anybody asking."""
-    await wait_until(lambda: not broker.transactions.open_transactions)
+    await wait_until(lambda: not broker.services.transactions().open_transactions)
 
 
 async def test_an_abort_whose_index_entry_cannot_be_written() -> None:
@@ -98,7 +98,7 @@ async def test_an_abort_whose_index_entry_cannot_be_written() -> None:
         fault = env.fail("create", "/data/t-0/*.txnindex", errno.ENOSPC)
         assert await txn.end(commit=False, version=5) == "NONE"
         assert (await txn.describe()).state == "PrepareAbort"
-        assert broker.topics.log("t", 0).last_stable_offset == 0
+        assert broker.node.topics.log("t", 0).last_stable_offset == 0
         killed = env.copy()
         fault.clear()
         assert await txn.add(("t", 0)) == ["NONE"]  # whoever asks has it tried again
@@ -109,7 +109,7 @@ async def test_an_abort_whose_index_entry_cannot_be_written() -> None:
         async with running(left) as (broker, wire):
             await TxnProducer(wire, "id").wait_for_coordinator()
             assert await read_committed(wire, "t") == ([b"shown"] if left is env else [])
-            log = broker.topics.log("t", 0)
+            log = broker.node.topics.log("t", 0)
             assert log.last_stable_offset == log.log_end_offset
 
 
@@ -141,15 +141,15 @@ async def test_a_topic_that_is_being_made_anew(
         assert await txn.produce("again", 0, version=12, values=(b"1",)) == "NONE"
         await wire.call(DELETE_TOPICS, 5, {"topic_names": ["again"], "timeout_ms": 1000})
         opened = asyncio.Event()
-        open_new = broker.topics._open_new
+        open_new = broker.node.topics._open_new
 
         async def held(new: Any) -> None:
             await opened.wait()
             await open_new(new)
 
-        monkeypatch.setattr(broker.topics, "_open_new", held)
-        creating = asyncio.create_task(broker.topics.create([broker.topics.check_new("again", 1, 1)]))
-        await wait_until(lambda: broker.topics.is_in_creation("again"))
+        monkeypatch.setattr(broker.node.topics, "_open_new", held)
+        creating = asyncio.create_task(broker.node.topics.create([broker.node.topics.check_new("again", 1, 1)]))
+        await wait_until(lambda: broker.node.topics.is_in_creation("again"))
         assert await txn.end(commit=True, version=5) == "NONE"
         assert (await txn.describe()).state == "CompleteCommit"
         opened.set()
@@ -245,9 +245,9 @@ async def test_requests_while_the_state_is_read(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(AssertionError, match=loading_code):
             await again.list()
         assert await again.produce("t", 0) == "NOT_ENOUGH_REPLICAS"
-        assert broker.transactions.is_loading
+        assert broker.services.transactions().is_loading
         gate.set()
-        await wait_until(lambda: not broker.transactions.is_loading)
+        await wait_until(lambda: not broker.services.transactions().is_loading)
         assert await again.produce("t", 1) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
         assert await again.produce("t", 0) == "NONE"
         assert await again.produce("t", 1) == "NONE"
@@ -260,14 +260,14 @@ async def test_records_that_make_no_sense(caplog: pytest.LogCaptureFixture) -> N
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         await started(wire)
-        append = broker.transactions.topic.append
+        append = broker.services.transactions().topic.append
         append(0, [KeyValue(b"\x00\x09new kind of key", b"?")])
         append(0, [KeyValue(encode_key("cut"), b"\x00\x01\x02"), KeyValue(b"\x00", b"x")])
         append(0, [KeyValue(encode_key("strange"), b"\x00\x00" + bytes(14) + b"\x63" + bytes(20))])
     with caplog.at_level(logging.WARNING):
         async with running(env) as (broker, wire):
             await TxnProducer(wire, "id").wait_for_coordinator()
-            assert sorted(broker.transactions.transactions) == ["id"]
+            assert sorted(broker.services.transactions().transactions) == ["id"]
     assert sum("__transaction_state-0: the record at" in message for message in caplog.messages) == 3
     assert any("is of a newer version" in message for message in caplog.messages)
 
@@ -276,7 +276,7 @@ async def test_a_state_topic_that_is_deleted() -> None:
     """What was known is forgotten with it, as in Kafka; FindCoordinator makes it again."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
-        await broker.topics.delete(["__transaction_state"])
+        await broker.node.topics.delete(["__transaction_state"])
         assert await txn.init() == "NOT_COORDINATOR"
         assert await txn.end(commit=True) == "NOT_COORDINATOR"
         await txn.wait_for_coordinator()
@@ -290,7 +290,7 @@ async def test_producer_ids_run_out() -> None:
     async with running(MemoryEnv()) as (broker, wire):
         txn = TxnProducer(wire, "id")
         await txn.wait_for_coordinator()
-        broker.producer_ids._next = broker.producer_ids._end
+        broker.node.producer_ids._next = broker.node.producer_ids._end
         assert await txn.init() == "NONE"
         assert txn.producer_id % 1000 == 0
 
@@ -303,18 +303,18 @@ async def test_answers_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> Non
         txn = TxnProducer(wire, "id")
         await txn.wait_for_coordinator()
         await wire.create("t")
-        broker.producer_ids._next = broker.producer_ids._end
+        broker.node.producer_ids._next = broker.node.producer_ids._end
         waited_for: list[str] = []
-        flushed = broker.flusher.flushed
+        flushed = broker.node.flusher.flushed
 
         async def noted(logs: Iterable[Log]) -> None:
             waited_for.extend(log.topic for log in logs)
             await flushed(logs)
 
-        monkeypatch.setattr(broker.flusher, "flushed", noted)
+        monkeypatch.setattr(broker.node.flusher, "flushed", noted)
         assert await txn.init() == "NONE"
         assert waited_for == ["__transaction_state"]
-        log = broker.topics.log("__transaction_state", 0)
+        log = broker.node.topics.log("__transaction_state", 0)
         assert log.recovery_point == log.log_end_offset > 0
         waited_for.clear()
         assert await txn.produce("t", 0, version=12) == "NONE"
@@ -327,7 +327,7 @@ async def test_a_state_too_large_for_a_record() -> None:
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         assert await txn.add(("t", 0)) == ["NONE"]
-        log = broker.topics.log("__transaction_state", 0)
+        log = broker.node.topics.log("__transaction_state", 0)
         log.update_config(dataclasses.replace(log.config, max_message_bytes=150))
         await wire.create("x" * 200)
         assert await txn.add(("x" * 200, 0)) == ["UNKNOWN_SERVER_ERROR"]
@@ -376,7 +376,7 @@ async def test_a_partition_of_the_state_that_cannot_be_read(
     monkeypatch.setattr(loading, "SMALL_LOG_BYTES", -1)
     monkeypatch.setattr(loading, "load", fail_in_the_first)
     async with running(env) as (broker, wire):
-        await wait_until(lambda: not broker.transactions.is_loading)
+        await wait_until(lambda: not broker.services.transactions().is_loading)
         codes = [(await TxnProducer(wire, names[partition]).describe()).code for partition in range(3)]
         assert codes == ["NOT_COORDINATOR", "NONE", "NONE"]
         assert sorted(await TxnProducer(wire, names[1]).list()) == sorted((names[1], names[2]))
@@ -410,8 +410,8 @@ async def test_a_disk_that_does_not_give_the_state(
     monkeypatch.setattr(partition_loader, "FIRST_RETRY_S", 20.0)
     async with running(env) as (broker, wire):
         first, second = TxnProducer(wire, names[0]), TxnProducer(wire, names[1])
-        await broker.transactions.loaded()
-        loader = broker.transactions._loader
+        await broker.services.transactions().loaded()
+        loader = broker.services.transactions()._loader
         assert loader is not None
 
         def end_pause() -> None:
@@ -430,7 +430,7 @@ async def test_a_disk_that_does_not_give_the_state(
         assert "it is tried again in 40 s" in caplog.text
         is_well = True
         end_pause()
-        await wait_until(lambda: reads == 3 and not broker.transactions.is_loading)
+        await wait_until(lambda: reads == 3 and not broker.services.transactions().is_loading)
         assert (await first.describe()).code == "NONE"
         assert set(await second.list()) == set(names.values())
 
@@ -449,7 +449,7 @@ async def test_a_state_topic_that_was_given_more_partitions(caplog: pytest.LogCa
         assert await txn.end(commit=True, version=5) == "NONE"
         before = await txn.describe()
     async with running(env) as (broker, wire):
-        await wait_until(lambda: not broker.transactions.is_loading)
+        await wait_until(lambda: not broker.services.transactions().is_loading)
         assert await TxnProducer(wire, moved).describe() == before
     assert "__transaction_state-1: 1 ids that belong elsewhere are left out" in caplog.text
 
@@ -462,9 +462,9 @@ async def test_a_state_topic_that_is_deleted_while_markers_are_missing() -> None
         assert await txn.produce("t", 0, version=12) == "NONE"
         fault = env.fail("append", "/data/t-0/*.log", errno.ENOSPC)
         assert await txn.end(commit=True, version=5) == "NONE"
-        await broker.topics.delete(["__transaction_state"])
+        await broker.node.topics.delete(["__transaction_state"])
         await wait_for_markers(broker)
-        assert broker.transactions.transactions == {}
+        assert broker.services.transactions().transactions == {}
         fault.clear()
 
 
@@ -473,7 +473,7 @@ async def test_a_producer_id_that_cannot_be_recorded() -> None:
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         txn = await started(wire)
-        broker.producer_ids._next = broker.producer_ids._end
+        broker.node.producer_ids._next = broker.node.producer_ids._end
         fault = env.fail("append", "/data/__cluster_metadata-0/*.log", errno.ENOSPC)
         assert await txn.init(transactional_id=None) == "COORDINATOR_LOAD_IN_PROGRESS"
         fault.clear()

@@ -28,7 +28,7 @@ def clock() -> SettableClock:
 
 async def wait_for(broker: Broker, state: str, transactional_id: str = "id") -> None:
     """Until the jobs that are due have brought a transaction to `state`."""
-    await wait_until(lambda: broker.transactions.transactions[transactional_id].state.label == state)
+    await wait_until(lambda: broker.services.transactions().transactions[transactional_id].state.label == state)
 
 
 @pytest.mark.parametrize("version", [9, 12], ids=["tv1", "tv2"])
@@ -45,7 +45,7 @@ async def test_a_transaction_left_open_is_aborted(clock: SettableClock, version:
         assert await txn.produce("t", 0, version=version) == "NONE"
         assert await txn.commit_offset("g", "t", 5, version=3 if version == 9 else 5) == "NONE"
         assert await wait_for_committed_offset(wire, "g", "t") == ("UNSTABLE_OFFSET_COMMIT", -1)
-        log = broker.topics.log("t", 0)
+        log = broker.node.topics.log("t", 0)
         clock.advance_ms(30_000)
         await asyncio.sleep(0)
         assert (await txn.describe()).state == "Ongoing"
@@ -97,9 +97,9 @@ async def test_a_timeout_counts_over_a_restart(clock: SettableClock) -> None:
         assert await txn.produce("t", 0, version=12) == "NONE"
         killed = env.copy(clock)
     async with running(killed) as (broker, wire):
-        log = broker.topics.log("t", 0)
+        log = broker.node.topics.log("t", 0)
         assert log.last_stable_offset == 0
-        await wait_until(lambda: broker.transactions.transactions != {})
+        await wait_until(lambda: broker.services.transactions().transactions != {})
         clock.advance_ms(11_001)
         await wait_for(broker, "CompleteAbort")
         assert log.last_stable_offset == 2
@@ -113,8 +113,8 @@ async def test_a_timeout_at_the_last_epoch(clock: SettableClock, server_version:
         await txn.wait_for_coordinator()
         await wire.create("t")
         await txn.wait_for_init(timeout_ms=1000)
-        broker.metadata.image.features["transaction.version"] = server_version
-        coordinator = broker.transactions
+        broker.node.metadata.image.features["transaction.version"] = server_version
+        coordinator = broker.services.transactions()
         coordinator._put(coordinator.transactions["id"]._replace(producer_epoch=LAST_CLIENT_EPOCH))
         txn.epoch = LAST_CLIENT_EPOCH
         assert await txn.add(("t", 0)) == ["NONE"]
@@ -143,12 +143,12 @@ async def test_ids_that_nobody_uses_are_forgotten(clock: SettableClock) -> None:
         clock.advance_ms(6 * DAY_MS)
         await txns[3].wait_for_init(timeout_ms=1000)
         clock.advance_ms(1 * DAY_MS + 3_600_000)
-        await wait_until(lambda: len(broker.transactions.transactions) <= 2)
-        assert sorted(broker.transactions.transactions) == ["open", "used"]
+        await wait_until(lambda: len(broker.services.transactions().transactions) <= 2)
+        assert sorted(broker.services.transactions().transactions) == ["open", "used"]
         assert (await txns[0].describe()).code == "TRANSACTIONAL_ID_NOT_FOUND"
         assert await txns[1].add(("t", 0)) == ["INVALID_PRODUCER_ID_MAPPING"]
         assert await txns[2].end(commit=True) == "NONE"
-        log = broker.topics.log("__transaction_state", 0)
+        log = broker.node.topics.log("__transaction_state", 0)
         tombstones = [
             record.key
             for data in [segment.file.pread(segment.size, 0) for segment in log.segments]
@@ -161,4 +161,4 @@ async def test_ids_that_nobody_uses_are_forgotten(clock: SettableClock) -> None:
         txn = TxnProducer(wire, "empty")
         await txn.wait_for_coordinator()
         assert (await txn.describe()).code == "TRANSACTIONAL_ID_NOT_FOUND"
-        assert sorted(broker.transactions.transactions) == ["open", "used"]
+        assert sorted(broker.services.transactions().transactions) == ["open", "used"]

@@ -45,7 +45,7 @@ async def test_transactions_at_every_level(level: int) -> None:
         assert await txn.produce("t", 1, version=12, values=(b"tv2",)) == tv2
         assert await txn.end(commit=True, version=5) == tv2
         assert await read_committed(wire, "t") == [b"tv1", b"tv2"][: 2 if level else 1]
-        log = broker.topics.log("__transaction_state", 0)
+        log = broker.node.topics.log("__transaction_state", 0)
         data = log.active.file.pread(log.active.size, 0)
         versions = {
             record.value[:2]
@@ -80,4 +80,4 @@ async def test_an_old_directory_has_no_transaction_version() -> None:
     format_directory(env, "/data", features={"metadata.version": 25, "group.version": 1})
     async with running(env) as (broker, wire):
         assert "transaction.version" not in await finalized(wire)
-        assert broker.transactions.server_version == 0
+        assert broker.services.transactions().server_version == 0

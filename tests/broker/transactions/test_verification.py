@@ -61,7 +61,7 @@ async def test_a_request_is_judged_as_a_whole() -> None:
         assert await produce(wire, None, *mixed) == ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED"] * 2
         assert await produce(wire, "id", batch(txn), batch(txn, epoch_shift=1)) == ["INVALID_PRODUCER_ID_MAPPING"] * 2
         assert await produce(wire, "id", batch(txn), batch(txn, producer_id=99)) == ["INVALID_PRODUCER_ID_MAPPING"] * 2
-        assert [broker.topics.log("t", partition).log_end_offset for partition in range(3)] == [0, 0, 0]
+        assert [broker.node.topics.log("t", partition).log_end_offset for partition in range(3)] == [0, 0, 0]
         assert (await txn.describe()).state == "Empty"
         assert await produce(wire, "id", *mixed) == ["NONE", "NONE"]
         assert (await txn.describe()).partitions == [("t", 0)]
@@ -71,7 +71,7 @@ async def test_partitions_are_added_by_one_record() -> None:
     """TV2: a request to three partitions, one of them unknown, adds the others at once."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
-        state = broker.topics.log("__transaction_state", 0)
+        state = broker.node.topics.log("__transaction_state", 0)
         before = state.log_end_offset
         codes = await produce(wire, "id", *[batch(txn) for _ in range(4)])
         assert codes == ["NONE", "NONE", "NONE", "UNKNOWN_TOPIC_OR_PARTITION"]
@@ -93,13 +93,13 @@ async def test_a_batch_that_is_checked_in_a_thread(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(leader_batch, "LIGHT_RECORDS", 0)
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
-        log = broker.topics.log("t", 0)
+        log = broker.node.topics.log("t", 0)
         entered, gate = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         run_in_executor = loop.run_in_executor
 
         async def run_when_told(executor: Any, check: Any) -> Any:
-            if executor is broker.batch_checkers:
+            if executor is broker.node.batch_checkers:
                 entered.set()
                 await gate.wait()
             return await run_in_executor(executor, check)
@@ -136,7 +136,7 @@ async def test_a_refused_batch_blocks_those_behind_it() -> None:
         assert await txn.produce("t", 1, version=9, is_transactional=False) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
         assert await txn.add(("t", 0)) == ["NONE"]
         assert await txn.produce("t", 1, version=9) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
-        assert broker.topics.log("t", 0).log_end_offset == 0
+        assert broker.node.topics.log("t", 0).log_end_offset == 0
         assert await txn.produce("t", 0, version=9) == "NONE"
         assert await txn.produce("t", 1, version=9) == "NONE"
 
@@ -158,5 +158,7 @@ async def test_a_batch_of_an_old_epoch_is_refused_by_its_partition() -> None:
         assert await txn.end(commit=True, version=5) == "NONE"
         old = ProducerIdAndEpoch(txn.producer_id, txn.epoch - 1)
         tv2 = Support(knows_abortable=True, adds_partitions=True)
-        errors = broker.transactions.verification.check("never-seen", old, [Write(broker.topics.log("t", 0), 1)], tv2)
+        errors = broker.services.transactions().verification.check(
+            "never-seen", old, [Write(broker.node.topics.log("t", 0), 1)], tv2
+        )
         assert [error.code for error in errors.values()] == [ErrorCode.INVALID_PRODUCER_EPOCH]

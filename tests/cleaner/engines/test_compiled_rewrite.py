@@ -25,7 +25,7 @@ from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputOverflow
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
-from diamant.cleaner.segments import payloads as unpacker
+from diamant.cleaner.segments import payload_buffer as unpacker
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import Header, Record
@@ -375,17 +375,25 @@ def test_the_throttle_hears_of_what_is_read_and_written() -> None:
 def kernels_called_in(source: str) -> set[tuple[str, str]]:
     """Module and name of each kernel that a piece of code calls."""
     found = re.findall(r"\b(fields|map_kernels|rewrite_kernels)\.([a-z_0-9]+)\(", source)
-    return {(module.replace("fields", "record_kernels"), name) for module, name in found}
+    modules = {"fields": "records", "map_kernels": "offset_map", "rewrite_kernels": "rewrite"}
+    return {(modules[module], name) for module, name in found}
 
 
 def test_warming_up_calls_each_kernel_with_the_arguments_of_a_round() -> None:
     """Otherwise a round would compile for seconds what `warm_up` did not think of."""
     compiled_rewrite.warm_up()
     called = kernels_called_in(inspect.getsource(compiled_round.call_every_kernel))
-    for name in ("compiled_round", "compiled_writer", "offset_map", "segment_keys"):
+    for name in (
+        "engines.compiled_round",
+        "segments.compiled_segment_writer",
+        "engines.offset_map",
+        "prompt.segment_keys",
+    ):
         module = importlib.import_module(f"diamant.cleaner.{name}")
         assert kernels_called_in(inspect.getsource(module)) <= called
-    kernels = {name: getattr(importlib.import_module(f"diamant.cleaner.{place}"), name) for place, name in called}
+    kernels = {
+        name: getattr(importlib.import_module(f"diamant.cleaner.kernels.{place}"), name) for place, name in called
+    }
     before = {name: len(kernel.signatures) for name, kernel in kernels.items()}
     for codec in range(5):
         check(*ordinary(codec=codec).stored(map_memory_bytes=1))
@@ -561,7 +569,8 @@ from numba.core import caching
 def full(*arguments):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 caching.IndexDataCacheFile._save_data = full
-from diamant.cleaner import kernel_cache, kernels
+from diamant.cleaner.kernels import cache as kernel_cache
+from diamant.cleaner.kernels import produce_validation as kernels
 kernels.warm_up()
 kernel_cache.note_cached()
 assert not kernel_cache.is_cached()
@@ -578,12 +587,11 @@ def test_another_version_of_the_kernels_has_another_cache(tmp_path: Path, monkey
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     find = kernel_cache.cache_directory.__wrapped__
     before = find()
-    for name in kernel_cache._SOURCES:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes((kernel_cache._HERE / name).read_bytes())
+    for source in kernel_cache._HERE.glob("*.py"):
+        (tmp_path / source.name).write_bytes(source.read_bytes())
     monkeypatch.setattr(kernel_cache, "_HERE", tmp_path)
     assert find() == before
-    (tmp_path / "map_kernels.py").write_text("changed")
+    (tmp_path / "offset_map.py").write_text("changed")
     assert find() != before
 
 
@@ -592,7 +600,8 @@ def test_the_engine_works_without_a_cache(tmp_path: Path) -> None:
     """Everything is compiled in the process then, here without LLVM's optimisations, which take a third of the time."""
     program = """
 from pathlib import Path
-from diamant.cleaner import compiled_rewrite, kernel_cache
+from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.kernels import cache as kernel_cache
 kernel_cache._places = lambda: [Path(__import__("sys").executable)]
 assert not compiled_rewrite.is_warm()
 from tests.cleaner.prompt.segment_history import SegmentHistory
@@ -616,7 +625,7 @@ def test_importing_the_engine_loads_no_compiler() -> None:
     """Only its use does, and `is_warm` is no use of it."""
     program = """
 import sys
-from diamant.cleaner import compiled_rewrite
+from diamant.cleaner.engines import compiled as compiled_rewrite
 compiled_rewrite.is_warm()
 print(*[name for name in ("numba", "llvmlite") if name in sys.modules])
 """

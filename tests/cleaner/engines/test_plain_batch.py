@@ -17,9 +17,9 @@ from diamant.cleaner.engines.plain_batches import (
     read_run,
     rebuilt,
 )
-from diamant.cleaner.segments import payloads as small_payload
-from diamant.cleaner.segments.payloads import SmallPayloads
+from diamant.cleaner.segments import small_payloads as small_payload
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka, rebuilt_batch
+from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid, parse_header
 from diamant.protocol.batches.header import Header, Record

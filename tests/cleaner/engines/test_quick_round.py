@@ -17,7 +17,7 @@ from diamant.cleaner.engines import small_round as quick_round
 from diamant.cleaner.engines.small_round import OtherBatch, QuickChunk, QuickRound, parse
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.segments.payloads import SmallPayloads
+from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.cleaner.segments.strict_reader import read_chunks
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.header import Header, Record

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from diamant.cleaner.engines import compiled as compiled_rewrite
 from diamant.cleaner.engines import plain_round as rewrite
 from diamant.cleaner.engines.small_round import QuickRound
-from diamant.cleaner.segments.payloads import MAX_BYTES, SmallPayloads
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
+from diamant.cleaner.segments.small_payloads import MAX_BYTES, SmallPayloads
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch

@@ -87,6 +87,7 @@ def verify(
             found = asked.admin.verify(fields, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options)
         else:
             from diamant.cleaner.evidence.certificates.verification import verify_certificate
+            from diamant.cleaner.redaction.claims import check_redaction_claims
             from diamant.storage.env.env import RealEnv
 
             env = RealEnv()
@@ -100,6 +101,7 @@ def verify(
                     data_dir,
                     key=key,
                     where=None if where is None else _parsed(where),
+                    check_redaction=check_redaction_claims,
                     secret=None if secret is None else load_secret(secret),
                     advance=progress.move_to,
                 ).to_fields()

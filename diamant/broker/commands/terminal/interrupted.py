@@ -10,7 +10,7 @@ from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, wa
 from diamant.broker.commands.terminal.progress_text import progress_text
 
 if TYPE_CHECKING:
-    from diamant.broker.commands.terminal.remote import Asked
+    from diamant.broker.commands.terminal.asked import Asked
 
 LOOK_TIMEOUT_S = 3.0
 """How long whoever has pressed Ctrl-C waits to be told what goes on."""

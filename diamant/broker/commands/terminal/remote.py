@@ -20,8 +20,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,8 +27,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from diamant.broker.client.admin import DEFAULT_BOOTSTRAP, Admin, AdminError
+from diamant.broker.client.admin import DEFAULT_BOOTSTRAP, AdminError
 from diamant.broker.client.duration import parse_duration_ms
+from diamant.broker.commands.terminal.asked import TOKEN_VARIABLE, Asked
 from diamant.broker.commands.terminal.failures import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -41,11 +40,9 @@ from diamant.broker.commands.terminal.failures import (
     say,
 )
 from diamant.broker.commands.terminal.interrupted import fail_in_time, fail_interrupted
-from diamant.broker.commands.terminal.progress_text import progress_text
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.status import Status
 from typing import TYPE_CHECKING
 
 from diamant.broker.commands.terminal.files import visible
@@ -55,7 +52,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_NOTHING", "EXIT_NOT_SO", "EXIT_USAGE", "Asked", "asking", "fail"]
 
-TOKEN_VARIABLE = "DIAMANT_TOKEN_FILE"
 DEFAULT_TIMEOUT = "10m"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,62 +63,6 @@ def duration(text: str | int) -> int:
         return parse_duration_ms(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-
-
-class Asked:
-    """One call of such a command."""
-
-    def __init__(self, bootstrap: str, token_file: str | None, timeout_ms: int, *, as_json: bool) -> None:
-        self.bootstrap = bootstrap
-        self.timeout_s = timeout_ms / 1000
-        self.as_json = as_json
-        self.admin = Admin(bootstrap, token_file=token_file, timeout_s=self.timeout_s)
-        self.job: str | None = None
-        """The job that is waited for, once the broker has named it."""
-        self.has_begun = False
-        """Whether the broker was asked for a job."""
-        self._token_file = token_file
-        self._status: Status | None = None
-
-    def command(self, *words: str) -> str:
-        """Return another command for the same broker, to be pasted into a shell."""
-        options = [] if self.bootstrap == DEFAULT_BOOTSTRAP else ["-b", self.bootstrap]
-        if self._token_file not in (None, os.environ.get(TOKEN_VARIABLE)):
-            options += ["--token-file", str(self._token_file)]
-        return shlex.join(["diamant", *words, *options])
-
-    def show(self, fields: Mapping[str, Any], show: Callable[[Console], object]) -> None:
-        """Print an answer: as JSON if that was asked for, else what `show` prints to the console it gets."""
-        self.end_progress()
-        if self.as_json:
-            click.echo(json.dumps(fields))
-        else:
-            show(self.console())
-
-    def console(self, *, stderr: bool = False) -> Console:
-        """A console of rich; where there is no terminal lines are as long as they need to be, and tables as wide as $COLUMNS."""
-        from rich.console import Console
-
-        file = sys.stderr if stderr else sys.stdout
-        width = None if file.isatty() or "COLUMNS" in os.environ else 200
-        return Console(stderr=stderr, width=width, highlight=False, soft_wrap=not file.isatty())
-
-    def on_progress(self, progress: Mapping[str, Any]) -> None:
-        """Show how far a job is, on standard error if that is a terminal."""
-        if "job" in progress:  # What the command does by itself is no job of the broker.
-            self.job, self.has_begun = progress["job"], True
-        if self.as_json or not sys.stderr.isatty():
-            return
-        if self._status is None:
-            self._status = self.console(stderr=True).status("")
-            self._status.start()
-        self._status.update(progress_text(progress))
-
-    def end_progress(self) -> None:
-        """Take away what shows it: something else is to be read. What comes later shows it again."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
 
 
 def asking(command: F) -> F:

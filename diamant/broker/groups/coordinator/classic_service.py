@@ -22,7 +22,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from diamant.broker.groups.classic.events import (
     UNKNOWN_MEMBER_ID,
@@ -41,6 +41,7 @@ from diamant.broker.groups.classic.events import (
 )
 from diamant.broker.groups.classic.state_machine import ClassicGroup, ClassicGroupLimits, GroupState
 from diamant.broker.groups.coordinator.group import Group
+from diamant.broker.groups.coordinator.store import GroupStore
 from diamant.broker.groups.coordinator.timers import Timers
 from diamant.broker.network.api import REQUEST_ERRORS, CloseConnection, error_of
 from diamant.broker.node.flusher import check_synced
@@ -49,8 +50,7 @@ from diamant.protocol.internal_topics.group_records import GroupMetadataKey, Gro
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
-    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
 
@@ -97,12 +97,38 @@ class Waiter(Generic[_Answer]):
         self.answer(answer)
 
 
+class ConvertedGroups(Protocol):
+    """Groups of the consumer protocol, as their classic members and the classic service use them."""
+
+    def classic_join(self, group: Group, request: JoinRequest) -> JoinAnswer:
+        """JoinGroup of a classic member."""
+        ...
+
+    def classic_sync(self, group: Group, request: SyncRequest) -> SyncAnswer:
+        """SyncGroup of a classic member."""
+        ...
+
+    def classic_heartbeat(self, group: Group, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Heartbeat of a classic member."""
+        ...
+
+    def classic_leave(self, group: Group, leavers: Sequence[Leaver]) -> list[LeaveResult]:
+        """LeaveGroup of classic members."""
+        ...
+
+    def tombstones(self, group: Group) -> list[tuple[bytes, bytes | None]]:
+        """Return the records that remove the group."""
+        ...
+
+
 class ClassicGroups:
     """All classic groups of the broker. The loop's thread owns it; make it on that thread."""
 
-    def __init__(self, broker: Broker, coordinator: GroupCoordinator) -> None:
-        self._broker = broker
-        self._coordinator = coordinator
+    def __init__(self, node: Node, store: GroupStore, converted: Callable[[], ConvertedGroups]) -> None:
+        """`converted()` returns what answers classic members of groups that were converted to the consumer protocol."""
+        self._node = node
+        self._store = store
+        self._converted = converted
         self.timers = Timers(asyncio.get_running_loop())
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -118,11 +144,11 @@ class ClassicGroups:
             if group is None:
                 return encode(JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
             if group.consumer is not None:
-                return encode(self._coordinator.consumer.classic_join(group, request))
+                return encode(self._converted().classic_join(group, request))
             classic = group.classic
             if classic is None:
                 classic = ClassicGroup(group_id, self._now_ms())
-                self._coordinator.become(group, classic=classic)
+                self._store.become(group, classic=classic)
             answered = self._run(classic, classic.join(request, waiter, self._limits(), self._now_ms()))
         except REQUEST_ERRORS as error:
             code = _answer_code(error)
@@ -135,10 +161,10 @@ class ClassicGroups:
         """SyncGroup: the answer, or a future of it."""
         waiter = Waiter(encode)
         try:
-            self._coordinator.check_usable(group_id)
-            group = self._coordinator.group(group_id)
+            self._store.check_usable(group_id)
+            group = self._store.group(group_id)
             if group is not None and group.consumer is not None and not group.consumer.is_empty:
-                return encode(self._coordinator.consumer.classic_sync(group, request))
+                return encode(self._converted().classic_sync(group, request))
             if group is None or group.classic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no classic group {group_id}")
             answered = self._run(group.classic, group.classic.sync(request, waiter, self._limits(), self._now_ms()))
@@ -149,14 +175,14 @@ class ClassicGroups:
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
         """Heartbeat: the code to answer. Costs the same in every group."""
         try:
-            self._coordinator.check_usable(group_id)
-            group = self._coordinator.group(group_id)
+            self._store.check_usable(group_id)
+            group = self._store.group(group_id)
             if group is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if group.classic is None:
                 if group.consumer is None:
                     return ErrorCode.UNKNOWN_MEMBER_ID
-                return self._coordinator.consumer.classic_heartbeat(group, member_id, instance_id, generation_id)
+                return self._converted().classic_heartbeat(group, member_id, instance_id, generation_id)
         except REQUEST_ERRORS as error:
             code = _answer_code(error)
             # While the group is being loaded nobody can tell; an error would make the member leave.
@@ -167,10 +193,10 @@ class ClassicGroups:
 
     def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[LeaveResult]:
         """LeaveGroup: a result for each. Raises KafkaError if the request as a whole is refused."""
-        self._coordinator.check_usable(group_id)
-        group = self._coordinator.group(group_id)
+        self._store.check_usable(group_id)
+        group = self._store.group(group_id)
         if group is not None and group.consumer is not None:
-            return self._coordinator.consumer.classic_leave(group, leavers)
+            return self._converted().classic_leave(group, leavers)
         if group is None or group.classic is None:
             return [LeaveResult(*leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in leavers]
         if group.classic.state is GroupState.DEAD:
@@ -191,7 +217,7 @@ class ClassicGroups:
         Source: GroupMetadataManager.replay(GroupMetadataKey, ...), onLoaded.
         """
         classic = ClassicGroup.from_value(group.group_id, value)
-        self._coordinator.become(group, classic=classic)
+        self._store.become(group, classic=classic)
 
     def begin(self, classic: ClassicGroup) -> None:
         """A group has these members now, restored or converted (`GroupCoordinator.become`): their sessions begin."""
@@ -220,41 +246,41 @@ class ClassicGroups:
 
     def count_by_state(self) -> Counter[GroupState]:
         """How many classic groups are in which state."""
-        return Counter(group.classic.state for group in self._coordinator.groups.values() if group.classic is not None)
+        return Counter(group.classic.state for group in self._store.groups.values() if group.classic is not None)
 
     # -- parts of a join -----------------------------------------------------------------------------------------------
 
     def _check_join(self, group_id: str, request: JoinRequest) -> None:
-        config = self._broker.config
+        config = self._node.config
         if group_id and not (
             config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms
         ):
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, f"{request.session_timeout_ms} ms")
-        self._coordinator.check_usable(group_id)
+        self._store.check_usable(group_id)
 
     def _group_to_join(self, group_id: str, request: JoinRequest) -> Group | None:
         """The group, made if there is none and the member is new. An empty consumer group makes place for a classic one, and is
         gone even if the member is then refused.
         """
-        group = self._coordinator.group(group_id)
+        group = self._store.group(group_id)
         is_new_member = request.member_id == UNKNOWN_MEMBER_ID
         if group is not None and (group.consumer is None or not group.consumer.is_empty):
             return group
         if not is_new_member:
             if group is not None:
-                self._coordinator.append(group_id, self._coordinator.consumer.tombstones(group))
-                self._coordinator.become(group)
-                self._coordinator.forget(group_id)
+                self._store.append(group_id, self._converted().tombstones(group))
+                self._store.become(group)
+                self._store.forget(group_id)
             return None
         records = []
         if group is not None:
-            records += self._coordinator.consumer.tombstones(group)
+            records += self._converted().tombstones(group)
         # So that the group is there after a restart, though it has no members yet.
         value = GroupMetadataValue("", 0, None, None, self._now_ms())
         records.append(encode_record(GroupMetadataKey(group_id), value))
-        self._coordinator.append(group_id, records)
-        group = self._coordinator.group_or_new(group_id)
-        self._coordinator.become(group)
+        self._store.append(group_id, records)
+        group = self._store.group_or_new(group_id)
+        self._store.become(group)
         return group
 
     # -- effects -------------------------------------------------------------------------------------------------------
@@ -287,8 +313,8 @@ class ClassicGroups:
         waiter, answer = effect.waiter, effect.answer
         assert isinstance(waiter, Waiter)
         if answer.error is ErrorCode.NONE:
-            log = self._coordinator.log_of(group_id)
-            flush = self._broker.flusher.pending(log)
+            log = self._store.log_of(group_id)
+            flush = self._node.flusher.pending(log)
             if flush is not None:
                 waiter.answer_when_synced(answer, log, flush)
                 return
@@ -296,14 +322,14 @@ class ClassicGroups:
 
     def _write(self, group_id: str, value: GroupMetadataValue) -> ErrorCode:
         try:
-            self._coordinator.append(group_id, [encode_record(GroupMetadataKey(group_id), value)])
+            self._store.append(group_id, [encode_record(GroupMetadataKey(group_id), value)])
         except (*REQUEST_ERRORS, OverflowError) as error:
             logger.warning("group %s, generation %d could not be written: %s", group_id, value.generation, error)
             return _answer_code(error)
         return ErrorCode.NONE
 
     def _expired(self, classic: ClassicGroup, kind: TimerKind, member_id: str) -> None:
-        group = self._coordinator.group(classic.group_id)
+        group = self._store.group(classic.group_id)
         if group is None or group.classic is not classic:
             return  # it was deleted or converted meanwhile
         now_ms = self._now_ms()
@@ -316,11 +342,11 @@ class ClassicGroups:
         self._run(classic, effects)
 
     def _limits(self) -> ClassicGroupLimits:
-        config = self._broker.config
+        config = self._node.config
         return ClassicGroupLimits(config.group_max_size, config.group_initial_rebalance_delay_ms)
 
     def _now_ms(self) -> int:
-        return self._broker.env.clock.now_ms()
+        return self._node.env.clock.now_ms()
 
 
 def _result(future: asyncio.Future[bytes], answered: int) -> bytes | asyncio.Future[bytes]:

@@ -3,7 +3,7 @@
 After a start the groups are loaded in the background, and a partition of `__consumer_offsets` that cannot be read is left out. So
 whoever asks waits until everything is loaded that can be, and is told of what is not:
 
-    unknown = await groups_not_known(broker)      empty: `offsets_of` and `all_offsets` know every group that has committed
+    unknown = await groups_not_known(groups, topics)    empty: `offsets_of` and `all_offsets` know every group
 
 What is loaded stays so; both may therefore be asked in different turns of the loop, in this order.
 """
@@ -15,16 +15,13 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from diamant.broker.groups.coordinator.offsets import committed_offset_of
-from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
+from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC, Topics
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
-
-
-if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.groups.coordinator.group import Group
+    from diamant.broker.node.lazy import Lazy
 
 GROUPS_PER_TURN = 1_000
 LOADING_TIMEOUT_S = 60.0
@@ -33,54 +30,56 @@ MAX_TOLD = 10
 """Partitions that are told of; of all others how many there are."""
 
 
-async def groups_not_known(broker: Broker, timeout_s: float = LOADING_TIMEOUT_S) -> list[str]:
+async def groups_not_known(
+    groups: Lazy[GroupCoordinator], topics: Topics, timeout_s: float = LOADING_TIMEOUT_S
+) -> list[str]:
     """Wait until all groups are loaded that can be; return, in words, of which partitions they are not, and why.
 
     At most `timeout_s`; with 0 without waiting. `MAX_TOLD` texts and one more.
     """
-    if GROUP_OFFSETS_TOPIC not in broker.topics.by_name:
+    if GROUP_OFFSETS_TOPIC not in topics.by_name:
         return []
     try:
         async with asyncio.timeout(timeout_s):
             # One that could not be read is begun anew now and then: that is not waited for.
-            await broker.groups.loaded()
+            await groups().loaded()
     except TimeoutError:
         pass
-    found = broker.groups.not_loaded()
+    found = groups().not_loaded()
     told = [f"{GROUP_OFFSETS_TOPIC}-{partition}: {why}" for partition, why in list(found.items())[:MAX_TOLD]]
     return told if len(found) <= MAX_TOLD else [*told, f"{len(found) - MAX_TOLD} more partitions"]
 
 
-async def offsets_of(broker: Broker, topic: str, partition: int) -> list[tuple[int, str]]:
+async def offsets_of(groups: Lazy[GroupCoordinator], topic: str, partition: int) -> list[tuple[int, str]]:
     """Return committed offset and id of each group that has committed one for a partition, ascending."""
     found = []
-    async for group in _groups(broker):
+    async for group in _groups(groups):
         stored = group.offsets.get(topic, partition)
         if stored is not None:
             found.append((committed_offset_of(stored[0]), group.group_id))
     return sorted(found)
 
 
-async def all_offsets(broker: Broker) -> dict[tuple[str, int], list[int]]:
+async def all_offsets(groups: Lazy[GroupCoordinator]) -> dict[tuple[str, int], list[int]]:
     """Return the committed offsets of all groups by topic and partition."""
     found: dict[tuple[str, int], list[int]] = {}
-    async for group in _groups(broker):
+    async for group in _groups(groups):
         for topic, partitions in group.offsets.committed.items():
             for partition, stored in partitions.items():
                 found.setdefault((topic, partition), []).append(committed_offset_of(stored[0]))
     return found
 
 
-async def _groups(broker: Broker) -> AsyncIterator[Group]:
+async def _groups(groups: Lazy[GroupCoordinator]) -> AsyncIterator[Group]:
     """Yield all groups that are loaded, letting others have their turn in between."""
-    if not broker.has_groups:
+    if groups.made is None:
         return
-    for count, group in enumerate(list(broker.groups.groups.values()), start=1):
+    for count, group in enumerate(list(groups.made.groups.values()), start=1):
         yield group
         if count % GROUPS_PER_TURN == 0:
             await asyncio.sleep(0)
 
 
-async def groups_of(broker: Broker, log: Log) -> list[tuple[int, str]]:
+async def groups_of(groups: Lazy[GroupCoordinator], log: Log) -> list[tuple[int, str]]:
     """Return committed offset and id of each group that has committed one for a partition, ascending; of those loaded."""
-    return await offsets_of(broker, log.topic, log.partition)
+    return await offsets_of(groups, log.topic, log.partition)

@@ -26,7 +26,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -71,6 +71,7 @@ from diamant.broker.groups.consumer.metadata_hash import metadata_hash
 from diamant.broker.groups.consumer.target_assignment import TargetTask
 from diamant.broker.groups.consumer.topic_patterns import check_pattern, matching_topics
 from diamant.broker.groups.coordinator.group import Group
+from diamant.broker.groups.coordinator.store import GroupStore
 from diamant.broker.groups.coordinator.timers import Timers
 from diamant.broker.network.api import REQUEST_ERRORS
 from diamant.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -80,8 +81,8 @@ from diamant.storage.kraft.image import MetadataImage
 from diamant.storage.uuid_text import random_id, uuid_to_text
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
-    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.groups.classic.state_machine import ClassicGroup
+    from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
 
@@ -129,9 +130,11 @@ class _Live:
 class ConsumerGroups:
     """All consumer groups of the broker. The loop's thread owns it; make it on that thread."""
 
-    def __init__(self, broker: Broker, coordinator: GroupCoordinator) -> None:
-        self._broker = broker
-        self._coordinator = coordinator
+    def __init__(self, node: Node, store: GroupStore, rebalance: Callable[[ClassicGroup], None]) -> None:
+        """`rebalance` has the members of a classic group join again, that of one which was converted back."""
+        self._node = node
+        self._store = store
+        self._rebalance = rebalance
         self._loop = asyncio.get_running_loop()
         self._live: WeakKeyDictionary[ConsumerGroup, _Live] = WeakKeyDictionary()
         self.timers = Timers(self._loop)
@@ -149,9 +152,9 @@ class ConsumerGroups:
             group_id,
             request,
             is_member_id_required=version >= FIRST_WITH_CLIENT_MEMBER_ID,
-            assignors=self._broker.config.group_consumer_assignors,
+            assignors=self._node.config.group_consumer_assignors,
         )
-        self._coordinator.check_usable(group_id)
+        self._store.check_usable(group_id)
         if request.member_epoch < JOIN_EPOCH:
             return self._leave(group_id, request)
         group, prefix = self._group_for(group_id, is_joining=request.member_epoch == JOIN_EPOCH)
@@ -177,7 +180,7 @@ class ConsumerGroups:
     @property
     def is_enabled(self) -> bool:
         """Source: KafkaApis.isConsumerGroupProtocolEnabled."""
-        return PROTOCOL_TYPE in self._broker.config.group_coordinator_rebalance_protocols
+        return PROTOCOL_TYPE in self._node.config.group_coordinator_rebalance_protocols
 
     def _check_enabled(self) -> None:
         """KafkaError: UNSUPPORTED_VERSION, which comes without a message."""
@@ -197,7 +200,7 @@ class ConsumerGroups:
         return {"member_id": request.member_id, "member_epoch": request.member_epoch}
 
     def _consumer_group(self, group_id: str) -> ConsumerGroup:
-        group = self._coordinator.group(group_id)
+        group = self._store.group(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         if group.consumer is None:
@@ -209,7 +212,7 @@ class ConsumerGroups:
 
         What is made or converted is not the group yet: `_commit` makes it so.
         """
-        group = self._coordinator.group(group_id)
+        group = self._store.group(group_id)
         if group is not None and group.consumer is not None:
             return group.consumer, []
         if not is_joining:
@@ -218,7 +221,7 @@ class ConsumerGroups:
             return self._consumer_group(group_id), []
         if group is None or group.classic is None:
             return ConsumerGroup(group_id), []
-        config = self._broker.config
+        config = self._node.config
         tombstone: GroupRecord = (GroupMetadataKey(group_id), None)
         if group.classic.is_empty:
             return ConsumerGroup(group_id), [tombstone]
@@ -235,7 +238,7 @@ class ConsumerGroups:
         Source: GroupMetadataManager.classicGroupJoinToConsumerGroup.
         """
         consumer = _consumer_of(group)
-        config = self._broker.config
+        config = self._node.config
         if config.group_consumer_migration_policy == conversion.DISABLED:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -418,7 +421,7 @@ class ConsumerGroups:
     def describe(self, group_id: str) -> dict[str, Any]:
         """A group's fields in ConsumerGroupDescribe. KafkaError: GROUP_ID_NOT_FOUND, also for classic groups."""
         self._check_enabled()
-        self._coordinator.check_usable(group_id)
+        self._store.check_usable(group_id)
         group = self._consumer_group(group_id)
         return {
             "group_id": group_id,
@@ -464,7 +467,7 @@ class ConsumerGroups:
 
     def count_by_state(self) -> Counter[ConsumerGroupState]:
         """How many consumer groups are in which state."""
-        groups = self._coordinator.groups.values()
+        groups = self._store.groups.values()
         return Counter(group.consumer.state for group in groups if group.consumer is not None)
 
     def tombstones(self, group: Group) -> list[tuple[bytes, bytes | None]]:
@@ -481,7 +484,7 @@ class ConsumerGroups:
         consumer = group.consumer
         if consumer is None:
             consumer = ConsumerGroup(group.group_id)
-            self._coordinator.become(group, consumer=consumer)
+            self._store.become(group, consumer=consumer)
         consumer.apply(key, value)
         member = consumer.members.get(getattr(key, "member_id", ""))
         if member is None:
@@ -520,16 +523,16 @@ class ConsumerGroups:
 
     @property
     def _image(self) -> MetadataImage:
-        return self._broker.topics.image
+        return self._node.topics.image
 
     @property
     def _default_assignor(self) -> str:
-        assignors: list[str] = self._broker.config.group_consumer_assignors
+        assignors: list[str] = self._node.config.group_consumer_assignors
         return assignors[0]
 
     def _change(self, group: ConsumerGroup) -> GroupChange:
         live = self._live.get(group)
-        config = self._broker.config
+        config = self._node.config
         interval_ms = self._group_config(
             group.group_id,
             "consumer.assignment.interval.ms",
@@ -538,7 +541,7 @@ class ConsumerGroups:
             config.group_consumer_max_assignment_interval_ms,
         )
         moment = Moment(
-            now_ms=self._broker.env.clock.now_ms(),
+            now_ms=self._node.env.clock.now_ms(),
             has_metadata_changed=self._has_metadata_changed(group, live),
             may_assign=live is None
             or (live.assigning is None and (self._loop.time() - live.assigned_at_s) * 1000 >= interval_ms),
@@ -549,7 +552,7 @@ class ConsumerGroups:
 
     def _has_metadata_changed(self, group: ConsumerGroup, live: _Live | None) -> bool:
         """Whether topics that the group reads are others than when its epoch was written."""
-        generation = self._broker.topics.generation
+        generation = self._node.topics.generation
         if live is not None and live.topics_generation == generation:
             return False
         if metadata_hash(group.subscribed_topics(), self._image) != group.metadata_hash:
@@ -570,7 +573,7 @@ class ConsumerGroups:
         if change.has_computed_target:
             live.assigned_at_s = self._loop.time()
         if change.has_checked_metadata:
-            live.topics_generation = self._broker.topics.generation
+            live.topics_generation = self._node.topics.generation
         if change.heavy_task is not None:
             live.assigning = self._loop.create_task(self._assign(group, live, change.heavy_task))
         for timer in change.timers:
@@ -585,21 +588,21 @@ class ConsumerGroups:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"a name of group {group_id} or its members is too long for a record"
             ) from None
-        self._coordinator.append(group_id, encoded)
+        self._store.append(group_id, encoded)
 
     def _adopt(self, consumer: ConsumerGroup) -> None:
         """Make a new or converted group the one of its name."""
-        group = self._coordinator.group_or_new(consumer.group_id)
+        group = self._store.group_or_new(consumer.group_id)
         if group.consumer is consumer:
             return
         if group.classic is not None:
             logger.info("group %s: now a consumer group", consumer.group_id)
         # Whoever waits in a rebalance is to join again, as a member of the consumer group.
-        self._coordinator.become(group, consumer=consumer)
+        self._store.become(group, consumer=consumer)
 
     def _fence(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember]) -> None:
         """Remove members; if only classic ones are left the group goes back to their protocol, where that is allowed."""
-        config = self._broker.config
+        config = self._node.config
         if conversion.may_downgrade(group, members, config.group_consumer_migration_policy, config.group_max_size):
             self._downgrade(group, members, None, must_rebalance=True)
             return
@@ -615,14 +618,14 @@ class ConsumerGroups:
         *,
         must_rebalance: bool,
     ) -> None:
-        now_ms = self._broker.env.clock.now_ms()
+        now_ms = self._node.env.clock.now_ms()
         classic = conversion.downgraded(group, leaving, joining, self._image, now_ms)
         self._write(group.group_id, [*group.tombstones(), (GroupMetadataKey(group.group_id), classic.value())])
         logger.info("group %s: now a classic group again", group.group_id)
-        owner = self._coordinator.group_or_new(group.group_id)
-        self._coordinator.become(owner, classic=classic)
+        owner = self._store.group_or_new(group.group_id)
+        self._store.become(owner, classic=classic)
         if must_rebalance:
-            self._coordinator.classic.rebalance(classic)
+            self._rebalance(classic)
 
     # -- timers --------------------------------------------------------------------------------------------------------
 
@@ -641,7 +644,7 @@ class ConsumerGroups:
         self._set_timer(group_id, SetTimer(TimerKind.SESSION, member.member_id, timeout_ms))
 
     def _expired(self, group_id: str, timer: SetTimer) -> None:
-        group = self._coordinator.group(group_id)
+        group = self._store.group(group_id)
         if group is None or group.consumer is None:
             return
         member = group.consumer.members.get(timer.member_id)
@@ -657,7 +660,7 @@ class ConsumerGroups:
     # -- configurations ------------------------------------------------------------------------------------------------
 
     def _session_timeout_ms(self, group_id: str) -> int:
-        config = self._broker.config
+        config = self._node.config
         return self._group_config(
             group_id,
             "consumer.session.timeout.ms",
@@ -667,7 +670,7 @@ class ConsumerGroups:
         )
 
     def _heartbeat_interval_ms(self, group_id: str) -> int:
-        config = self._broker.config
+        config = self._node.config
         return self._group_config(
             group_id,
             "consumer.heartbeat.interval.ms",
@@ -714,8 +717,8 @@ class ConsumerGroups:
         is_new = any(regex not in group.resolved for regex in group.regex_counts)
         if (
             is_new
-            or live.resolved_generation != self._broker.topics.generation
-            or age_s * 1000 >= self._broker.config.group_consumer_regex_refresh_interval_ms
+            or live.resolved_generation != self._node.topics.generation
+            or age_s * 1000 >= self._node.config.group_consumer_regex_refresh_interval_ms
         ):
             delay_s = max(PATTERN_INTERVAL_S - age_s, 0)
             live.resolving = self._loop.create_task(self._resolve(group, live, delay_s))
@@ -723,9 +726,9 @@ class ConsumerGroups:
     async def _resolve(self, group: ConsumerGroup, live: _Live, delay_s: float) -> None:
         try:
             await asyncio.sleep(delay_s)
-            generation = self._broker.topics.generation
-            version = self._broker.metadata.end_offset
-            now_ms = self._broker.env.clock.now_ms()
+            generation = self._node.topics.generation
+            version = self._node.metadata.end_offset
+            now_ms = self._node.env.clock.now_ms()
             found = await asyncio.to_thread(matching_topics, list(group.regex_counts), list(self._image.topics))
             live.resolved_at_s = self._loop.time()
             live.resolved_generation = generation

@@ -39,11 +39,11 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LONG_MAX
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
     from diamant.broker.groups.classic.state_machine import ClassicGroup
     from diamant.broker.groups.consumer.group import ConsumerGroup
     from diamant.broker.groups.coordinator.classic_service import ClassicGroups
     from diamant.broker.groups.coordinator.consumer_service import ConsumerGroups
+    from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +68,11 @@ NO_RETENTION_MS = -1
 class GroupCoordinator:
     """All groups of the broker. The loop thread owns it."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        config = broker.config
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        config = node.config
         self.topic = InternalTopic(
-            broker,
+            node,
             GROUP_OFFSETS_TOPIC,
             config.offsets_topic_num_partitions,
             {
@@ -89,23 +89,23 @@ class GroupCoordinator:
         self._topic_ids: dict[str, UUID] = {}  # of the topics that there were when loading began
         self._open_transactions: dict[tuple[int, int], set[str]] = {}
         self._is_stopped = False
-        broker.scheduler.every("expiry of offsets", config.offsets_retention_check_interval_ms, self.expire)
-        broker.topics.listeners.append(self)
-        self._use(broker.topics.by_name.get(GROUP_OFFSETS_TOPIC))
+        node.scheduler.every("expiry of offsets", config.offsets_retention_check_interval_ms, self.expire)
+        node.topics.listeners.append(self)
+        self._use(node.topics.by_name.get(GROUP_OFFSETS_TOPIC))
 
     @cached_property
     def classic(self) -> ClassicGroups:
         """Groups whose members use the classic protocol; made with the first of them."""
         from diamant.broker.groups.coordinator.classic_service import ClassicGroups
 
-        return ClassicGroups(self._broker, self)
+        return ClassicGroups(self._node, self, lambda: self.consumer)
 
     @cached_property
     def consumer(self) -> ConsumerGroups:
         """Groups whose members use the consumer protocol (KIP-848); made with the first of them."""
         from diamant.broker.groups.coordinator.consumer_service import ConsumerGroups
 
-        return ConsumerGroups(self._broker, self)
+        return ConsumerGroups(self._node, self, lambda group: self.classic.rebalance(group))
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -321,9 +321,9 @@ class GroupCoordinator:
         _check_member(group, topics, member_id, instance_id, generation, version, is_transactional=False)
         if group.classic is not None and member_id:
             self.classic.seen(group.classic, member_id)
-        now_ms = self._broker.env.clock.now_ms()
+        now_ms = self._node.env.clock.now_ms()
         expire_ms = -1 if retention_ms == NO_RETENTION_MS else min(now_ms + retention_ms, LONG_MAX)
-        topics, too_long = without_long_metadata(topics, self._broker.config.offset_metadata_max_bytes)
+        topics, too_long = without_long_metadata(topics, self._node.config.offset_metadata_max_bytes)
         if topics:
             encoded = encode_offset_records(group_id, topics, now_ms, expire_ms)
             partition = self.topic.partition_of(group_id)
@@ -361,8 +361,8 @@ class GroupCoordinator:
             if error.code == ErrorCode.STALE_MEMBER_EPOCH:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.detail) from None
             raise
-        now_ms = self._broker.env.clock.now_ms()
-        topics, too_long = without_long_metadata(topics, self._broker.config.offset_metadata_max_bytes)
+        now_ms = self._node.env.clock.now_ms()
+        topics, too_long = without_long_metadata(topics, self._node.config.offset_metadata_max_bytes)
         if topics:
             encoded = encode_offset_records(group_id, topics, now_ms)
             partition = self.topic.partition_of(group_id)
@@ -480,8 +480,8 @@ class GroupCoordinator:
                 await asyncio.sleep(0)
 
     def _expire_group(self, group: Group) -> None:
-        config = self._broker.config
-        now_ms = self._broker.env.clock.now_ms()
+        config = self._node.config
+        now_ms = self._node.env.clock.now_ms()
         try:
             expired = expired_offsets(group, now_ms, config.offsets_retention_minutes * 60_000)
             is_all = not group.has_members and len(expired) == group.offsets.count and not group.offsets.pending
@@ -513,14 +513,14 @@ class GroupCoordinator:
         self._in_use = topic
         if topic is None or self._is_stopped:
             return
-        buffer_size = self._broker.config.offsets_load_buffer_size
+        buffer_size = self._node.config.offsets_load_buffer_size
         loader = PartitionLoader(
             topic, self.topic.partition_count, "groups", lambda log: scanned(log, buffer_size), self._take_over
         )
         if not loader.is_complete:
             self._loader = loader
             # As of now: nothing is committed for a later topic in a partition that is not loaded.
-            self._topic_ids = {name: image.topic_id for name, image in self._broker.topics.image.topics.items()}
+            self._topic_ids = {name: image.topic_id for name, image in self._node.topics.image.topics.items()}
             loader.start()
 
     def _drop_everything(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import Answer, Api, RequestContext
@@ -21,7 +22,7 @@ from diamant.protocol.wire import apis
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.storage.kraft.metadata_log import MetadataLog
 
 logger = logging.getLogger(__name__)
 
@@ -38,22 +39,28 @@ SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
 """Features by name with the levels that this broker works at. A feature is listed when it is built, never before."""
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
-    """Answer from the cache."""
+def handle(
+    metadata: MetadataLog,
+    answers: dict[int, bytes],
+    served_keys: Collection[int],
+    context: RequestContext,
+    request: Any,
+) -> Answer:
+    """Answer from the cache: `answers` by version, which a change of features empties."""
     version = context.api_version
     name = getattr(request, "client_software_name", None)
     if name is not None:
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(request.client_software_version)):
             return encode_response_fields(KEY, version, {"error_code": int(ErrorCode.INVALID_REQUEST)})
         logger.debug("%s: client %s %s", context.connection.peer, name, request.client_software_version)
-    body = broker.api_versions_cache.get(version)
+    body = answers.get(version)
     if body is None:
-        body = broker.api_versions_cache[version] = _encode(broker, version)
+        body = answers[version] = _encode(metadata, served_keys, version)
     return body
 
 
-def _encode(broker: Broker, version: int) -> bytes:
-    finalized = broker.metadata.image.features
+def _encode(metadata: MetadataLog, served_keys: Collection[int], version: int) -> bytes:
+    finalized = metadata.image.features
     return encode_response_fields(
         KEY,
         version,
@@ -61,7 +68,7 @@ def _encode(broker: Broker, version: int) -> bytes:
             "error_code": 0,
             "api_keys": [
                 {"api_key": key, "min_version": apis.ADVERTISED[key].min, "max_version": apis.ADVERTISED[key].max}
-                for key in sorted(broker.served_keys)
+                for key in sorted(served_keys)
             ],
             "supported_features": [
                 {"name": name, "min_version": low, "max_version": high}
@@ -69,7 +76,7 @@ def _encode(broker: Broker, version: int) -> bytes:
                 if low > 0 or version >= FIRST_WITH_ZERO_MINIMUM
             ],
             # Clients take over features whose epoch is above the one they know. Kafka's is this offset too.
-            "finalized_features_epoch": broker.metadata.end_offset - 1,
+            "finalized_features_epoch": metadata.end_offset - 1,
             "finalized_features": [
                 {"name": name, "max_version_level": finalized[name], "min_version_level": finalized[name]}
                 for name in SUPPORTED_FEATURES

@@ -16,13 +16,13 @@ from diamant.protocol.wire.authorized_operations import CLUSTER_OPERATIONS, NOT_
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 60
 BROKERS, CONTROLLERS = 1, 2
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     """Describe the one broker."""
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
     if endpoint_type != BROKERS:
@@ -49,11 +49,11 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
             "error_code": 0,
             "error_message": None,
             "endpoint_type": BROKERS,
-            "cluster_id": broker.cluster_id,
-            "controller_id": broker.config.node_id,
+            "cluster_id": node.cluster_id,
+            "controller_id": node.config.node_id,
             "brokers": [
                 {
-                    "broker_id": broker.config.node_id,
+                    "broker_id": node.config.node_id,
                     "host": context.connection.advertised_host,
                     "port": context.connection.advertised_port,
                     "rack": None,

@@ -17,12 +17,12 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 55
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     """Describe the quorum."""
     asked = [
         (str(topic.topic_name), int(partition.partition_index))
@@ -31,8 +31,8 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     ]
     if asked != [(METADATA_TOPIC, 0)]:
         return encode_response_fields(KEY, context.api_version, _refusal(request))
-    metadata = broker.metadata
-    now_ms = broker.env.clock.now_ms()
+    metadata = node.metadata
+    now_ms = node.env.clock.now_ms()
     voter = {
         "replica_id": metadata.node_id,
         "replica_directory_id": metadata.directory_id if metadata.voters is not None else None,

@@ -16,26 +16,26 @@ from diamant.protocol.kraft.records import UnregisterBrokerRecord
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 64
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     """Unregister; always a coroutine, as the metadata log may have to be synced."""
-    return _unregister(broker, context.api_version, int(request.broker_id))
+    return _unregister(node, context.api_version, int(request.broker_id))
 
 
-async def _unregister(broker: Broker, version: int, broker_id: int) -> bytes:
+async def _unregister(node: Node, version: int, broker_id: int) -> bytes:
     code, message = 0, None
     try:
-        registration = broker.metadata.image.brokers.get(broker_id)
+        registration = node.metadata.image.brokers.get(broker_id)
         if registration is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
-        if broker_id == broker.config.node_id:
+        if broker_id == node.config.node_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker ID {broker_id} is this broker, which is in use")
-        broker.metadata.append([UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.broker_epoch)])
-        await broker.topics.sync()
+        node.metadata.append([UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.broker_epoch)])
+        await node.topics.sync()
     except REQUEST_ERRORS as error:
         code, message = error_of(error)
     return encode_response_fields(KEY, version, {"error_code": code, "error_message": message})

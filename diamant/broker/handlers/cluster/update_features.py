@@ -24,7 +24,7 @@ from diamant.storage.kraft.features import METADATA_VERSION
 from diamant.storage.kraft.features import SUPPORTED_FEATURES as READABLE_FEATURES
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 57
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
@@ -32,28 +32,28 @@ KRAFT_VERSION = "kraft.version"
 _FIRST_WITH_TYPE = 1
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
-    """Change; always a coroutine, as the metadata log has to be synced."""
-    return _update(broker, context.api_version, request)
+def handle(node: Node, answers: dict[int, bytes], context: RequestContext, request: Any) -> Answer:
+    """Change; always a coroutine, as the metadata log has to be synced. `answers`: those of ApiVersions, out of date then."""
+    return _update(node, answers, context.api_version, request)
 
 
-async def _update(broker: Broker, version: int, request: Any) -> bytes:
+async def _update(node: Node, answers: dict[int, bytes], version: int, request: Any) -> bytes:
     code, message = 0, None
     try:
         wanted: dict[str, tuple[int, int]] = {}
         for update in request.feature_updates:
             wanted[str(update.feature)] = (int(update.max_version_level), _type(version, update))
         for name, (level, kind) in wanted.items():
-            _check(broker, name, level, kind)
+            _check(node, name, level, kind)
         records = [
             FeatureLevelRecord(name=name, feature_level=level)
             for name, (level, _) in wanted.items()
-            if level != _present(broker, name)
+            if level != _present(node, name)
         ]
         if records and not getattr(request, "validate_only", False):
-            broker.metadata.append(records)
-            broker.api_versions_cache.clear()
-            await broker.topics.sync()
+            node.metadata.append(records)
+            answers.clear()
+            await node.topics.sync()
     except REQUEST_ERRORS as error:
         code, message = error_of(error)
         if code == ErrorCode.INVALID_UPDATE_VERSION:
@@ -67,15 +67,15 @@ def _type(version: int, update: Any) -> int:
     return int(update.upgrade_type)
 
 
-def _present(broker: Broker, name: str) -> int:
+def _present(node: Node, name: str) -> int:
     if name == KRAFT_VERSION:
-        return 1 if broker.metadata.voters is not None else 0
-    return broker.metadata.image.features.get(name, 0)
+        return 1 if node.metadata.voters is not None else 0
+    return node.metadata.image.features.get(name, 0)
 
 
-def _check(broker: Broker, name: str, level: int, kind: int) -> None:
-    node_id = broker.config.node_id
-    present = _present(broker, name)
+def _check(node: Node, name: str, level: int, kind: int) -> None:
+    node_id = node.config.node_id
+    present = _present(node, name)
     prefix = f"Invalid update version {level} for feature {name}. "
 
     def refuse(reason: str) -> KafkaError:

@@ -30,17 +30,17 @@ from diamant.protocol.kraft.records import ClientQuotaRecord, QuotaEntity
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 49
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     """Change; always a coroutine, as the metadata log has to be synced."""
-    return _alter(broker, context.api_version, request)
+    return _alter(node, context.api_version, request)
 
 
-async def _alter(broker: Broker, version: int, request: Any) -> bytes:
+async def _alter(node: Node, version: int, request: Any) -> bytes:
     entries = [
         (in_parts_order([QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity]), entry.ops)
         for entry in request.entries
@@ -50,7 +50,7 @@ async def _alter(broker: Broker, version: int, request: Any) -> bytes:
     results: dict[Any, tuple[Entity, int, str | None]] = {}
     records: list[ClientQuotaRecord] = []
     changed: list[Entity] = []
-    stored = {same_entity(entity): entity for entity in broker.metadata.image.quotas}
+    stored = {same_entity(entity): entity for entity in node.metadata.image.quotas}
     for entity, ops in entries:
         key = same_entity(entity)
         try:
@@ -61,15 +61,15 @@ async def _alter(broker: Broker, version: int, request: Any) -> bytes:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, f"{entity[0].entity_name} is not a valid IP or resolvable host."
                 )
-            records += _records(broker, stored.get(key, entity), ops)
+            records += _records(node, stored.get(key, entity), ops)
             changed.append(entity)
             results[key] = (entity, 0, None)
         except KafkaError as error:
             results[key] = (entity, *error_of(error))
     if records and not request.validate_only:
         try:
-            broker.metadata.append(records)
-            await broker.topics.sync()
+            node.metadata.append(records)
+            await node.topics.sync()
         except REQUEST_ERRORS as error:
             results.update((same_entity(entity), (entity, *error_of(error))) for entity in changed)
     entities = in_entities_order([entity for entity, _, _ in results.values()], grown_capacity(len(results)))
@@ -87,8 +87,8 @@ async def _alter(broker: Broker, version: int, request: Any) -> bytes:
     return encode_response_fields(KEY, version, fields)
 
 
-def _records(broker: Broker, entity: Entity, ops: Any) -> list[ClientQuotaRecord]:
-    present = broker.metadata.image.quotas.get(entity, {})
+def _records(node: Node, entity: Entity, ops: Any) -> list[ClientQuotaRecord]:
+    present = node.metadata.image.quotas.get(entity, {})
     records = []
     for op in in_java_order(ops, lambda op: string_hash(op.key), grown_capacity(len(ops))):
         key = str(op.key)

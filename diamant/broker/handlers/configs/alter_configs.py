@@ -22,26 +22,26 @@ from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOUR
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 33
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     """Change; always a coroutine, as the metadata log has to be synced."""
-    return _alter(broker, context.api_version, request)
+    return _alter(node, context.api_version, request)
 
 
-async def _alter(broker: Broker, version: int, request: Any) -> bytes:
+async def _alter(node: Node, version: int, request: Any) -> bytes:
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    await broker.topics.settled(resource.resource_name for resource in request.resources)
+    await node.topics.settled(resource.resource_name for resource in request.resources)
     responses = []
     for resource in request.resources:
         code, message = 0, None
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            _replace(broker, resource, request.validate_only)
+            _replace(node, resource, request.validate_only)
         except REQUEST_ERRORS as error:
             code, message = error_of(error)
         responses.append(
@@ -52,27 +52,25 @@ async def _alter(broker: Broker, version: int, request: Any) -> bytes:
                 "resource_name": resource.resource_name,
             }
         )
-    await broker.topics.sync()
+    await node.topics.sync()
     return encode_response_fields(KEY, version, {"responses": responses})
 
 
-def _replace(broker: Broker, resource: Any, validate_only: bool) -> None:
+def _replace(node: Node, resource: Any, validate_only: bool) -> None:
     nulls = [config.name for config in resource.configs if config.value is None]
     if nulls:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
     if resource.resource_type == BROKER_LOGGER_RESOURCE:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
-    check_resource(broker, resource.resource_type, resource.resource_name)
-    changes: dict[str, str | None] = dict.fromkeys(
-        stored_configs(broker, resource.resource_type, resource.resource_name)
-    )
+    check_resource(node, resource.resource_type, resource.resource_name)
+    changes: dict[str, str | None] = dict.fromkeys(stored_configs(node, resource.resource_type, resource.resource_name))
     changes.update((config.name, config.value) for config in resource.configs)
     if resource.resource_type == TOPIC_RESOURCE:
         # What DescribeConfigs showed comes back from clients that replace one value and send all: it is no command here.
         changes = {name: value for name, value in changes.items() if name not in ROWS}
     elif resource.resource_type == BROKER_RESOURCE:
         changes = {name: value for name, value in changes.items() if name not in clock_config.NAMES}
-    change_configs(broker, resource.resource_type, resource.resource_name, changes, validate_only=validate_only)
+    change_configs(node, resource.resource_type, resource.resource_name, changes, validate_only=validate_only)
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -41,7 +41,7 @@ from diamant.protocol.kraft.records import (
 from diamant.storage.kraft.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
 
@@ -57,35 +57,35 @@ MALFORMED = (
 """Kafka's text for INVALID_REQUEST without a reason."""
 
 
-def stored_configs(broker: Broker, resource_type: int, resource_name: str) -> Mapping[str, str]:
+def stored_configs(node: Node, resource_type: int, resource_name: str) -> Mapping[str, str]:
     """What is set on a resource itself."""
-    return broker.metadata.image.configs.get((resource_type, resource_name), {})
+    return node.metadata.image.configs.get((resource_type, resource_name), {})
 
 
 # -- reading -------------------------------------------------------------------------------------------------------------
 
 
-def describe_configs(broker: Broker, resource_type: int, resource_name: str) -> list[DescribedConfig]:
+def describe_configs(node: Node, resource_type: int, resource_name: str) -> list[DescribedConfig]:
     """All configurations of a resource; raises KafkaError if there is no such resource (`ConfigHelper`)."""
-    stored = stored_configs(broker, resource_type, resource_name)
+    stored = stored_configs(node, resource_type, resource_name)
     if resource_type == TOPIC_RESOURCE:
         check_name(resource_name)
-        if resource_name not in broker.topics.by_name:
+        if resource_name not in node.topics.by_name:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return describe_topic_configs(stored, broker.config)
+        return describe_topic_configs(stored, node.config)
     if resource_type == BROKER_RESOURCE:
         if not resource_name:
             return [_dynamic_default(name, value) for name, value in stored.items()]
-        _check_described_broker(broker, resource_name, ", expected {} or empty string, but received {}")
-        described = broker.config.describe() + _unknown_configs(stored, stored_configs(broker, resource_type, ""))
+        _check_described_broker(node, resource_name, ", expected {} or empty string, but received {}")
+        described = node.config.describe() + _unknown_configs(stored, stored_configs(node, resource_type, ""))
         described = [one for one in described if one.name != HTTP_ADDRESS]
-        return [*described, _http_address(broker), *clock_config.described(broker)]
+        return [*described, _http_address(node), *clock_config.described(node.env.clock)]
     if resource_type == BROKER_LOGGER_RESOURCE:
         from diamant.broker.config.logger_levels import describe_loggers
 
         if not resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-        _check_described_broker(broker, resource_name, ", expected {} but received {}")
+        _check_described_broker(node, resource_name, ", expected {} but received {}")
         return describe_loggers()
     if resource_type == CLIENT_METRICS_RESOURCE:
         from diamant.broker.config.client_metrics_table import describe_client_metrics_configs
@@ -98,16 +98,16 @@ def describe_configs(broker: Broker, resource_type: int, resource_name: str) -> 
 
         if not resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return describe_group_configs(stored, broker.config)
+        return describe_group_configs(stored, node.config)
     raise KafkaError(ErrorCode.INVALID_REQUEST, MALFORMED)
 
 
-def _http_address(broker: Broker) -> DescribedConfig:
+def _http_address(node: Node) -> DescribedConfig:
     """Where HTTP is answered, for clients that want more than Kafka's protocol has: read-only, empty if nowhere.
 
     Without a host it is the one at which the client reached us.
     """
-    bound = broker.http_bound
+    bound = node.addresses.http_bound
     value = ""
     if bound is not None:
         value = f":{bound.port}" if bound.host in META_ADDRESSES else bound.address
@@ -123,11 +123,11 @@ def _http_address(broker: Broker) -> DescribedConfig:
     )
 
 
-def _check_described_broker(broker: Broker, resource_name: str, expectation: str) -> None:
+def _check_described_broker(node: Node, resource_name: str, expectation: str) -> None:
     if _integer(resource_name) is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {resource_name}")
-    if _integer(resource_name) != broker.config.node_id:
-        expected = expectation.format(broker.config.node_id, resource_name)
+    if _integer(resource_name) != node.config.node_id:
+        expected = expectation.format(node.config.node_id, resource_name)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id{expected}")
 
 
@@ -176,18 +176,18 @@ def _unknown_config(name: str, sources: Sequence[ConfigSource]) -> DescribedConf
 # -- changing ------------------------------------------------------------------------------------------------------------
 
 
-def check_resource(broker: Broker, resource_type: int, resource_name: str) -> None:
+def check_resource(node: Node, resource_type: int, resource_name: str) -> None:
     """Whether the configurations of a resource can be changed: raises KafkaError if there is no such resource."""
     check_text("the name of the resource", resource_name)
     if resource_type == TOPIC_RESOURCE:
         check_name(resource_name)
-        if resource_name not in broker.topics.by_name:
+        if resource_name not in node.topics.by_name:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource_name}' does not exist.")
     elif resource_type == BROKER_RESOURCE:
         if resource_name:
-            _check_changed_broker(broker, resource_name, f", expected {broker.config.node_id}, but received")
+            _check_changed_broker(node, resource_name, f", expected {node.config.node_id}, but received")
     elif resource_type == BROKER_LOGGER_RESOURCE:
-        _check_changed_broker(broker, resource_name, f". Expected {broker.config.node_id}, but received")
+        _check_changed_broker(node, resource_name, f". Expected {node.config.node_id}, but received")
     elif resource_type == CLIENT_METRICS_RESOURCE:
         if not resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
@@ -198,11 +198,11 @@ def check_resource(broker: Broker, resource_type: int, resource_name: str) -> No
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
-def _check_changed_broker(broker: Broker, resource_name: str, expectation: str) -> None:
+def _check_changed_broker(node: Node, resource_name: str, expectation: str) -> None:
     number = _integer(resource_name)
     if number is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {resource_name}")
-    if number != broker.config.node_id:
+    if number != node.config.node_id:
         kind = "broker" if expectation.startswith(",") else "node"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected {kind} id{expectation} {resource_name}")
 
@@ -213,7 +213,7 @@ def _integer(text: str) -> int | None:
 
 
 def change_configs(
-    broker: Broker, resource_type: int, resource_name: str, changes: Mapping[str, str | None], *, validate_only: bool
+    node: Node, resource_type: int, resource_name: str, changes: Mapping[str, str | None], *, validate_only: bool
 ) -> None:
     """Validate what `changes` (None removes) would lead to; unless `validate_only` append and apply it.
 
@@ -227,41 +227,41 @@ def change_configs(
         if not validate_only:
             change_loggers(changes)
         return
-    present = stored_configs(broker, resource_type, resource_name)
-    _validate(broker, resource_type, resource_name, present, changes)
+    present = stored_configs(node, resource_type, resource_name)
+    _validate(node, resource_type, resource_name, present, changes)
     effective = {key: value for key, value in changes.items() if present.get(key) != value}
     if resource_type == BROKER_RESOURCE:
-        _check_min_insync_replicas(broker, resource_name, effective)
+        _check_min_insync_replicas(node, resource_name, effective)
     if validate_only or not effective:
         return
-    broker.metadata.append(
+    node.metadata.append(
         [
             ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
             for key, value in effective.items()
         ]
     )
     if resource_type == TOPIC_RESOURCE:
-        broker.topics.apply_configs([resource_name])
+        node.topics.apply_configs([resource_name])
     elif resource_type == BROKER_RESOURCE:
-        broker.apply_dynamic_config()
-        _warn_of_security(broker, effective)
-    broker.scheduler.poke()
+        node.apply_dynamic_config()
+        _warn_of_security(node, effective)
+    node.scheduler.poke()
 
 
-def _warn_of_security(broker: Broker, effective: Mapping[str, str | None]) -> None:
+def _warn_of_security(node: Node, effective: Mapping[str, str | None]) -> None:
     from diamant.broker.config.security_table import security_settings, without_effect
 
     changed = {name: value for name, value in effective.items() if value is not None}
-    if names := security_settings(changed, [listener.name for listener in broker.config.listeners]):
+    if names := security_settings(changed, [listener.name for listener in node.config.listeners]):
         logger.warning("%s", without_effect(names))
 
 
-def _check_min_insync_replicas(broker: Broker, resource_name: str, effective: Mapping[str, str | None]) -> None:
+def _check_min_insync_replicas(node: Node, resource_name: str, effective: Mapping[str, str | None]) -> None:
     """With eligible leader replicas (a directory of Kafka 4.1 or later) the minimum is the cluster's, and there is one.
 
     Raises KafkaError; source: ConfigurationControlManager.validateAlterConfig, texts and codes of 4.3.1.
     """
-    if MIN_INSYNC_REPLICAS not in effective or not broker.metadata.image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+    if MIN_INSYNC_REPLICAS not in effective or not node.metadata.image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
         return
     if resource_name:
         raise KafkaError(
@@ -274,7 +274,7 @@ def _check_min_insync_replicas(broker: Broker, resource_name: str, effective: Ma
 
 
 def _validate(
-    broker: Broker,
+    node: Node,
     resource_type: int,
     resource_name: str,
     present: Mapping[str, str],
@@ -288,15 +288,15 @@ def _validate(
             if value is not None:
                 _check_kafkas_own(resource_name, key)
             validate_dynamic_config(key, value)
-        check_cleaner_change(broker.config, changes)
+        check_cleaner_change(node.config, changes)
         return
     outcome = {key: value for key, value in {**present, **changes}.items() if value is not None}
     if resource_type == TOPIC_RESOURCE:
-        validate_topic_configs(outcome, broker.config)
+        validate_topic_configs(outcome, node.config)
     elif resource_type == GROUP_RESOURCE:
         from diamant.broker.config.group_table import validate_group_configs
 
-        validate_group_configs(outcome, broker.config)
+        validate_group_configs(outcome, node.config)
     else:
         from diamant.broker.config.client_metrics_table import validate_client_metrics_configs
 

@@ -25,7 +25,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.storage.kraft.metadata_log import MetadataLog
 
 KEY = 48
 MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = range(3)
@@ -38,14 +38,14 @@ class _Part(NamedTuple):
     is_any: bool
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(metadata: MetadataLog, context: RequestContext, request: Any) -> Answer:
     """Describe what matches."""
     try:
         wanted = _wanted(request.components)
     except KafkaError as error:
         refusal = {"error_code": int(error.code), "error_message": error.detail, "entries": None}
         return encode_response_fields(KEY, context.api_version, refusal)
-    quotas = broker.metadata.image.quotas
+    quotas = metadata.image.quotas
     entries = [
         {
             "entity": [{"entity_type": kind, "entity_name": name} for kind, name in in_parts_order(entity)],

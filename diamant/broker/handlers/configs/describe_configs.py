@@ -20,39 +20,41 @@ from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.operations.compact import Compactions
 
 KEY = 32
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, compactions: Lazy[Compactions], context: RequestContext, request: Any) -> Answer:
     """Describe every resource for itself."""
-    if any(_shows_figures(broker, resource) for resource in request.resources):
-        return _with_figures(broker, context.api_version, request)
-    results = [_describe(broker, request, resource) for resource in request.resources]
+    if any(_shows_figures(node, resource) for resource in request.resources):
+        return _with_figures(node, compactions(), context.api_version, request)
+    results = [_describe(node, request, resource) for resource in request.resources]
     return encode_response_fields(KEY, context.api_version, {"results": results})
 
 
-def _shows_figures(broker: Broker, resource: Any) -> bool:
+def _shows_figures(node: Node, resource: Any) -> bool:
     """Tell whether what the cleaner knows of a topic belongs to the answer (`diamant_configs.py`)."""
-    if resource.resource_type != TOPIC_RESOURCE or not broker.config.diamant_describe:
+    if resource.resource_type != TOPIC_RESOURCE or not node.config.diamant_describe:
         return False
     if resource.configuration_keys and not any(name in ROWS for name in resource.configuration_keys):
         return False
-    topic = broker.topics.by_name.get(resource.resource_name)
+    topic = node.topics.by_name.get(resource.resource_name)
     return topic is not None and any(log.config.is_compacted for log in topic.logs.values())
 
 
-async def _with_figures(broker: Broker, version: int, request: Any) -> bytes:
-    figures = await broker.compactions.figures()
+async def _with_figures(node: Node, compactions: Compactions, version: int, request: Any) -> bytes:
+    figures = await compactions.figures()
     results = []
     for resource in request.resources:
-        shown = await figures.describe(resource.resource_name) if _shows_figures(broker, resource) else []
-        results.append(_describe(broker, request, resource, shown))
+        shown = await figures.describe(resource.resource_name) if _shows_figures(node, resource) else []
+        results.append(_describe(node, request, resource, shown))
     return encode_response_fields(KEY, version, {"results": results})
 
 
-def _describe(broker: Broker, request: Any, resource: Any, more: Sequence[DescribedConfig] = ()) -> dict[str, Any]:
+def _describe(node: Node, request: Any, resource: Any, more: Sequence[DescribedConfig] = ()) -> dict[str, Any]:
     result: dict[str, Any] = {
         "error_code": 0,
         "error_message": "",
@@ -61,7 +63,7 @@ def _describe(broker: Broker, request: Any, resource: Any, more: Sequence[Descri
         "configs": [],
     }
     try:
-        described = describe_configs(broker, resource.resource_type, resource.resource_name)
+        described = describe_configs(node, resource.resource_type, resource.resource_name)
     except REQUEST_ERRORS as error:
         code, message = error_of(error)
         result["error_code"], result["error_message"] = code, message or ""

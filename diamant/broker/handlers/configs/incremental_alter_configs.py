@@ -26,20 +26,27 @@ from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOUR
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.operations.clock import BrokerClock
+    from diamant.broker.operations.compact_by_config import CompactByConfig
 
 KEY = 44
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(
+    compactions: Lazy[CompactByConfig], clock: Lazy[BrokerClock], node: Node, context: RequestContext, request: Any
+) -> Answer:
     """Change; always a coroutine, as the metadata log has to be synced."""
-    return _alter(broker, context, request)
+    return _alter(compactions, clock, node, context, request)
 
 
-async def _alter(broker: Broker, context: RequestContext, request: Any) -> bytes:
+async def _alter(
+    compactions: Lazy[CompactByConfig], clock: Lazy[BrokerClock], node: Node, context: RequestContext, request: Any
+) -> bytes:
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    await broker.topics.settled(resource.resource_name for resource in request.resources)
+    await node.topics.settled(resource.resource_name for resource in request.resources)
     responses: list[dict[str, Any]] = []
     to_compact: dict[str, dict[str, Any]] = {}
     moves: list[tuple[int, dict[str, Any]]] = []
@@ -50,16 +57,16 @@ async def _alter(broker: Broker, context: RequestContext, request: Any) -> bytes
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             _check_operations(resource)
-            check_resource(broker, resource.resource_type, resource.resource_name)
-            present = stored_configs(broker, resource.resource_type, resource.resource_name)
+            check_resource(node, resource.resource_type, resource.resource_name)
+            present = stored_configs(node, resource.resource_type, resource.resource_name)
             changes = _changes(resource, present)
             is_compacted = resource.resource_type == TOPIC_RESOURCE and _takes_command(resource, changes)
             if is_compacted:
-                broker.compact_by_config.check(resource.resource_name, changes.get("cleanup.policy"))
+                compactions().check(resource.resource_name, changes.get("cleanup.policy"))
             if resource.resource_type == BROKER_RESOURCE:
-                advance_ms = _taken_advance(broker, resource, changes)
+                advance_ms = _taken_advance(node, resource, changes)
             change_configs(
-                broker,
+                node,
                 resource.resource_type,
                 resource.resource_name,
                 changes,
@@ -79,12 +86,16 @@ async def _alter(broker: Broker, context: RequestContext, request: Any) -> bytes
             to_compact[resource.resource_name] = responses[-1]
         if advance_ms is not None and not code and not request.validate_only:
             moves.append((advance_ms, responses[-1]))
-    await broker.topics.sync()
+    await node.topics.sync()
     for advance_ms, response in moves:
-        if (failed := await clock_config.advance(broker, advance_ms)) is not None:
+        if (
+            failed := await clock_config.advance(
+                clock(), advance_ms, timeout_ms=node.config.diamant_compact_wait_max_ms
+            )
+        ) is not None:
             response["error_code"], response["error_message"] = error_of(failed)
     if to_compact:
-        failures = await broker.compact_by_config.compact(list(to_compact), context.connection.peer)
+        failures = await compactions().compact(list(to_compact), context.connection.peer)
         for topic, failure in failures.items():
             if failure is not None:
                 to_compact[topic]["error_code"], to_compact[topic]["error_message"] = error_of(failure)
@@ -109,7 +120,7 @@ def _takes_command(resource: Any, changes: dict[str, str | None]) -> bool:
     return True
 
 
-def _taken_advance(broker: Broker, resource: Any, changes: dict[str, str | None]) -> int | None:
+def _taken_advance(node: Node, resource: Any, changes: dict[str, str | None]) -> int | None:
     """Take `diamant.clock.advance.ms` out of the changes; by how much the clock is to be moved, if at all. Raises KafkaError."""
     advance_ms = None
     for config in resource.configs:
@@ -118,7 +129,7 @@ def _taken_advance(broker: Broker, resource: Any, changes: dict[str, str | None]
         if config.name == clock_config.ADVANCE:
             del changes[config.name]
             if config.config_operation == SET:
-                advance_ms = clock_config.checked_ms(broker, config.value)
+                advance_ms = clock_config.checked_ms(node.env.clock, config.value)
             elif config.config_operation != DELETE:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name}: only SET is possible")
     return advance_ms

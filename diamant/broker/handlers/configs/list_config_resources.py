@@ -23,13 +23,13 @@ from diamant.protocol.kraft.records import (
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 74
 ALL_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     """List the resources of the wanted types."""
     if context.api_version == 0:
         wanted: tuple[int, ...] = (CLIENT_METRICS_RESOURCE,)
@@ -40,17 +40,17 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     resources = [
         {"resource_name": name, "resource_type": resource_type}
         for resource_type in wanted
-        for name in _names(broker, resource_type)
+        for name in _names(node, resource_type)
     ]
     return encode_response_fields(KEY, context.api_version, {"error_code": 0, "config_resources": resources})
 
 
-def _names(broker: Broker, resource_type: int) -> list[str]:
+def _names(node: Node, resource_type: int) -> list[str]:
     if resource_type == TOPIC_RESOURCE:
-        return list(broker.topics.by_name)
+        return list(node.topics.by_name)
     if resource_type in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
-        return [str(broker.config.node_id)]
-    return [name for kind, name in broker.metadata.image.configs if kind == resource_type]
+        return [str(node.config.node_id)]
+    return [name for kind, name in node.metadata.image.configs if kind == resource_type]
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

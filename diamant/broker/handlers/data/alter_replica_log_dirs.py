@@ -16,19 +16,19 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 34
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     """Answer for every partition; one that is named for two directories gets the answer for the last."""
-    ours = os.path.abspath(broker.directory.path)
+    ours = os.path.abspath(node.directory.path)
     topics: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
             name = str(topic.name)
-            found = broker.topics.by_name.get(name)
+            found = node.topics.by_name.get(name)
             for index in topic.partitions:
                 if not os.path.isabs(directory.path) or os.path.normpath(directory.path) != ours:
                     code = ErrorCode.LOG_DIR_NOT_FOUND

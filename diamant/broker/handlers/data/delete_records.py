@@ -17,29 +17,29 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.topics import Topics
 
 KEY = 21
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
     """Answer every partition for itself."""
-    topics = [
+    answered = [
         {
             "name": str(topic.name),
-            "partitions": [_delete(broker, str(topic.name), partition) for partition in topic.partitions],
+            "partitions": [_delete(topics, str(topic.name), partition) for partition in topic.partitions],
         }
         for topic in request.topics
     ]
-    return encode_response_fields(KEY, context.api_version, {"topics": topics})
+    return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
-def _delete(broker: Broker, topic: str, partition: Any) -> dict[str, Any]:
+def _delete(topics: Topics, topic: str, partition: Any) -> dict[str, Any]:
     index = int(partition.partition_index)
     try:
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
-        log = broker.topics.log(topic, index)
+        log = topics.log(topic, index)
         if not log.config.is_deleted:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,

@@ -14,16 +14,16 @@ from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 35
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     """List the partitions asked for, or all for null."""
     topics: dict[str, list[dict[str, Any]]] = {}
     wanted = None if request.topics is None else {str(topic.topic): set(topic.partitions) for topic in request.topics}
-    for name, topic in broker.topics.by_name.items():
+    for name, topic in node.topics.by_name.items():
         if wanted is not None and name not in wanted:
             continue
         for partition, log in topic.logs.items():
@@ -36,10 +36,10 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
                         "is_future_key": False,
                     }
                 )
-    total_bytes, usable_bytes = broker.env.disk_usage(broker.directory.path)
+    total_bytes, usable_bytes = node.env.disk_usage(node.directory.path)
     result = {
         "error_code": 0,
-        "log_dir": os.path.abspath(broker.directory.path),
+        "log_dir": os.path.abspath(node.directory.path),
         "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
         "total_bytes": total_bytes,
         "usable_bytes": usable_bytes,

@@ -15,28 +15,28 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 from diamant.storage.log.producer_state import ProducerEntry
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.topics import Topics
 
 KEY = 61
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
     """Describe each partition named."""
-    topics = [
+    answered = [
         {
             "name": topic.name,
-            "partitions": [_partition(broker, topic.name, index) for index in topic.partition_indexes],
+            "partitions": [_partition(topics, topic.name, index) for index in topic.partition_indexes],
         }
         for topic in request.topics
     ]
-    return encode_response_fields(KEY, context.api_version, {"topics": topics})
+    return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
-def _partition(broker: Broker, topic: str, index: int) -> dict[str, Any]:
+def _partition(topics: Topics, topic: str, index: int) -> dict[str, Any]:
     try:
-        producers = broker.topics.log(topic, index).producers.active_producers
+        producers = topics.log(topic, index).producers.active_producers
     except REQUEST_ERRORS as error:
-        message = None if topic in broker.topics.by_name else "This server does not host this topic-partition."
+        message = None if topic in topics.by_name else "This server does not host this topic-partition."
         return {"partition_index": index, "error_code": error_of(error)[0], "error_message": message}
     return {
         "partition_index": index,

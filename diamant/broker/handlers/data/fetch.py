@@ -23,21 +23,19 @@ from diamant.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 
-def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Answer:
+def handle(node: Node, context: RequestContext, request: FetchRequest) -> Answer:
     """Read; answer now or when there is enough."""
     if request.session_epoch != FINAL_EPOCH or request.session_id:
         from diamant.broker.handlers.data.fetch_in_session import handle_in_session
 
-        return handle_in_session(broker, context, request)
-    fetch = PendingFetch(
-        broker.topics, broker.topic_metrics, context.api_version, request, broker.config.fetch_max_bytes
-    )
+        return handle_in_session(node, context, request)
+    fetch = PendingFetch(node.topics, node.topic_metrics, context.api_version, request, node.config.fetch_max_bytes)
     if fetch.read_all() or request.max_wait_ms <= 0:
         return fetch.encode()
-    return fetch.wait(broker.purgatory)
+    return fetch.wait(node.purgatory)
 
 
 API = Api(1, decode_fetch_request, handle)

@@ -30,17 +30,17 @@ from diamant.protocol.messages.fetch import FetchPartitionResult, FetchRequest, 
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 
-def handle_in_session(broker: Broker, context: RequestContext, request: FetchRequest) -> Answer:
+def handle_in_session(node: Node, context: RequestContext, request: FetchRequest) -> Answer:
     """Read; answer now or when there is enough."""
-    sessions = broker.fetch_sessions
+    sessions = node.fetch_sessions()
     version = context.api_version
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
-        fetch: PendingFetch = _FullFetch(broker, version, request)
+        fetch: PendingFetch = _FullFetch(node, version, request)
     else:
         try:
             session = sessions.continued(request, version)
@@ -50,20 +50,20 @@ def handle_in_session(broker: Broker, context: RequestContext, request: FetchReq
             # Nothing is left to fetch: the session has no use any more (`FetchManager.newContext`).
             sessions.close(session.session_id)
             return encode_fetch_response(version, ())
-        fetch = _IncrementalFetch(broker, version, request, session)
+        fetch = _IncrementalFetch(node, version, request, session)
     if fetch.read_all() or request.max_wait_ms <= 0:
         return fetch.encode()
-    return fetch.wait(broker.purgatory)
+    return fetch.wait(node.purgatory)
 
 
 class _FullFetch(PendingFetch):
     """A fetch with all its partitions; with epoch 0 it opens a session."""
 
-    __slots__ = ("_broker",)
+    __slots__ = ("_node",)
 
-    def __init__(self, broker: Broker, version: int, request: FetchRequest) -> None:
-        super().__init__(broker.topics, broker.topic_metrics, version, request, broker.config.fetch_max_bytes)
-        self._broker = broker
+    def __init__(self, node: Node, version: int, request: FetchRequest) -> None:
+        super().__init__(node.topics, node.topic_metrics, version, request, node.config.fetch_max_bytes)
+        self._node = node
 
     def encode(self) -> list[Any]:
         """The response body, with the id of the new session or 0."""
@@ -71,9 +71,9 @@ class _FullFetch(PendingFetch):
         return self._encode(session_id=NO_SESSION if session is None else session.session_id)
 
     def _open_session(self) -> FetchSession | None:
-        session = self._broker.fetch_sessions.open(
+        session = self._node.fetch_sessions().open(
             self._wanted,
-            slots=self._broker.config.max_incremental_fetch_session_cache_slots,
+            slots=self._node.config.max_incremental_fetch_session_cache_slots,
             uses_topic_ids=self._version >= FIRST_WITH_TOPIC_ID,
             isolation_level=self._request.isolation_level,
         )
@@ -97,9 +97,9 @@ class _IncrementalFetch(PendingFetch):
 
     __slots__ = ("_partitions", "_session")
 
-    def __init__(self, broker: Broker, version: int, request: FetchRequest, session: FetchSession) -> None:
+    def __init__(self, node: Node, version: int, request: FetchRequest, session: FetchSession) -> None:
         super().__init__(
-            broker.topics, broker.topic_metrics, version, request._replace(topics=[]), broker.config.fetch_max_bytes
+            node.topics, node.topic_metrics, version, request._replace(topics=[]), node.config.fetch_max_bytes
         )
         self._session = session
         self._partitions: list[SessionPartition] = []

@@ -30,7 +30,7 @@ from diamant.storage.log.log import READ_COMMITTED, Log
 from diamant.storage.log.time_search import Step, TimestampOffset, at_or_after, with_largest_timestamp
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.topics import Topics
 
 KEY = 2
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
@@ -44,7 +44,7 @@ FIRST_VERSION = {
 }
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
     """Answer every partition for itself, at once unless a large batch has to be searched."""
     version = context.api_version
     isolation_level = getattr(request, "isolation_level", 0)
@@ -54,7 +54,7 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
             (twice if key in seen else seen).add(key)
-    topics = []
+    answered = []
     large: list[LargeSearch] = []
     for topic in request.topics:
         name = str(topic.name)
@@ -64,7 +64,7 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
             try:
                 if (name, index) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is asked for twice")
-                log = broker.topics.log(name, index)
+                log = topics.log(name, index)
                 check_leader_epoch(log, getattr(partition, "current_leader_epoch", -1))
                 timestamp = int(partition.timestamp)
                 if timestamp < 0 and version < FIRST_VERSION.get(timestamp, 1 << 15):
@@ -88,8 +88,8 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
                 results.append(result)
             except REQUEST_ERRORS as error:
                 results.append(ListOffsetsPartitionResult(index, error_of(error)[0]))
-        topics.append(ListOffsetsTopicResult(name, results))
-    return _answer_later(version, topics, large) if large else encode_list_offsets_response(version, topics)
+        answered.append(ListOffsetsTopicResult(name, results))
+    return _answer_later(version, answered, large) if large else encode_list_offsets_response(version, answered)
 
 
 class LargeSearch(NamedTuple):
@@ -103,7 +103,7 @@ class LargeSearch(NamedTuple):
     steps: Iterator[Step]
 
 
-async def _answer_later(version: int, topics: list[ListOffsetsTopicResult], large: list[LargeSearch]) -> bytes:
+async def _answer_later(version: int, answered: list[ListOffsetsTopicResult], large: list[LargeSearch]) -> bytes:
     loop = asyncio.get_running_loop()
     for results, position, log, index, end, steps in large:
         try:
@@ -114,7 +114,7 @@ async def _answer_later(version: int, topics: list[ListOffsetsTopicResult], larg
             results[position] = _found(log, index, found, end)
         except REQUEST_ERRORS as error:
             results[position] = ListOffsetsPartitionResult(index, error_of(error)[0])
-    return encode_list_offsets_response(version, topics)
+    return encode_list_offsets_response(version, answered)
 
 
 def _without_records(log: Log, index: int, timestamp: int, end: int) -> ListOffsetsPartitionResult | None:

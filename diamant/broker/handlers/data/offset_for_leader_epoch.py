@@ -17,27 +17,27 @@ from diamant.broker.node.topics import check_leader_epoch
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.topics import Topics
 
 KEY = 23
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
     """Answer every partition for itself."""
-    topics = [
+    answered = [
         {
             "topic": str(topic.topic),
-            "partitions": [_end_offset(broker, str(topic.topic), partition) for partition in topic.partitions],
+            "partitions": [_end_offset(topics, str(topic.topic), partition) for partition in topic.partitions],
         }
         for topic in request.topics
     ]
-    return encode_response_fields(KEY, context.api_version, {"topics": topics})
+    return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
-def _end_offset(broker: Broker, topic: str, partition: Any) -> dict[str, Any]:
+def _end_offset(topics: Topics, topic: str, partition: Any) -> dict[str, Any]:
     index = int(partition.partition)
     try:
-        log = broker.topics.log(topic, index)
+        log = topics.log(topic, index)
         check_leader_epoch(log, partition.current_leader_epoch)
         found = log.end_offset_for_epoch(partition.leader_epoch)
     except REQUEST_ERRORS as error:

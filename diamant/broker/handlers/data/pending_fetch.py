@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from diamant.broker.network.api import REQUEST_ERRORS, error_of
@@ -20,10 +20,7 @@ from diamant.protocol.messages.fetch import (
 )
 from diamant.storage.log.log import Log, ReadResult
 
-if TYPE_CHECKING:
-    pass
-from diamant.broker.handlers.data.fetch import API
-
+FETCH = 1
 FIRST_WITH_TOPIC_ID = 13
 
 
@@ -152,7 +149,7 @@ class PendingFetch:
         except REQUEST_ERRORS as error:
             self._is_urgent = True
             code, _ = error_of(error)
-            self._metrics.count_error(API.key, code)
+            self._metrics.count_error(FETCH, code)
             return FetchPartitionResult(wanted.index, code)
         return _result(wanted.index, read)
 

@@ -36,7 +36,9 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LONG_MAX
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 FIRST_WITH_TOPIC_ID = 13
 ADMIN_CLIENT_ID = "__admin_client"
@@ -68,9 +70,11 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 
-def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> Answer:
+def handle(
+    transactions: Lazy[TransactionCoordinator], node: Node, context: RequestContext, request: ProduceRequest
+) -> Answer:
     """Append every batch of the request, each for itself, in its order."""
-    appending = Appending(broker, context, request)
+    appending = Appending(transactions, node, context, request)
     appending.append_light()
     return appending.append_heavy() if appending.heavy else appending.answer()
 
@@ -89,8 +93,11 @@ class HeavyPart(NamedTuple):
 class Appending:
     """One Produce request: batches that are quickly checked at once, the others after a thread has checked them."""
 
-    def __init__(self, broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
-        self._broker = broker
+    def __init__(
+        self, transactions: Lazy[TransactionCoordinator], node: Node, context: RequestContext, request: ProduceRequest
+    ) -> None:
+        self._transactions = transactions
+        self._node = node
         self._context = context
         self._request = request
         self._version = context.api_version
@@ -133,7 +140,7 @@ class Appending:
             try:
                 log = self._log(name, topic_id, index)
                 check = partial(log.check_batch, records, produce_version=self._version)
-                checked = await loop.run_in_executor(self._broker.batch_checkers, check)
+                checked = await loop.run_in_executor(self._node.batch_checkers, check)
                 # Meanwhile it may have been deleted, or the transaction may have ended.
                 log = self._log(name, topic_id, index)
                 self._verify_again(log, records)
@@ -154,7 +161,7 @@ class Appending:
                         )
             return None
         if self._to_flush:
-            return _answer_when_flushed(self._broker, self._version, self._results, self._to_flush)
+            return _answer_when_flushed(self._node, self._version, self._results, self._to_flush)
         return encode_produce_response(self._version, self._results)
 
     def _log(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
@@ -171,7 +178,7 @@ class Appending:
         return log
 
     def _find(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
-        topics = self._broker.topics
+        topics = self._node.topics
         return topics.log_by_id(topic_id, index) if self._version >= FIRST_WITH_TOPIC_ID else topics.log(name, index)
 
     # -- transactions ----------------------------------------------------------------------------------------------------
@@ -222,17 +229,17 @@ class Appending:
         from diamant.broker.transactions.verification import Support, Write
 
         assert self._request.transactional_id is not None
-        return self._broker.transactions.verification.check(
+        return self._transactions().verification.check(
             self._request.transactional_id,
             ProducerIdAndEpoch(*producer),
             [Write(*write) for write in writes],
             Support(self._version >= FIRST_WITH_ABORTABLE, self._version >= FIRST_TV2),
-            is_enabled=self._broker.config.transaction_partition_verification_enable,
+            is_enabled=self._node.config.transaction_partition_verification_enable,
         )
 
     def _append(self, log: Log, index: int, checked: CheckedBatch) -> ProducePartitionResult:
         appended = log.append_checked(checked)
-        counts = self._broker.topic_metrics.topic(log.topic)
+        counts = self._node.topic_metrics.topic(log.topic)
         counts.messages_in += checked.header.record_count
         counts.bytes_in += checked.header.size
         # Not only of what was appended here: the first of two like batches may not be on disk yet.
@@ -244,9 +251,9 @@ class Appending:
 
     def _refuse(self, index: int, log: Log | None, error: Exception) -> ProducePartitionResult:
         if isinstance(error, KafkaError) and error.record_errors:
-            self._broker.topic_metrics.refused(error.record_errors)
+            self._node.topic_metrics.refused(error.record_errors)
         refused = _refused(index, log, error)
-        self._broker.topic_metrics.count_error(API.key, refused.error_code)
+        self._node.topic_metrics.count_error(API.key, refused.error_code)
         return refused
 
 
@@ -272,10 +279,8 @@ def _refused(index: int, log: Log | None, error: Exception) -> ProducePartitionR
     return ProducePartitionResult(index, code, -1, -1, log_start_offset, record_errors, message)
 
 
-async def _answer_when_flushed(
-    broker: Broker, version: int, results: list[ProduceTopicResult], logs: list[Log]
-) -> bytes:
-    await broker.flusher.flushed(logs)
+async def _answer_when_flushed(node: Node, version: int, results: list[ProduceTopicResult], logs: list[Log]) -> bytes:
+    await node.flusher.flushed(logs)
     failed = {(log.topic, log.partition): log for log in logs if log.write_failure is not None}
     failed_ids = {(log.topic_id, log.partition): log for log in failed.values()}
     for topic in results:
@@ -286,7 +291,7 @@ async def _answer_when_flushed(
             if log is not None and not result.error_code:
                 error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be synced to disk")
                 topic.partitions[position] = _refused(result.index, log, error)
-                broker.topic_metrics.count_error(API.key, error.code)
+                node.topic_metrics.count_error(API.key, error.code)
     return encode_produce_response(version, results)
 
 

@@ -19,29 +19,29 @@ from diamant.protocol.wire.authorized_operations import GROUP_OPERATIONS, NOT_RE
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 69
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
     """Describe each group for itself."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
-    groups = []
+    described = []
     group_ids = [str(group_id) for group_id in request.group_ids]
-    if broker.groups.consumer.is_enabled:
+    if groups.consumer.is_enabled:
         empty_ids = [group_id for group_id in group_ids if not group_id]
-        group_ids = empty_ids + in_asked_order(broker.groups.topic, filter(None, group_ids))
+        group_ids = empty_ids + in_asked_order(groups.topic, filter(None, group_ids))
     for group_id in group_ids:
         try:
-            fields = {"authorized_operations": operations, **broker.groups.consumer.describe(group_id)}
+            fields = {"authorized_operations": operations, **groups.consumer.describe(group_id)}
         except REQUEST_ERRORS as error:
             code, message = error_of(error)
             if code == ErrorCode.INVALID_GROUP_ID:
                 message = None
             fields = {"group_id": group_id, "error_code": code, "error_message": message}
-        groups.append(fields)
-    return encode_response_fields(KEY, context.api_version, {"groups": groups})
+        described.append(fields)
+    return encode_response_fields(KEY, context.api_version, {"groups": described})
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

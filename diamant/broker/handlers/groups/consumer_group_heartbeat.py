@@ -18,13 +18,13 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 from diamant.storage.uuid_text import ZERO_ID
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 68
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
     """Answer at once."""
     version = context.api_version
     names, owned = request.subscribed_topic_names, request.topic_partitions
@@ -42,7 +42,7 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
         client_host=client_host(context),
     )
     try:
-        fields = broker.groups.consumer.heartbeat(str(request.group_id), member, version)
+        fields = groups.consumer.heartbeat(str(request.group_id), member, version)
     except REQUEST_ERRORS as error:
         code, message = error_of(error)
         fields = {"error_code": code, "error_message": message}

@@ -13,18 +13,18 @@ from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestConte
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 42
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
     """Delete each of the groups that may be deleted."""
     results = []
     for group_id in dict.fromkeys(map(str, request.groups_names)):
         code = 0
         try:
-            broker.groups.delete_group(group_id)
+            groups.delete_group(group_id)
         except REQUEST_ERRORS as error:
             code = error_of(error)[0]
         results.append({"group_id": group_id, "error_code": code})

@@ -19,20 +19,20 @@ from diamant.protocol.wire.authorized_operations import GROUP_OPERATIONS
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 15
 FIRST_WITH_GROUP_ID_NOT_FOUND = 6
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
     """Describe groups; those that do not exist, too."""
     version = context.api_version
     described = []
-    for group_id in in_asked_order(broker.groups.topic, map(str, request.groups)):
+    for group_id in in_asked_order(groups.topic, map(str, request.groups)):
         try:
-            broker.groups.check_usable(group_id, may_be_empty=True)
-            group = broker.groups.group(group_id)
+            groups.check_usable(group_id, may_be_empty=True)
+            group = groups.group(group_id)
             if group is None:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
             if group.consumer is not None:

@@ -18,7 +18,10 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 
@@ -28,29 +31,35 @@ GROUP, TRANSACTION, SHARE = range(3)
 FIRST_WITH_SHARE = 6
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(
+    groups: Lazy[GroupCoordinator],
+    transactions: Lazy[TransactionCoordinator],
+    node: Node,
+    context: RequestContext,
+    request: Any,
+) -> Answer:
     """Name this broker for every key. The first to ask for a coordinator waits until its topic is there."""
     key_type = getattr(request, "key_type", GROUP)
-    if key_type == GROUP and not broker.groups.topic.exists:
-        return _create_and_answer(broker.groups.topic, broker, context, request, key_type)
-    if key_type == TRANSACTION and not broker.transactions.topic.exists:
-        return _create_and_answer(broker.transactions.topic, broker, context, request, key_type)
-    return _answer(broker, context, request, key_type)
+    if key_type == GROUP and not groups().topic.exists:
+        return _create_and_answer(groups().topic, node, context, request, key_type)
+    if key_type == TRANSACTION and not transactions().topic.exists:
+        return _create_and_answer(transactions().topic, node, context, request, key_type)
+    return _answer(node, context, request, key_type)
 
 
 async def _create_and_answer(
-    topic: InternalTopic, broker: Broker, context: RequestContext, request: Any, key_type: int
+    topic: InternalTopic, node: Node, context: RequestContext, request: Any, key_type: int
 ) -> bytes:
     try:
         await topic.ensure()
     except REQUEST_ERRORS as error:
         logger.error("topic %s could not be created: %s", topic.name, error)
-        return _answer(broker, context, request, key_type, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error_of(error)[1]))
-    return _answer(broker, context, request, key_type)
+        return _answer(node, context, request, key_type, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error_of(error)[1]))
+    return _answer(node, context, request, key_type)
 
 
 def _answer(
-    broker: Broker,
+    node: Node,
     context: RequestContext,
     request: Any,
     key_type: int,
@@ -65,7 +74,7 @@ def _answer(
     entries = [
         {
             "key": key,
-            "node_id": broker.config.node_id if is_found else -1,
+            "node_id": node.config.node_id if is_found else -1,
             "host": context.connection.advertised_host if is_found else "",
             "port": context.connection.advertised_port if is_found else -1,
             "error_code": int(code),

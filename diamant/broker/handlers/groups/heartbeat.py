@@ -16,14 +16,14 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 12
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
     """Start the member's session again."""
-    error = broker.groups.classic.heartbeat(
+    error = groups.classic.heartbeat(
         str(request.group_id),
         str(request.member_id),
         getattr(request, "group_instance_id", None),

@@ -20,7 +20,7 @@ from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 11
 FIRST_WITH_REBALANCE_TIMEOUT = 1
@@ -28,7 +28,7 @@ FIRST_WITH_NULLABLE_PROTOCOL_NAME = 7
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
     """Join; the answer may take as long as the rebalance timeout."""
     version = context.api_version
     session_timeout = request.session_timeout
@@ -50,7 +50,7 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
         if member_id == UNKNOWN_MEMBER_ID
         else "",
     )
-    return broker.groups.classic.join(str(request.group_id), join, partial(_encode, version))
+    return groups.classic.join(str(request.group_id), join, partial(_encode, version))
 
 
 def client_host(context: RequestContext) -> str:

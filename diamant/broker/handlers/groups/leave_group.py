@@ -17,19 +17,19 @@ from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestConte
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 13
 FIRST_BATCHED = 3
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
     """Remove the members, answer each for itself."""
     version = context.api_version
     members = request.members if version >= FIRST_BATCHED else (request,)
     leavers = [Leaver(str(member.member_id), getattr(member, "group_instance_id", None)) for member in members]
     try:
-        results = broker.groups.classic.leave(str(request.group_id), leavers)
+        results = groups.classic.leave(str(request.group_id), leavers)
     except REQUEST_ERRORS as error:
         return encode_response_fields(KEY, version, {"error_code": error_of(error)[0]})
     if version < FIRST_BATCHED:

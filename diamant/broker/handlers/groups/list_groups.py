@@ -18,15 +18,14 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 16
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
     """List the groups that the filters let through."""
-    groups = broker.groups
     if groups.is_loading:
         fields: dict[str, Any] = {"error_code": int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}
         return encode_response_fields(KEY, context.api_version, fields)

@@ -23,18 +23,19 @@ from diamant.protocol.messages.offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.topics import Topics
 
 KEY = 8
 
 
-def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> Answer:
+def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, request: OffsetCommitRequest) -> Answer:
     """Commit; the offsets count when the answer goes out."""
     version = context.api_version
-    selection = Selection(broker.topics, request.topics, has_topic_ids=version >= FIRST_WITH_TOPIC_ID)
+    selection = Selection(topics, request.topics, has_topic_ids=version >= FIRST_WITH_TOPIC_ID)
     if selection.known or not request.topics:
         try:
-            too_long = broker.groups.commit(
+            too_long = groups.commit(
                 request.group_id,
                 selection.known,
                 member_id=request.member_id,

@@ -15,24 +15,25 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.topics import Topics
 
 KEY = 47
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, request: Any) -> Answer:
     """Delete offsets."""
     places = [
         (str(topic.name), partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
-    images = broker.topics.image.topics
+    images = topics.image.topics
     existing = dict.fromkeys(
         (topic, partition)
         for topic, partition in places
-        if topic in broker.topics.by_name and partition in images[topic].partitions
+        if topic in topics.by_name and partition in images[topic].partitions
     )
     try:
-        subscribed = broker.groups.delete_offsets(str(request.group_id), existing)
+        subscribed = groups.delete_offsets(str(request.group_id), existing)
     except REQUEST_ERRORS as error:
         return encode_response_fields(KEY, context.api_version, {"error_code": error_of(error)[0]})
     results: dict[str, list[dict[str, int]]] = {}
@@ -43,8 +44,8 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
         elif topic in subscribed:
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         results.setdefault(topic, []).append({"partition_index": partition, "error_code": int(code)})
-    topics = [{"name": topic, "partitions": partitions} for topic, partitions in results.items()]
-    return encode_response_fields(KEY, context.api_version, {"topics": topics})
+    answered = [{"name": topic, "partitions": partitions} for topic, partitions in results.items()]
+    return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -26,7 +26,8 @@ from diamant.protocol.internal_topics.group_records import parse_offset_commit_v
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.topics import Topics
 
 KEY = 9
 FIRST_WITH_GROUP_ERROR = 2
@@ -44,27 +45,27 @@ class _Wanted(NamedTuple):
     partitions: Sequence[int]
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, request: Any) -> Answer:
     """Look up offsets."""
     version = context.api_version
     is_stable = version >= FIRST_WITH_REQUIRE_STABLE and request.require_stable
     if version >= FIRST_WITH_GROUPS:
-        groups = [_fetch_group(broker, version, group, is_stable) for group in request.groups]
-        return encode_response_fields(KEY, version, {"groups": groups})
-    fields = _fetch_group(broker, version, request, is_stable)
+        answers = [_fetch_group(groups, topics, version, group, is_stable) for group in request.groups]
+        return encode_response_fields(KEY, version, {"groups": answers})
+    fields = _fetch_group(groups, topics, version, request, is_stable)
     if version < FIRST_WITH_GROUP_ERROR and fields["error_code"]:
         # Without a place for it the group's error stands at every partition.
         fields["topics"] = [
             {"name": name, "partitions": [_no_offset(index, fields["error_code"]) for index in partitions]}
-            for name, _, partitions in _wanted(broker, version, request)
+            for name, _, partitions in _wanted(topics, version, request)
         ]
     return encode_response_fields(KEY, version, fields)
 
 
-def _wanted(broker: Broker, version: int, request: Any) -> list[_Wanted]:
+def _wanted(topics: Topics, version: int, request: Any) -> list[_Wanted]:
     if version < FIRST_WITH_TOPIC_ID:
         return [_Wanted(str(topic.name), None, topic.partition_indexes) for topic in request.topics]
-    by_id = broker.topics.by_id
+    by_id = topics.by_id
     wanted = []
     for topic in request.topics:
         known = by_id.get(topic.topic_id)
@@ -72,20 +73,22 @@ def _wanted(broker: Broker, version: int, request: Any) -> list[_Wanted]:
     return sorted(wanted, key=lambda topic: topic.name is None)
 
 
-def _fetch_group(broker: Broker, version: int, request: Any, is_stable: bool) -> dict[str, Any]:
+def _fetch_group(
+    groups: GroupCoordinator, topics: Topics, version: int, request: Any, is_stable: bool
+) -> dict[str, Any]:
     group_id = str(request.group_id)
     try:
-        broker.groups.check_usable(group_id, may_be_empty=True)
-        group = broker.groups.group(group_id)
+        groups.check_usable(group_id, may_be_empty=True)
+        group = groups.group(group_id)
         if group is not None and version >= FIRST_WITH_MEMBER:
             _check_member(group, request)
         if request.topics is None:
-            topics = [] if group is None else _all(broker, version, group, is_stable)
+            answered = [] if group is None else _all(topics, version, group, is_stable)
         else:
-            topics = [_topic(group, wanted, is_stable) for wanted in _wanted(broker, version, request)]
+            answered = [_topic(group, wanted, is_stable) for wanted in _wanted(topics, version, request)]
     except REQUEST_ERRORS as error:
         return {"group_id": group_id, "error_code": error_of(error)[0], "topics": []}
-    return {"group_id": group_id, "error_code": 0, "topics": topics}
+    return {"group_id": group_id, "error_code": 0, "topics": answered}
 
 
 def _check_member(group: Group, request: Any) -> None:
@@ -96,18 +99,18 @@ def _check_member(group: Group, request: Any) -> None:
         group.classic.validate_fetch(member_id or "", request.member_epoch)
 
 
-def _all(broker: Broker, version: int, group: Group, is_stable: bool) -> list[dict[str, Any]]:
-    topics = []
+def _all(topics: Topics, version: int, group: Group, is_stable: bool) -> list[dict[str, Any]]:
+    answered = []
     committed = group.offsets.committed
     for name in strings_in_timeline_order(committed):
         topic_id = None
         if version >= FIRST_WITH_TOPIC_ID:
-            topic = broker.topics.by_name.get(name)
+            topic = topics.by_name.get(name)
             if topic is None:
                 continue  # it has no id to be named by
             topic_id = topic.topic_id
-        topics.append(_topic(group, _Wanted(name, topic_id, in_timeline_order(committed[name], int)), is_stable))
-    return topics
+        answered.append(_topic(group, _Wanted(name, topic_id, in_timeline_order(committed[name], int)), is_stable))
+    return answered
 
 
 def _topic(group: Group | None, wanted: _Wanted, is_stable: bool) -> dict[str, Any]:

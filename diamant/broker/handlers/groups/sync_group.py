@@ -17,13 +17,13 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 14
 FIRST_WITH_PROTOCOL = 5
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
     """Synchronise; the answer may take as long as the rebalance timeout."""
     version = context.api_version
     encode = partial(_encode, version)
@@ -38,7 +38,7 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
         protocol_name=getattr(request, "protocol_name", None),
         assignments=tuple((str(entry.member_id), entry.assignment) for entry in request.assignments),
     )
-    return broker.groups.classic.sync(str(request.group_id), sync, encode)
+    return groups.classic.sync(str(request.group_id), sync, encode)
 
 
 def _encode(version: int, answer: SyncAnswer) -> bytes:

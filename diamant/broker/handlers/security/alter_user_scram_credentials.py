@@ -22,7 +22,7 @@ from diamant.protocol.kraft.records import MetadataRecord, RemoveUserScramCreden
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 51
 HASHES = {1: "sha256", 2: "sha512"}
@@ -32,12 +32,12 @@ MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16_384
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     """Change; always a coroutine, as the metadata log has to be synced."""
-    return _alter(broker, context.api_version, request)
+    return _alter(node, context.api_version, request)
 
 
-async def _alter(broker: Broker, version: int, request: Any) -> bytes:
+async def _alter(node: Node, version: int, request: Any) -> bytes:
     counts = Counter(str(change.name) for change in (*request.deletions, *request.upsertions))
     results: dict[str, tuple[int, str | None]] = {}
     records: list[MetadataRecord] = []
@@ -50,15 +50,15 @@ async def _alter(broker: Broker, version: int, request: Any) -> bytes:
                     ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
                 )
             _check_user(user, change.mechanism)
-            records.append(_credential(change) if hasattr(change, "salt") else _removal(broker, change))
+            records.append(_credential(change) if hasattr(change, "salt") else _removal(node, change))
             changed.append(user)
             results[user] = (0, None)
         except KafkaError as error:
             results[user] = error_of(error)
     if records:
         try:
-            broker.metadata.append(records)
-            await broker.topics.sync()
+            node.metadata.append(records)
+            await node.topics.sync()
         except REQUEST_ERRORS as error:
             results.update(dict.fromkeys(changed, error_of(error)))
     fields = {
@@ -77,9 +77,9 @@ def _check_user(user: str, mechanism: int) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 
 
-def _removal(broker: Broker, change: Any) -> RemoveUserScramCredentialRecord:
+def _removal(node: Node, change: Any) -> RemoveUserScramCredentialRecord:
     user, mechanism = str(change.name), int(change.mechanism)
-    if (mechanism, user) not in broker.metadata.image.scram_credentials:
+    if (mechanism, user) not in node.metadata.image.scram_credentials:
         raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
     return RemoveUserScramCredentialRecord(name=user, mechanism=mechanism)
 

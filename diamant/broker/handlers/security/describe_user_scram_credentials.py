@@ -16,15 +16,15 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.storage.kraft.metadata_log import MetadataLog
 
 KEY = 50
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(metadata: MetadataLog, context: RequestContext, request: Any) -> Answer:
     """Describe the users asked for."""
     known: dict[str, list[dict[str, int]]] = {}
-    for (mechanism, user), credential in sorted(broker.metadata.image.scram_credentials.items()):
+    for (mechanism, user), credential in sorted(metadata.image.scram_credentials.items()):
         known.setdefault(user, []).append({"mechanism": mechanism, "iterations": credential.iterations})
     counts = Counter(str(user.name) for user in request.users or ())
     results = [_result(user, counts[user] > 1, known.get(user)) for user in counts or known]

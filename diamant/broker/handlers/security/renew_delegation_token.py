@@ -14,12 +14,12 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    pass
 
 KEY = 39
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(context: RequestContext, request: Any) -> Answer:
     """Refuse."""
     fields = {
         "error_code": int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),

@@ -17,12 +17,12 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.topics import Topics
 
 KEY = 45
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
     """Answer for every partition."""
     fields = {
         "allow_replication_factor_change": getattr(request, "allow_replication_factor_change", True),
@@ -31,7 +31,7 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
         "responses": [
             {
                 "name": str(topic.name),
-                "partitions": [_answer(broker, str(topic.name), partition) for partition in topic.partitions],
+                "partitions": [_answer(topics, str(topic.name), partition) for partition in topic.partitions],
             }
             for topic in request.topics
         ],
@@ -39,24 +39,24 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     return encode_response_fields(KEY, context.api_version, fields)
 
 
-def _answer(broker: Broker, name: str, partition: Any) -> dict[str, Any]:
+def _answer(topics: Topics, name: str, partition: Any) -> dict[str, Any]:
     code, message = 0, None
     try:
-        _check(broker, name, int(partition.partition_index), partition.replicas)
+        _check(topics, name, int(partition.partition_index), partition.replicas)
     except KafkaError as error:
         code, message = int(error.code), error.detail or None
     return {"partition_index": int(partition.partition_index), "error_code": code, "error_message": message}
 
 
-def _check(broker: Broker, name: str, index: int, replicas: Any) -> None:
-    topic = broker.topics.image.topics.get(name)
+def _check(topics: Topics, name: str, index: int, replicas: Any) -> None:
+    topic = topics.image.topics.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
     if index not in topic.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    broker.topics.check_replicas([int(broker_id) for broker_id in replicas])
+    topics.check_replicas([int(broker_id) for broker_id in replicas])
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -15,19 +15,19 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.topics import Topics
 
 KEY = 37
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
     """Grow topics; always a coroutine, as the metadata log has to be synced."""
-    return _create(broker, context.api_version, request)
+    return _create(topics, context.api_version, request)
 
 
-async def _create(broker: Broker, version: int, request: Any) -> bytes:
+async def _create(topics: Topics, version: int, request: Any) -> bytes:
     counts = Counter(str(topic.name) for topic in request.topics)
-    await broker.topics.settled(counts)
+    await topics.settled(counts)
     results: dict[str, tuple[int, str | None]] = {}
     for topic in request.topics:
         name = str(topic.name)
@@ -39,9 +39,9 @@ async def _create(broker: Broker, version: int, request: Any) -> bytes:
                 if topic.assignments is None
                 else [[int(broker_id) for broker_id in assignment.broker_ids] for assignment in topic.assignments]
             )
-            broker.topics.check_partition_count(name, int(topic.count), assignments)
+            topics.check_partition_count(name, int(topic.count), assignments)
             if not request.validate_only:
-                await broker.topics.add_partitions(name, int(topic.count))
+                await topics.add_partitions(name, int(topic.count))
             results[name] = (0, None)
         except REQUEST_ERRORS as error:
             results[name] = error_of(error)

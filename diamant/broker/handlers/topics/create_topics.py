@@ -21,17 +21,17 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 19
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     """Create topics; always a coroutine, as the metadata log has to be synced."""
-    return _create(broker, context.api_version, request)
+    return _create(node, context.api_version, request)
 
 
-async def _create(broker: Broker, version: int, request: Any) -> bytes:
+async def _create(node: Node, version: int, request: Any) -> bytes:
     counts = Counter(str(topic.name) for topic in request.topics)
     accepted: dict[str, NewTopic] = {}
     errors: dict[str, tuple[int, str | None]] = {}
@@ -40,23 +40,23 @@ async def _create(broker: Broker, version: int, request: Any) -> bytes:
         try:
             if counts[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            accepted[name] = _check(broker, topic)
+            accepted[name] = _check(node, topic)
         except REQUEST_ERRORS as error:
             errors[name] = error_of(error)
     _refuse_collisions(accepted, errors)
     if not request.validate_only:
         try:
-            await broker.topics.create(list(accepted.values()))
+            await node.topics.create(list(accepted.values()))
         except REQUEST_ERRORS as error:
             errors.update(dict.fromkeys(accepted, error_of(error)))
     return encode_response_fields(
         KEY,
         version,
-        {"topics": [_entry(broker, name, accepted.get(name), errors.get(name)) for name in counts]},
+        {"topics": [_entry(node, name, accepted.get(name), errors.get(name)) for name in counts]},
     )
 
 
-def _check(broker: Broker, topic: Any) -> NewTopic:
+def _check(node: Node, topic: Any) -> NewTopic:
     assignments: dict[int, list[int]] = {}
     for assignment in topic.assignments:
         if assignment.partition_index in assignments:
@@ -65,7 +65,7 @@ def _check(broker: Broker, topic: Any) -> NewTopic:
                 f"Found multiple manual partition assignments for partition {assignment.partition_index}",
             )
         assignments[int(assignment.partition_index)] = [int(broker_id) for broker_id in assignment.broker_ids]
-    return broker.topics.check_new(
+    return node.topics.check_new(
         str(topic.name),
         int(topic.num_partitions),
         int(topic.replication_factor),
@@ -88,7 +88,7 @@ def _refuse_collisions(accepted: dict[str, NewTopic], errors: dict[str, tuple[in
             )
 
 
-def _entry(broker: Broker, name: str, topic: NewTopic | None, error: tuple[int, str | None] | None) -> dict[str, Any]:
+def _entry(node: Node, name: str, topic: NewTopic | None, error: tuple[int, str | None] | None) -> dict[str, Any]:
     if error is not None or topic is None:
         code, message = error if error is not None else (int(ErrorCode.UNKNOWN_SERVER_ERROR), None)
         return {"name": name, "topic_id": None, "error_code": code, "error_message": message}
@@ -107,7 +107,7 @@ def _entry(broker: Broker, name: str, topic: NewTopic | None, error: tuple[int, 
                 "config_source": int(config.source),
                 "is_sensitive": config.is_sensitive,
             }
-            for config in describe_topic_configs(topic.configs, broker.config)
+            for config in describe_topic_configs(topic.configs, node.config)
         ],
     }
 

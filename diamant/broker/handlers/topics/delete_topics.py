@@ -19,7 +19,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 20
 FIRST_WITH_TOPIC_ID = 6
@@ -31,17 +31,17 @@ class _Wanted(NamedTuple):
     topic_id: UUID | None
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     """Delete topics; always a coroutine, as the metadata log has to be synced."""
-    return _delete(broker, context.api_version, request)
+    return _delete(node, context.api_version, request)
 
 
-async def _delete(broker: Broker, version: int, request: Any) -> bytes:
+async def _delete(node: Node, version: int, request: Any) -> bytes:
     if version >= FIRST_WITH_TOPIC_ID:
         wanted = [_Wanted(None if topic.name is None else str(topic.name), topic.topic_id) for topic in request.topics]
     else:
         wanted = [_Wanted(str(name), None) for name in request.topic_names]
-    await broker.topics.settled(entry.name for entry in wanted if entry.name is not None)
+    await node.topics.settled(entry.name for entry in wanted if entry.name is not None)
     counts = Counter(wanted)
     found: dict[_Wanted, _Wanted] = {}
     errors: dict[_Wanted, tuple[int, str | None]] = {}
@@ -52,7 +52,7 @@ async def _delete(broker: Broker, version: int, request: Any) -> bytes:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, f"Duplicate topic {'name' if entry.topic_id is None else 'id'}."
                 )
-            name, topic_id = _find(broker, version, entry)
+            name, topic_id = _find(node, version, entry)
             if name in doomed:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
@@ -63,10 +63,10 @@ async def _delete(broker: Broker, version: int, request: Any) -> bytes:
             errors[entry] = error_of(error)
     if doomed:
         try:
-            await broker.topics.delete(list(doomed))
+            await node.topics.delete(list(doomed))
         except REQUEST_ERRORS as error:
             errors.update(dict.fromkeys(found, error_of(error)))
-        broker.scheduler.poke()
+        node.scheduler.poke()
     responses = []
     for entry in counts:
         shown = found.get(entry, entry)
@@ -75,20 +75,20 @@ async def _delete(broker: Broker, version: int, request: Any) -> bytes:
     return encode_response_fields(KEY, version, {"responses": responses})
 
 
-def _find(broker: Broker, version: int, wanted: _Wanted) -> tuple[str, UUID]:
-    if not broker.config.delete_topic_enable:
+def _find(node: Node, version: int, wanted: _Wanted) -> tuple[str, UUID]:
+    if not node.config.delete_topic_enable:
         code = ErrorCode.TOPIC_DELETION_DISABLED if version >= FIRST_WITH_DISABLED else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topic deletion is disabled.")
     if wanted.name is not None and wanted.topic_id is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
     if wanted.topic_id is not None:
-        by_id = broker.topics.by_id.get(wanted.topic_id)
+        by_id = node.topics.by_id.get(wanted.topic_id)
         if by_id is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         return by_id.name, by_id.topic_id
     if wanted.name is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
-    topic = broker.topics.by_name.get(wanted.name)
+    topic = node.topics.by_name.get(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     return topic.name, topic.topic_id

@@ -20,7 +20,7 @@ from diamant.protocol.wire.authorized_operations import TOPIC_OPERATIONS
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 75
 
@@ -30,21 +30,21 @@ class _Cursor(NamedTuple):
     partition_index: int
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     """Describe one page."""
     wanted = {str(topic.name) for topic in request.topics}
     is_for_all = not wanted
     cursor = None
     if request.cursor is not None:
         cursor = _Cursor(str(request.cursor.topic_name), int(request.cursor.partition_index))
-    names = sorted(broker.topics.by_name if is_for_all else wanted)
+    names = sorted(node.topics.by_name if is_for_all else wanted)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
         if cursor.partition_index < 0 or not (is_for_all or cursor.topic_name in wanted):
             return _refusal(context.api_version, request)
         if names and names[0] != cursor.topic_name:
             cursor = None
-    most = broker.config.max_request_partition_size_limit
+    most = node.config.max_request_partition_size_limit
     room = max(1, min(int(request.response_partition_limit), most))
     topics: list[dict[str, Any]] = []
     next_cursor = None
@@ -52,14 +52,14 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
         if room == 0:
             next_cursor = _Cursor(name, 0)
             break
-        topic = broker.topics.by_name.get(name)
+        topic = node.topics.by_name.get(name)
         if topic is None:
             topics.append(_missing(name))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        indexes = [index for index in sorted(broker.topics.image.topics[name].partitions) if index >= first]
+        indexes = [index for index in sorted(node.topics.image.topics[name].partitions) if index >= first]
         page, rest = indexes[:room], indexes[room:]
-        topics.append(_topic(broker, topic, page))
+        topics.append(_topic(node, topic, page))
         room -= len(page)
         if rest:
             next_cursor = _Cursor(name, rest[0])
@@ -93,8 +93,8 @@ def _missing(name: str) -> dict[str, Any]:
     }
 
 
-def _topic(broker: Broker, topic: Topic, indexes: list[int]) -> dict[str, Any]:
-    node_id = broker.config.node_id
+def _topic(node: Node, topic: Topic, indexes: list[int]) -> dict[str, Any]:
+    node_id = node.config.node_id
     partitions = []
     for index in indexes:
         log = topic.logs.get(index)

@@ -17,24 +17,24 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.topics import Topics
 
 KEY = 43
 PREFERRED, UNCLEAN = 0, 1
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
     """Answer for every partition."""
     kind = getattr(request, "election_type", PREFERRED)
     is_known = kind in (PREFERRED, UNCLEAN)
     if request.topic_partitions is None:
-        topics = list(broker.topics.by_name) if is_known else []
-        results: list[dict[str, Any]] = [{"topic": name, "partition_result": []} for name in topics]
+        answered = list(topics.by_name) if is_known else []
+        results: list[dict[str, Any]] = [{"topic": name, "partition_result": []} for name in answered]
     else:
         results = [
             {
                 "topic": str(topic.topic),
-                "partition_result": [_elect(broker, kind, str(topic.topic), int(index)) for index in topic.partitions],
+                "partition_result": [_elect(topics, kind, str(topic.topic), int(index)) for index in topic.partitions],
             }
             for topic in request.topic_partitions
         ]
@@ -43,8 +43,8 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     return encode_response_fields(KEY, context.api_version, fields)
 
 
-def _elect(broker: Broker, kind: int, name: str, index: int) -> dict[str, Any]:
-    topic = broker.topics.image.topics.get(name)
+def _elect(topics: Topics, kind: int, name: str, index: int) -> dict[str, Any]:
+    topic = topics.image.topics.get(name)
     if kind not in (PREFERRED, UNCLEAN):
         code, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}"
     elif topic is None:

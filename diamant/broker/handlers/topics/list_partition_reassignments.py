@@ -13,12 +13,12 @@ from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    pass
 
 KEY = 46
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(context: RequestContext, request: Any) -> Answer:
     """List none."""
     return encode_response_fields(KEY, context.api_version, {"error_code": 0, "error_message": None, "topics": []})
 

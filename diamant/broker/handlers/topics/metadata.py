@@ -28,7 +28,7 @@ from diamant.protocol.wire.authorized_operations import CLUSTER_OPERATIONS, NOT_
 from diamant.protocol.wire.schemas import decode_request
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.node import Node
 
 KEY = 3
 FIRST_WITH_NULL_FOR_ALL = 1
@@ -66,55 +66,53 @@ class MetadataCache:
         self._size += size
 
 
-def handle(broker: Broker, context: RequestContext, body: bytes) -> Answer:
+def handle(node: Node, cache: MetadataCache, context: RequestContext, body: bytes) -> Answer:
     """Answer from the cache, or by looking, or after creating what is missing."""
     connection = context.connection
     key = (context.api_version, connection.advertised_host, connection.advertised_port, body)
-    generation = broker.topics.generation
-    answer = broker.metadata_cache.get(generation, key)
+    generation = node.topics.generation
+    answer = cache.get(generation, key)
     if answer is not None:
         return answer
     request = decode_request(KEY, context.api_version, body)
-    names = _names_to_create(broker, context.api_version, request)
+    names = _names_to_create(node, context.api_version, request)
     if names:
-        return _create_and_answer(broker, context, request, names)
-    answer = _answer(broker, context, request, {})
-    broker.metadata_cache.put(generation, key, answer)
+        return _create_and_answer(node, context, request, names)
+    answer = _answer(node, context, request, {})
+    cache.put(generation, key, answer)
     return answer
 
 
-async def _create_and_answer(broker: Broker, context: RequestContext, request: Any, names: list[str]) -> bytes:
-    errors = await broker.topics.ensure(names)
-    return _answer(broker, context, request, errors)
+async def _create_and_answer(node: Node, context: RequestContext, request: Any, names: list[str]) -> bytes:
+    errors = await node.topics.ensure(names)
+    return _answer(node, context, request, errors)
 
 
 def _is_for_all(version: int, request: Any) -> bool:
     return request.topics is None or (version < FIRST_WITH_NULL_FOR_ALL and not request.topics)
 
 
-def _names_to_create(broker: Broker, version: int, request: Any) -> list[str]:
+def _names_to_create(node: Node, version: int, request: Any) -> list[str]:
     """Topics to wait for, or to create if that is allowed."""
     if _is_for_all(version, request):
         return []
-    may_create = broker.config.auto_create_topics_enable and getattr(request, "allow_auto_topic_creation", True)
+    may_create = node.config.auto_create_topics_enable and getattr(request, "allow_auto_topic_creation", True)
     missing = dict.fromkeys(
         str(topic.name)
         for topic in request.topics
-        if topic.name is not None
-        and getattr(topic, "topic_id", None) is None
-        and topic.name not in broker.topics.by_name
+        if topic.name is not None and getattr(topic, "topic_id", None) is None and topic.name not in node.topics.by_name
     )
-    return [name for name in missing if may_create or broker.topics.is_in_creation(name)]
+    return [name for name in missing if may_create or node.topics.is_in_creation(name)]
 
 
-def _answer(broker: Broker, context: RequestContext, request: Any, errors: dict[str, KafkaError]) -> bytes:
+def _answer(node: Node, context: RequestContext, request: Any, errors: dict[str, KafkaError]) -> bytes:
     version = context.api_version
     operations = TOPIC_OPERATIONS if getattr(request, "include_topic_authorized_operations", False) else NOT_REQUESTED
     if _is_for_all(version, request):
-        topics = [_describe(broker, topic, operations) for topic in broker.topics.by_name.values()]
+        topics = [_describe(node, topic, operations) for topic in node.topics.by_name.values()]
     else:
         topics = [
-            _wanted(broker, version, name, topic_id, operations, errors)
+            _wanted(node, version, name, topic_id, operations, errors)
             for name, topic_id in dict.fromkeys(
                 (topic.name if topic.name is None else str(topic.name), getattr(topic, "topic_id", None))
                 for topic in request.topics
@@ -124,14 +122,14 @@ def _answer(broker: Broker, context: RequestContext, request: Any, errors: dict[
         version,
         brokers=[
             MetadataBroker(
-                broker.config.node_id,
+                node.config.node_id,
                 context.connection.advertised_host,
                 context.connection.advertised_port,
-                broker.config.broker_rack,
+                node.config.broker_rack,
             )
         ],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.config.node_id,
+        cluster_id=node.cluster_id,
+        controller_id=node.config.node_id,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if getattr(request, "include_cluster_authorized_operations", False) else NOT_REQUESTED
@@ -140,7 +138,7 @@ def _answer(broker: Broker, context: RequestContext, request: Any, errors: dict[
 
 
 def _wanted(
-    broker: Broker,
+    node: Node,
     version: int,
     name: str | None,
     topic_id: UUID | None,
@@ -150,13 +148,13 @@ def _wanted(
     if name is None or topic_id is not None:
         if version < FIRST_BY_TOPIC_ID:
             return MetadataTopic(name or "", topic_id, (), error_code=ErrorCode.INVALID_REQUEST)
-        found = broker.topics.by_id.get(topic_id) if topic_id is not None else None
+        found = node.topics.by_id.get(topic_id) if topic_id is not None else None
         if found is None:
             return MetadataTopic(None, topic_id, (), error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-        return _describe(broker, found, operations)
-    topic = broker.topics.by_name.get(name)
+        return _describe(node, found, operations)
+    topic = node.topics.by_name.get(name)
     if topic is not None:
-        return _describe(broker, topic, operations)
+        return _describe(node, topic, operations)
     try:
         check_name(name)
         code = errors[name].code if name in errors else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -166,11 +164,11 @@ def _wanted(
     return MetadataTopic(name, None, (), is_internal=name in INTERNAL_TOPICS, error_code=code)
 
 
-def _describe(broker: Broker, topic: Topic, operations: int) -> MetadataTopic:
-    node_id = broker.config.node_id
+def _describe(node: Node, topic: Topic, operations: int) -> MetadataTopic:
+    node_id = node.config.node_id
     nodes = (node_id,)
     partitions = []
-    for index in sorted(broker.topics.image.topics[topic.name].partitions):
+    for index in sorted(node.topics.image.topics[topic.name].partitions):
         log = topic.logs.get(index)
         if log is None:
             # Its files could not be opened: there is a replica, but no leader.

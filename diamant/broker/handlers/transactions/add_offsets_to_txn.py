@@ -17,21 +17,24 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 KEY = 25
 FIRST_WITH_PRODUCER_FENCED = 2
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(
+    groups: GroupCoordinator, transactions: TransactionCoordinator, context: RequestContext, request: Any
+) -> Answer:
     """Add the partition of the group."""
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 
     version = context.api_version
     code = int(ErrorCode.NONE)
     try:
-        partition = broker.groups.topic.partition_of(request.group_id)
-        broker.transactions.add_partitions(
+        partition = groups.topic.partition_of(request.group_id)
+        transactions.add_partitions(
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             [(GROUP_OFFSETS_TOPIC, partition)],

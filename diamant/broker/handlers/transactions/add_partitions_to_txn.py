@@ -18,7 +18,8 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.topics import Topics
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 KEY = 24
 FIRST_WITH_PRODUCER_FENCED = 2
@@ -26,7 +27,7 @@ FIRST_BATCHED = 4
 TV2 = 2
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(transactions: TransactionCoordinator, topics: Topics, context: RequestContext, request: Any) -> Answer:
     """Add or verify; every partition of the request gets a code."""
     version = context.api_version
     if version >= FIRST_BATCHED:
@@ -34,7 +35,8 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
             {
                 "transactional_id": txn.transactional_id,
                 "topic_results": _results(
-                    broker,
+                    transactions,
+                    topics,
                     version,
                     txn.transactional_id,
                     (txn.producer_id, txn.producer_epoch),
@@ -46,24 +48,27 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
         ]
         return encode_response_fields(KEY, version, {"error_code": 0, "results_by_transaction": results})
     producer = (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    topics = _results(broker, version, request.v3_and_below_transactional_id, producer, request.v3_and_below_topics)
-    return encode_response_fields(KEY, version, {"results_by_topic_v3_and_below": topics})
+    answered = _results(
+        transactions, topics, version, request.v3_and_below_transactional_id, producer, request.v3_and_below_topics
+    )
+    return encode_response_fields(KEY, version, {"results_by_topic_v3_and_below": answered})
 
 
 def _results(
-    broker: Broker,
+    transactions: TransactionCoordinator,
+    topics: Topics,
     version: int,
     transactional_id: str,
     producer: tuple[int, int],
-    topics: Iterable[Any],
+    sent: Iterable[Any],
     *,
     is_verification: bool = False,
 ) -> list[dict[str, Any]]:
     by_topic: dict[str, list[int]] = {}
-    for topic in topics:
+    for topic in sent:
         by_topic.setdefault(topic.name, []).extend(topic.partitions)
     wanted = [(name, index) for name, indexes in by_topic.items() for index in indexes]
-    codes = _codes(broker, version, transactional_id, producer, wanted, is_verification)
+    codes = _codes(transactions, topics, version, transactional_id, producer, wanted, is_verification)
     return [
         {
             "name": name,
@@ -76,7 +81,8 @@ def _results(
 
 
 def _codes(
-    broker: Broker,
+    transactions: TransactionCoordinator,
+    topics: Topics,
     version: int,
     transactional_id: str,
     producer: tuple[int, int],
@@ -85,7 +91,7 @@ def _codes(
 ) -> dict[tuple[str, int], int]:
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 
-    known = broker.topics.image.topics
+    known = topics.image.topics
     unknown = {(name, index) for name, index in wanted if name not in known or index not in known[name].partitions}
     if unknown:
         return {
@@ -95,11 +101,11 @@ def _codes(
     try:
         if not is_verification:
             client_version = TV2 if version >= FIRST_BATCHED else 0
-            broker.transactions.add_partitions(
+            transactions.add_partitions(
                 transactional_id, ProducerIdAndEpoch(*producer), wanted, client_version=client_version
             )
             return dict.fromkeys(wanted, ErrorCode.NONE)
-        added = broker.transactions.verify_partitions(transactional_id, ProducerIdAndEpoch(*producer))
+        added = transactions.verify_partitions(transactional_id, ProducerIdAndEpoch(*producer))
         return {each: ErrorCode.NONE if each in added else ErrorCode.TRANSACTION_ABORTABLE for each in wanted}
     except REQUEST_ERRORS as error:
         code = error_of(error)[0]

@@ -14,20 +14,20 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 KEY = 65
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(transactions: TransactionCoordinator, context: RequestContext, request: Any) -> Answer:
     """Describe each id."""
-    states = [_describe(broker, transactional_id) for transactional_id in request.transactional_ids]
+    states = [_describe(transactions, transactional_id) for transactional_id in request.transactional_ids]
     return encode_response_fields(KEY, context.api_version, {"transaction_states": states})
 
 
-def _describe(broker: Broker, transactional_id: str) -> dict[str, Any]:
+def _describe(transactions: TransactionCoordinator, transactional_id: str) -> dict[str, Any]:
     try:
-        txn = broker.transactions.look_up(transactional_id)
+        txn = transactions.look_up(transactional_id)
         if txn is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
     except REQUEST_ERRORS as error:
@@ -38,7 +38,7 @@ def _describe(broker: Broker, transactional_id: str) -> dict[str, Any]:
             "transaction_start_time_ms": 0,
         }
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(broker.transactions.partitions_without_marker(txn)):
+    for topic, partition in sorted(transactions.partitions_without_marker(txn)):
         topics.setdefault(topic, []).append(partition)
     return {
         "transactional_id": transactional_id,

@@ -18,21 +18,20 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 KEY = 26
 FIRST_WITH_PRODUCER_FENCED = 2
 FIRST_TV2 = 5
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(transactions: TransactionCoordinator, context: RequestContext, request: Any) -> Answer:
     """End the transaction; a coroutine only when a new block of producer ids has to be recorded first."""
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 
     version = context.api_version
-    coordinator = broker.transactions
     step = partial(
-        coordinator.end,
+        transactions.end,
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         is_commit=request.committed,
@@ -48,7 +47,7 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
             return _encode(version, code)
 
-    return coordinator.with_producer_id(answer, lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    return transactions.with_producer_id(answer, lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
 
 def _encode(version: int, code: int, producer_id: int = -1, producer_epoch: int = -1) -> bytes:

@@ -19,33 +19,38 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.producer_ids import ProducerIds
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 KEY = 22
 FIRST_WITH_PRODUCER_FENCED = 4
 NOBODY = (-1, -1)
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(
+    transactions: Lazy[TransactionCoordinator], producer_ids: ProducerIds, context: RequestContext, request: Any
+) -> Answer:
     """Hand out an id; a coroutine only when a new block of ids has to be recorded first."""
     version = context.api_version
     expected = (getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
     if expected != NOBODY and -1 in expected:
         return _encode(version, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _transactional(broker, version, request, None if expected == NOBODY else expected)
-    return broker.producer_ids.give(
+        return _transactional(transactions(), version, request, None if expected == NOBODY else expected)
+    return producer_ids.give(
         lambda producer_id: _encode(version, ErrorCode.NONE, producer_id, 0),
         lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     )
 
 
-def _transactional(broker: Broker, version: int, request: Any, expected: tuple[int, int] | None) -> Answer:
+def _transactional(
+    transactions: TransactionCoordinator, version: int, request: Any, expected: tuple[int, int] | None
+) -> Answer:
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 
-    coordinator = broker.transactions
     step = partial(
-        coordinator.init_producer_id,
+        transactions.init_producer_id,
         request.transactional_id,
         round(request.transaction_timeout.total_seconds() * 1000),
         None if expected is None else ProducerIdAndEpoch(*expected),
@@ -57,7 +62,7 @@ def _transactional(broker: Broker, version: int, request: Any, expected: tuple[i
         except REQUEST_ERRORS as error:
             return _encode(version, _known_code(version, error_of(error)[0]))
 
-    return coordinator.with_producer_id(answer, lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    return transactions.with_producer_id(answer, lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
 
 def _known_code(version: int, code: int) -> int:

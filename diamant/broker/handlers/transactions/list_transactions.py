@@ -17,9 +17,10 @@ from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestConte
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
     from diamant.broker.groups.consumer.topic_patterns import TopicPattern
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.broker.transactions.transaction import Transaction
+    from diamant.storage.env.clock import Clock
 
 KEY = 66
 
@@ -27,11 +28,11 @@ _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _SUBSTITUTE = "\x1a"
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(transactions: TransactionCoordinator, clock: Clock, context: RequestContext, request: Any) -> Answer:
     """List what passes the filters; a coroutine if there is a pattern, whose matching takes its time in a thread."""
     version = context.api_version
     try:
-        found, unknown = _filtered(broker, request)
+        found, unknown = _filtered(transactions, clock.now_ms(), request)
         text = getattr(request, "transactional_id_pattern", None)
         if text:
             from diamant.broker.groups.consumer.topic_patterns import TopicPattern
@@ -42,20 +43,18 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     return _encode(version, found, unknown)
 
 
-def _filtered(broker: Broker, request: Any) -> tuple[list[Transaction], list[str]]:
+def _filtered(transactions: TransactionCoordinator, now_ms: int, request: Any) -> tuple[list[Transaction], list[str]]:
     from diamant.broker.transactions.transaction import TransactionState
 
-    coordinator = broker.transactions
-    coordinator.check_all_loaded()
+    transactions.check_all_loaded()
     by_label = {state.label: state for state in TransactionState}
     states = {by_label[label] for label in request.state_filters if label in by_label}
     unknown = [label for label in request.state_filters if label not in by_label]
     producer_ids = frozenset(request.producer_id_filters)
     duration_ms = getattr(request, "duration_filter", -1)
-    now_ms = broker.env.clock.now_ms()
     found = [
         txn
-        for txn in coordinator.transactions.values()
+        for txn in transactions.transactions.values()
         if (not request.state_filters or txn.state in states)
         and (not producer_ids or txn.producer_id in producer_ids)
         and (duration_ms < 0 or now_ms - txn.start_ms > duration_ms)

@@ -24,20 +24,28 @@ from diamant.protocol.messages.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.node import Node
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 KEY = 28
 FIRST_WITH_ABORTABLE = 4
 FIRST_TV2 = 5
 
 
-def handle(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest) -> Answer:
+def handle(
+    groups: GroupCoordinator,
+    transactions: TransactionCoordinator,
+    node: Node,
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+) -> Answer:
     """Commit what can be committed; every partition of the request gets a code."""
     version = context.api_version
-    selection = Selection(broker.topics, request.topics, has_topic_ids=False)
+    selection = Selection(node.topics, request.topics, has_topic_ids=False)
     if selection.known:
         try:
-            too_long = _commit(broker, version, request, selection)
+            too_long = _commit(groups, transactions, node, version, request, selection)
             selection.refuse(too_long, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         except REQUEST_ERRORS as error:
             code = ErrorCode(error_of(error)[0])
@@ -46,21 +54,25 @@ def handle(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequ
 
 
 def _commit(
-    broker: Broker, version: int, request: TxnOffsetCommitRequest, selection: Selection
+    groups: GroupCoordinator,
+    transactions: TransactionCoordinator,
+    node: Node,
+    version: int,
+    request: TxnOffsetCommitRequest,
+    selection: Selection,
 ) -> Iterable[tuple[int, int]]:
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
     from diamant.broker.transactions.verification import Support, Write
 
-    groups = broker.groups
     groups.check_usable(request.group_id)
     partition = groups.topic.partition_of(request.group_id)
     log = groups.topic.log(partition)
-    refused = broker.transactions.verification.check(
+    refused = transactions.verification.check(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         [Write(log, -1)],
         Support(version >= FIRST_WITH_ABORTABLE, version >= FIRST_TV2),
-        is_enabled=broker.config.transaction_partition_verification_enable,
+        is_enabled=node.config.transaction_partition_verification_enable,
     )
     if refused:
         raise refused[GROUP_OFFSETS_TOPIC, partition]

@@ -18,13 +18,15 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
 
 KEY = 27
 TV2 = 2
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
+def handle(groups: Lazy[GroupCoordinator], node: Node, context: RequestContext, request: Any) -> Answer:
     """Append a marker to each partition named."""
     markers = [
         {
@@ -33,7 +35,7 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
                 {
                     "name": topic.name,
                     "partitions": [
-                        {"partition_index": index, "error_code": _write(broker, marker, topic.name, index)}
+                        {"partition_index": index, "error_code": _write(groups, node, marker, topic.name, index)}
                         for index in topic.partition_indexes
                     ],
                 }
@@ -45,15 +47,16 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Answer:
     return encode_response_fields(KEY, context.api_version, {"markers": markers})
 
 
-def _write(broker: Broker, marker: Any, topic: str, partition: int) -> int:
+def _write(groups: Lazy[GroupCoordinator], node: Node, marker: Any, topic: str, partition: int) -> int:
     from diamant.broker.transactions.markers import write_marker
 
     try:
-        log = broker.topics.log(topic, partition)
+        log = node.topics.log(topic, partition)
         if getattr(marker, "transaction_version", 0) >= TV2:
             _check_raised_epoch(log, marker)
         write_marker(
-            broker,
+            node,
+            groups,
             log,
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from diamant.broker.erasure.cancel import cancel_job
 from diamant.broker.http.serving.route import Call, Param, Route
 
 
 async def cancel(call: Call) -> Any:
     """End one."""
-    return await call.broker.cancel(call.fields["id"], reason=call.fields["reason"])
+    return await cancel_job(call.services.jobs, call.fields["id"], reason=call.fields["reason"])
 
 
 ROUTES = (

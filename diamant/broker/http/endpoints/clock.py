@@ -22,7 +22,7 @@ _TIMEOUT = Param(
 
 async def show(call: Call) -> ClockReport:
     """Answer what the clock shows."""
-    return call.broker.clock.state()
+    return call.services.clock().state()
 
 
 async def advance(call: Call) -> MoveReport:
@@ -32,25 +32,27 @@ async def advance(call: Call) -> MoveReport:
         raise BadArgument('expected either "by", a text like "8d", or "by_ms", a number of milliseconds')
     duration = by if by_ms is None else by_ms
     sessions = call.fields["sessions"]
-    return await call.broker.clock.advance(duration, sessions=sessions, timeout_ms=timeout_ms, progress=call.progress)
+    return await call.services.clock().advance(
+        duration, sessions=sessions, timeout_ms=timeout_ms, progress=call.progress
+    )
 
 
 async def set_to(call: Call) -> MoveReport:
     """Move to a time."""
     sessions, timeout_ms = call.fields["sessions"], call.fields["timeout_ms"]
-    return await call.broker.clock.set(
+    return await call.services.clock().set(
         call.fields["to_ms"], sessions=sessions, timeout_ms=timeout_ms, progress=call.progress
     )
 
 
 async def freeze(call: Call) -> ClockReport:
     """Stop it."""
-    return await call.broker.clock.freeze()
+    return await call.services.clock().freeze()
 
 
 async def resume(call: Call) -> ClockReport:
     """Let it run."""
-    return await call.broker.clock.resume()
+    return await call.services.clock().resume()
 
 
 ROUTES = (

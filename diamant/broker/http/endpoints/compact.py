@@ -13,7 +13,7 @@ from diamant.cleaner.on_demand.report import CLEAN, UNTIL, CompactionReport
 async def compact(call: Call) -> CompactionReport:
     """Clean a topic, or one partition."""
     fields = call.fields
-    return await call.broker.compact(
+    return await call.services.compactions().compact(
         fields["topic"],
         fields["partition"],
         until=fields["until"],

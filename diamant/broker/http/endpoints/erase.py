@@ -18,7 +18,7 @@ from diamant.broker.operations.compact import ENGINES
 async def erase(call: Call) -> Any:
     """Erase a key."""
     fields = call.fields
-    return await call.broker.erase(
+    return await call.services.erasures().erase(
         fields["key"],
         fields["topics"],
         reason=fields["reason"],
@@ -35,7 +35,7 @@ async def erase(call: Call) -> Any:
 async def erase_now(call: Call) -> Any:
     """Go on with an erasure at once."""
     fields = call.fields
-    return await call.broker.erase_now(
+    return await call.services.erasures().erase_now(
         call.path["id"],
         is_confirmed=fields["confirm_groups_behind"],
         timeout_ms=fields["timeout_ms"],
@@ -54,7 +54,7 @@ async def verify(call: Call) -> Any:
             public_key = b""
         if len(public_key) != 32:
             raise BadArgument("public_key: expected the 64 hexadecimal digits of an Ed25519 public key")
-    return await call.broker.erasures.verify(
+    return await call.services.erasures().verify(
         call.fields["certificate"],
         public_key=public_key,
         key=call.fields["key"],
@@ -65,7 +65,7 @@ async def verify(call: Call) -> Any:
 
 async def certificates(call: Call) -> dict[str, Any]:
     """List what there is."""
-    erasures = call.broker.erasures
+    erasures = call.services.erasures()
     public_key = problem = None
     try:
         public_key = await erasures.public_key()
@@ -73,7 +73,7 @@ async def certificates(call: Call) -> dict[str, Any]:
         problem = str(error)
     return {
         "certificates": await erasures.certificates(),
-        "unfinished": [one for kind in call.broker.undertakings() for one in await kind.unfinished_on_disk()],
+        "unfinished": [one for kind in call.services.jobs for one in await kind.unfinished_on_disk()],
         "public_key": public_key,
         "key_problem": problem,
     }
@@ -82,15 +82,15 @@ async def certificates(call: Call) -> dict[str, Any]:
 async def certificate(call: Call) -> dict[str, Any]:
     """Return one, or what is wrong with it."""
     if call.query["as_it_is"]:
-        return (await call.broker.erasures.kept_certificate(call.path["id"])).certificate
-    return await call.broker.erasures.certificate(call.path["id"])
+        return (await call.services.erasures().kept_certificate(call.path["id"])).certificate
+    return await call.services.erasures().certificate(call.path["id"])
 
 
 async def page(call: Call) -> web.Response:
     """Return one to be read by people."""
     from diamant.cleaner.evidence.certificates.page import certificate_page
 
-    erasures, problem = call.broker.erasures, ""
+    erasures, problem = call.services.erasures(), ""
     if call.query["as_it_is"]:
         kept = await erasures.kept_certificate(call.path["id"])
         found, problem = kept.certificate, kept.problem

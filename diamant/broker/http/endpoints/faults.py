@@ -23,7 +23,8 @@ from diamant.broker.http.serving.route import Call, Handle, Param, Route
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from diamant.broker.broker import Broker
+    from diamant.broker.faults.faults import Faults
+    from diamant.broker.node.lazy import Lazy
 
 MAX_WAIT_MS = 8000
 """Of `wait_fired`: less than the time that a connection has."""
@@ -32,14 +33,14 @@ MAX_WAIT_MS = 8000
 class FaultRoutes:
     """Answers for the paths below `/v1/faults`."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, faults: Lazy[Faults]) -> None:
+        self._faults = faults
 
     async def add(self, request: web.BaseRequest) -> web.Response:
         """Install a fault."""
         description = await read_object(request)
         try:
-            fault = self._broker.faults.add_spec(FaultSpec.make(**description))
+            fault = self._faults().add_spec(FaultSpec.make(**description))
         except TooManyFaults as error:
             raise JsonError(409, str(error)) from None
         except FaultError as error:
@@ -48,12 +49,12 @@ class FaultRoutes:
 
     async def list(self, _request: web.BaseRequest) -> web.Response:
         """All faults."""
-        faults = [fault.as_json() for fault in self._broker.faults.list()] if self._broker.has_faults else []
+        faults = [fault.as_json() for fault in self._faults.made.list()] if self._faults.made is not None else []
         return web.json_response({"faults": faults, "max_faults": MAX_FAULTS})
 
     async def clear(self, _request: web.BaseRequest) -> web.Response:
         """Remove all."""
-        return web.json_response({"removed": self._broker.faults.clear() if self._broker.has_faults else 0})
+        return web.json_response({"removed": self._faults.made.clear() if self._faults.made is not None else 0})
 
     async def get(self, request: web.BaseRequest) -> web.Response:
         """One fault, perhaps not before it has fired."""
@@ -80,7 +81,7 @@ class FaultRoutes:
     def _fault(self, request: web.BaseRequest) -> Fault:
         text = request.path.split("/")[3]
         is_number = text.isascii() and text.isdigit() and len(text) < 20
-        fault = self._broker.faults.get(int(text)) if is_number and self._broker.has_faults else None
+        fault = self._faults.made.get(int(text)) if is_number and self._faults.made is not None else None
         if fault is None:
             raise JsonError(404, f"there is no fault {text[:40]!r}")
         return fault
@@ -88,7 +89,7 @@ class FaultRoutes:
 
 def _handle(answer: Callable[[FaultRoutes, web.BaseRequest], Awaitable[web.Response]]) -> Handle:
     async def handle(call: Call) -> web.Response:
-        return await answer(FaultRoutes(call.broker), call.request)
+        return await answer(FaultRoutes(call.services.faults), call.request)
 
     return handle
 

@@ -19,12 +19,12 @@ async def healthz(call: Call) -> web.Response:
     """Tell that the broker lives, or of each topic that is past the deadline of erasure."""
     if not call.query["erasure"]:
         return web.json_response({"status": "ok"})
-    found = await take_deadlines(call.broker)
+    found = await take_deadlines(call.services.node, call.services.cleaning)
     late = [one for one in found if one.is_late]
     not_told = [{"topic": one.topic, "partitions": one.not_told} for one in found if one.not_told]
     fields = {
         "status": "late" if late else "cannot-be-told" if not_told else "ok",
-        "deadline_ms": call.broker.config.diamant_erasure_deadline_ms,
+        "deadline_ms": call.services.node.config.diamant_erasure_deadline_ms,
         "topics": [one.to_fields() for one in late],
         "not_told": not_told,
     }
@@ -33,9 +33,9 @@ async def healthz(call: Call) -> web.Response:
 
 async def readyz(call: Call) -> web.Response:
     """Tell whether clients may be sent here."""
-    broker = call.broker
-    offline = offline_partitions(broker)
-    is_stopping = broker.server.is_stopping
+    node = call.services.node
+    offline = offline_partitions(node)
+    is_stopping = node.is_stopping
     fields = {"status": "stopping" if is_stopping else "ok", "partitions_offline": offline}
     return web.json_response(fields, status=503 if is_stopping else 200)
 

@@ -33,7 +33,7 @@ MIN_BYTES_PER_SECOND = 256 * 1024
 async def latest(call: Call) -> web.StreamResponse:
     """Send the latest record of each key."""
     fields = call.fields
-    reading = call.broker.latest_reading.pages(
+    reading = call.services.latest_reading().pages(
         fields["topic"], fields["partition"], with_tombstones=fields["tombstones"]
     )
     async with aclosing(reading) as pages:

@@ -14,7 +14,7 @@ from diamant.broker.http.serving.route import Call, Param, Route
 async def redact(call: Call) -> Any:
     """Remove the records that match."""
     fields = call.fields
-    return await call.broker.redact(
+    return await call.services.redactions().redact(
         fields["topic"],
         where=fields["where"],
         reason=fields["reason"],

@@ -11,7 +11,8 @@ from diamant.broker.operations.status import BrokerStatus, broker_status
 
 async def show(call: Call) -> BrokerStatus:
     """Answer how it is."""
-    return broker_status(call.broker, call.broker.started_s)
+    services = call.services
+    return broker_status(services.node, services.cleaning.status(), services.clock().state())
 
 
 ROUTES = (Route("GET", "/v1/status", show, "What the broker is, its clock, and how far its cleaner is."),)

@@ -1,11 +1,11 @@
-"""Which module answers below which path: the whole table of HTTP, without importing any of it.
+"""The table of HTTP: the module that answers below a path, without importing any.
 
 A path belongs to the longest prefix (of whole steps) that is here. A module that is not installed is skipped.
 """
 
 from __future__ import annotations
 
-MODULES: dict[str, str] = {
+ENDPOINTS: dict[str, str] = {
     "/healthz": "diamant.broker.http.endpoints.health",
     "/readyz": "diamant.broker.http.endpoints.health",
     "/v1/cancel": "diamant.broker.http.endpoints.cancel",
@@ -22,13 +22,3 @@ MODULES: dict[str, str] = {
     "/v1/verify": "diamant.broker.http.endpoints.erase",
 }
 """Path prefix → module with `ROUTES`."""
-
-
-def module_of(path: str) -> str | None:
-    """Return the module that a path belongs to; None if nobody has it."""
-    steps = path.split("/")
-    for count in range(len(steps), 1, -1):
-        found = MODULES.get("/".join(steps[:count]))
-        if found is not None:
-            return found
-    return None

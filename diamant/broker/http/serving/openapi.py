@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from diamant import __version__
 from diamant.broker.http.serving.jobs import DEFAULT_WAIT_MS, MAX_WAIT_MS
 from diamant.broker.http.serving.route import Param, Route
+from diamant.version import __version__
 
 JSON = "application/json"
 

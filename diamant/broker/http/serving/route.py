@@ -35,7 +35,7 @@ from diamant.broker.http.serving.json_body import MAX_BODY_BYTES, JsonError
 from diamant.broker.operations.progress import Progress
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.dispatch.services import Services
 
 ParamType: TypeAlias = Literal["string", "integer", "boolean", "strings", "object", "key", "any"]
 """`strings`: a list of texts; in a query the parameter is given several times. `key`: see `verbs/record_key.py`, the
@@ -112,7 +112,7 @@ class Param(NamedTuple):
 class Call:
     """One request, checked: the steps of its path, its query and its body by name, with defaults for what was left out."""
 
-    broker: Broker
+    services: Services
     request: web.BaseRequest
     path: Mapping[str, str]
     query: Mapping[str, Any]

@@ -24,10 +24,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
-from diamant import __version__
 from diamant.broker.client.errors import VerbError
 from diamant.broker.config.listeners import META_ADDRESSES
-from diamant.broker.http.endpoints.table import MODULES, module_of
 from diamant.broker.http.serving.jobs import DONE, MAX_JOBS, Jobs, error_fields
 from diamant.broker.http.serving.json_body import JsonError, check_host, check_type, read_object
 from diamant.broker.http.serving.openapi import WAIT_PARAM, document
@@ -35,9 +33,10 @@ from diamant.broker.http.serving.route import Call, Result, Route, matched
 from diamant.broker.http.serving.token import TokenCheck
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.operations.progress import Progress
+from diamant.version import __version__
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.dispatch.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -68,9 +67,13 @@ API_PREFIX = "/v1/"
 class Routes:
     """The rows that are imported so far, and the answers. GET answers HEAD, too. See `http_route` for how a row comes in."""
 
-    def __init__(self, broker: Broker, started_s: float, token: TokenCheck) -> None:
-        """`started_s`: when the broker was ready, on the monotonic clock."""
-        self._broker = broker
+    def __init__(self, services: Services, endpoints: Mapping[str, str], started_s: float, token: TokenCheck) -> None:
+        """`endpoints`: modules with `ROUTES` by the path below which they lie, the longest prefix of whole steps counts.
+
+        `started_s`: when the broker was ready, on the monotonic clock.
+        """
+        self._endpoints = endpoints
+        self._services = services
         self._started_s = started_s
         self._scrape: asyncio.Task[bytes] | None = None
         self._token = token
@@ -112,9 +115,15 @@ class Routes:
 
     # -- the table -------------------------------------------------------------------------------------------------------
 
+    def _module_of(self, path: str) -> str | None:
+        """The module that a path belongs to; None if there is none."""
+        steps = path.split("/")
+        prefixes = ("/".join(steps[:count]) for count in range(len(steps), 1, -1))
+        return next((self._endpoints[prefix] for prefix in prefixes if prefix in self._endpoints), None)
+
     async def load_all(self) -> list[Route]:
         """Import every module that answers; all rows."""
-        for name in MODULES.values():
+        for name in self._endpoints.values():
             await self._load(name)
         return list(self._rows)
 
@@ -128,7 +137,7 @@ class Routes:
 
     async def _find(self, path: str, steps: list[str]) -> dict[str, tuple[Route, dict[str, str]]]:
         """The rows at a path by method; those with names in the place of steps give way to those that say them."""
-        name = module_of(path)
+        name = self._module_of(path)
         if name is not None:
             await self._load(name)
         found: dict[str, tuple[Route, dict[str, str]]] = {}
@@ -173,7 +182,7 @@ class Routes:
         method = "GET" if request.method == "HEAD" else request.method
         if not methods:
             paths = {row.path for row in self._rows} | {
-                path for path, name in MODULES.items() if find_spec(name) is not None
+                path for path, name in self._endpoints.items() if find_spec(name) is not None
             }
             fields = {"error": f"nothing is at {request.path[:200]}", "code": "not-found", "paths": sorted(paths)}
             return web.json_response(fields, status=404)
@@ -199,7 +208,7 @@ class Routes:
         if request.content_length is not None and not row.takes_any_body:
             self.extend(request, min(request.content_length, row.max_body_bytes) / MIN_BYTES_PER_SECOND)
         fields = await _fields(row, request)
-        call = Call(self._broker, request, names, query, fields, extend=lambda seconds: self.extend(request, seconds))
+        call = Call(self._services, request, names, query, fields, extend=lambda seconds: self.extend(request, seconds))
         if not row.is_job:
             if row.max_wait_ms:
                 self.extend(request, row.max_wait_ms / 1000)
@@ -224,9 +233,9 @@ class Routes:
 
     def _own_names(self) -> set[str]:
         """The names by which this broker is known: those it tells clients, and the one that HTTP was told to listen on."""
-        listeners = [*self._broker.config.advertised_listeners]
-        if self._broker.config.http_listener is not None:
-            listeners.append(self._broker.config.http_listener)
+        listeners = [*self._services.node.config.advertised_listeners]
+        if self._services.node.config.http_listener is not None:
+            listeners.append(self._services.node.config.http_listener)
         return {listener.host.lower() for listener in listeners if listener.host not in META_ADDRESSES}
 
     # -- rows of its own -------------------------------------------------------------------------------------------------
@@ -258,24 +267,24 @@ class Routes:
 
     async def _make_metrics(self) -> bytes:
         try:
-            return await asyncio.to_thread(metrics.render, await metrics.take(self._broker))
+            return await asyncio.to_thread(metrics.render, await metrics.take(self._services))
         finally:
             self._scrape = None
 
     async def _health(self, _call: Call) -> web.Response:
-        broker = self._broker
-        is_ready = not broker.server.is_stopping
+        node = self._services.node
+        is_ready = not node.is_stopping
         health = {
             "status": "ok" if is_ready else "stopping",
             "live": True,
             "ready": is_ready,
             "version": __version__,
-            "cluster_id": broker.cluster_id,
-            "node_id": broker.config.node_id,
-            "listeners": broker.bootstrap_servers.split(","),
+            "cluster_id": node.cluster_id,
+            "node_id": node.config.node_id,
+            "listeners": [listener.address for listener in node.addresses.kafka],
             "uptime_s": round(time.monotonic() - self._started_s, 1),
-            "partitions": len(broker.directory.logs),
-            "partitions_offline": metrics.offline_partitions(broker),
+            "partitions": len(node.directory.logs),
+            "partitions_offline": metrics.offline_partitions(node),
         }
         return web.json_response(health, status=200 if is_ready else 503)
 

@@ -7,14 +7,19 @@ imported in a thread when it is needed, while the first peer waits in the socket
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import logging
 import socket
 import time
+from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from diamant.broker.network.listener_sockets import bound_socket, reachable
+
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.dispatch.services import Services
     from diamant.broker.http.serving.routes import Serving
     from diamant.broker.http.serving.token import TokenCheck
 
@@ -27,17 +32,18 @@ BACKLOG = 64
 class HttpServer:
     """Serves HTTP for a broker. `start` and `close` on its loop thread."""
 
-    def __init__(self, broker: Broker, sock: socket.socket) -> None:
-        """`sock` is bound and does not block; it belongs to this object."""
-        self._broker = broker
+    def __init__(self, services: Services, sock: socket.socket, endpoints: Mapping[str, str]) -> None:
+        """`sock` is bound and does not block; it belongs to this object. `endpoints`: modules of routes by path."""
+        self._endpoints = endpoints
+        self._services = services
         self._sock = sock
         self._started_s = time.monotonic()
         self._starting: asyncio.Task[None] | None = None
         self._serving: Serving | None = None
         self._is_closed = False
-        listener = broker.config.http_listener
+        listener = services.node.config.http_listener
         assert listener is not None
-        self._token_source = listener._replace(port=sock.getsockname()[1]), broker.config.diamant_http_token_file
+        self._token_source = listener._replace(port=sock.getsockname()[1]), services.node.config.diamant_http_token_file
         self._token: TokenCheck | None = None
 
     def start(self) -> None:
@@ -82,7 +88,7 @@ class HttpServer:
 
             if not self._is_closed:
                 token = self._token or load_token_check(*self._token_source)
-                routes = http_routes.Routes(self._broker, self._started_s, token)
+                routes = http_routes.Routes(self._services, self._endpoints, self._started_s, token)
                 self._serving = http_routes.Serving(routes, self._sock)
                 self._serving.start()
         except Exception:
@@ -94,3 +100,31 @@ def _load() -> ModuleType:
     from diamant.broker.http.serving import routes as http_routes
 
     return http_routes
+
+
+def open_http(services: Services, endpoints: Mapping[str, str]) -> HttpServer | None:
+    """Answer HTTP if it is wanted and possible: what only looks on does not keep a broker from its work."""
+    addresses, listener = services.node.addresses, services.node.config.http_listener
+    if listener is None:
+        return None
+    try:
+        with contextlib.ExitStack() as undo:
+            sock = undo.enter_context(bound_socket(listener))
+            http = HttpServer(services, sock, endpoints)
+            http.start()
+            undo.pop_all()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            logger.warning(
+                "no HTTP (/metrics, /health, /v1): %s is in use, perhaps by another Diamant; "
+                "--set diamant.http.listen=127.0.0.1:0 takes a free port",
+                listener.address,
+            )
+        else:
+            reason = error.strerror or error
+            logger.warning("no HTTP (/metrics, /health, /v1): diamant.http.listen=%s: %s", listener.address, reason)
+        return None
+    addresses.http = reachable(listener, sock)
+    addresses.http_bound = listener._replace(port=addresses.http.port)
+    logger.info("HTTP at %s, metrics at %s/metrics", addresses.http_bound.address, addresses.http_url)
+    return http

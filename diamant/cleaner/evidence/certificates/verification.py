@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import (
@@ -69,7 +69,8 @@ from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
-    from diamant.cleaner.redaction.where import Where
+
+RedactionCheck: TypeAlias = Callable[..., None]
 
 MAX_PROBLEMS = 20
 """Of the account of the scan that are told."""
@@ -172,7 +173,8 @@ def verify_certificate(
     directory: str | None = None,
     *,
     key: bytes | None = None,
-    where: Where | None = None,
+    where: object | None = None,
+    check_redaction: RedactionCheck | None = None,
     secret: bytes | None = None,
     ends: Mapping[TopicPartition, LogEnd] | None = None,
     advance: Advance | None = None,
@@ -182,8 +184,9 @@ def verify_certificate(
 ) -> Verification:
     """Check a certificate, and the directory if one is given; blocks.
 
-    `pinned`: the public key that is trusted. `key` or `where`: what an erasure or a redaction was about. `ends` and `partitions`:
-    those of a running broker. CertificateError for what is none, WrongKind for what does not go with it.
+    `pinned`: the public key that is trusted. `key` or `where`: what an erasure or a redaction was about; `check_redaction`
+    (`redaction.claims.check_redaction_claims`) tells whether the claims of a redaction hold. `ends` and `partitions`: those of a
+    running broker. CertificateError for what is none, WrongKind for what does not go with it.
     """
     check_form(certificate)
     check_kind(certificate, key=key, where=where)
@@ -224,9 +227,8 @@ def verify_certificate(
             _check_segments(certificate, found, env, directory)
             scan = partial(_scan_again, env, directory, ends, advance, check, staging, partitions)
             if certificate["type"] == REDACTION_TYPE:
-                from diamant.cleaner.redaction.claims import check_redaction_claims
-
-                check_redaction_claims(certificate, found, env, directory, where, secret, scan)
+                assert check_redaction is not None, "a redaction needs its own check"
+                check_redaction(certificate, found, env, directory, where, secret, scan)
             else:
                 _check_claims(certificate, found, env, directory, key, secret, scan)
             if staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):

@@ -20,7 +20,7 @@ from diamant.cleaner.evidence.search.record_search import (
 )
 from diamant.cleaner.kernels import records as fields
 from diamant.cleaner.kernels import search as kernels
-from diamant.cleaner.segments.payloads import Unpacker
+from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import File

@@ -4,9 +4,9 @@ A row for each record that is found:
 
     topic, partition, offset, timestamp, key, places, status, segment, position
 
-places: `key`, `value`, `header NAME`. status as in cleaner/offline/find.py: live, superseded, tombstone, aborted, undecided, keyless,
-below log start. Of a pattern's matches the status takes a second look at those logs that have any, for the latest record of each
-key that was found; of a key it is in the first.
+places: `key`, `value`, `header NAME`. status as in cleaner/offline/find.py: live, superseded, tombstone, aborted,
+undecided, keyless, below log start. Of a pattern's matches the status takes a second look at those logs that have any,
+for the latest record of each key that was found; of a key it is in the first.
 
 A pattern is a regular expression of Java (`java.util.regex`) over bytes: each byte is one character. Text beyond ASCII in it
 stands for its UTF-8 bytes. One without special characters is looked for in whole batches first.

@@ -5,7 +5,8 @@
     stats(records, logs).show()
 
 Every data record is exactly one of these, the first that fits: below_log_start, aborted, undecided, keyless, superseded,
-tombstones, live (cleaner/offline/stats.py). What is shuffled is a row for each key of each task: two hashes, an offset and counts.
+tombstones, live (cleaner/offline/stats.py). What is shuffled is a row for each key of each task: two
+hashes, an offset and counts.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from diamant.cleaner.spark.environment.errors import SparkUnavailable
 
 PREFIX = "diamant-code-"
 _NAME = re.compile(rf"{PREFIX}([0-9a-f]{{16}})\.zip")
-_PACKAGE = Path(__file__).parents[4]
+_PACKAGE = Path(__file__).parents[3]
 """The package `diamant`; in an executor it lies in the zip."""
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 

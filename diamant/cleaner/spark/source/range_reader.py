@@ -20,7 +20,7 @@ import numpy as np
 
 from diamant.cleaner.kernels import columns as kernels
 from diamant.cleaner.kernels import records as fields
-from diamant.cleaner.segments.payloads import Unpacker
+from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.cleaner.segments.transaction_outcomes import Outcome
 from diamant.cleaner.spark.environment.errors import SegmentChanged

@@ -32,10 +32,10 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 async def prepare(broker: Broker) -> None:
     for name, policy, key in (("users", "compact", MAIL), ("orders", "delete", "k")):
-        await broker.topics.create([broker.topics.check_new(name, 1, 1, None, {"cleanup.policy": policy})])
+        await broker.node.topics.create([broker.node.topics.check_new(name, 1, 1, None, {"cleanup.policy": policy})])
         values = [b'{"email": "%s"}' % mail.encode() for mail in (MAIL, "bob@example.com")]
         records = [Record(at, 1000, key.encode(), value) for at, value in enumerate(values)]
-        broker.topics.log(name, 0).append_as_leader(memoryview(build_batch(records)))
+        broker.node.topics.log(name, 0).append_as_leader(memoryview(build_batch(records)))
 
 
 CALLS: dict[str, Callable[[Admin], Any]] = {

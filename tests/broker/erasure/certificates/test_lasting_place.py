@@ -64,8 +64,8 @@ async def test_an_erasure_makes_no_key_in_a_containers_layer(tmp_path: Path, mon
         with pytest.raises(NotPossible, match="would vanish with the container"):
             await erase(broker)
         assert not (tmp_path / "keys").exists()
-        assert broker.erasures.unfinished() == []
+        assert broker.services.erasures().unfinished() == []
     async with broker_at(tmp_path, **{"diamant.certificate.key.ephemeral": "true"}) as broker:
         await erase(broker)
     async with broker_at(tmp_path) as broker:
-        assert "BEGIN PUBLIC KEY" in (await broker.erasures.public_key() or "")
+        assert "BEGIN PUBLIC KEY" in (await broker.services.erasures().public_key() or "")

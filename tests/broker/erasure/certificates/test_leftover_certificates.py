@@ -31,13 +31,13 @@ async def test_a_damaged_certificate_hides_no_other(broker: Broker) -> None:
     damaged = data_of(broker) / f"diamant-erasure-{erasure.id}.not-certified.json"
     damaged.write_bytes(b"{")
     os.utime(damaged, (1, 1))
-    assert (await broker.erasures.certificate(erasure.id))["state"] == "values-gone"
-    listed = await broker.erasures.certificates()
+    assert (await broker.services.erasures().certificate(erasure.id))["state"] == "values-gone"
+    listed = await broker.services.erasures().certificates()
     assert sorted((one["state"], one["topics"]) for one in listed if one["topics"]) == [("values-gone", ["users"])]
     assert len(listed) == 2
     damaged.write_bytes(b"{")
     with pytest.raises(NotPossible, match=damaged.name):
-        await broker.erasures.certificate(erasure.id)
+        await broker.services.erasures().certificate(erasure.id)
 
 
 @pytest.mark.parametrize("clock", ["yesterday", {"issued_ms": "yesterday"}, None])
@@ -48,7 +48,7 @@ async def test_a_certificate_that_does_not_say_when_it_was_issued(broker: Broker
     (path,) = certificates_of(broker, "values-gone")
     odd = json.loads(path.read_bytes()) | {"clock": clock}
     (data_of(broker) / f"diamant-erasure-{erasure.id}.not-certified.json").write_text(json.dumps(odd))
-    assert (await broker.erasures.certificate(erasure.id))["clock"] != clock
+    assert (await broker.services.erasures().certificate(erasure.id))["clock"] != clock
 
 
 async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_end(
@@ -86,12 +86,12 @@ async def test_a_certificate_is_looked_into_once_for_lists(broker: Broker, monke
         return real(text, undertaking_id, *rest)
 
     monkeypatch.setattr(certificate_files, "_described", described)
-    first = await broker.erasures.certificates()
-    assert await broker.erasures.certificates() == first
+    first = await broker.services.erasures().certificates()
+    assert await broker.services.erasures().certificates() == first
     assert [one["topics"] for one in first] == [["users"]]
     assert read == [erasure.id]
     (path,) = certificates_of(broker, "values-gone")
     path.write_bytes(path.read_bytes().replace(b'"topics": [', b'"topics": 5, "more": ['))
-    (odd,) = await broker.erasures.certificates()
+    (odd,) = await broker.services.erasures().certificates()
     assert (odd["id"], odd["topics"], odd["issued_ms"]) == (erasure.id, None, None)
     assert len(read) == 2

@@ -112,8 +112,8 @@ async def test_a_topic_that_stops_being_compacted_meanwhile_is_told(
     async def compact(*_arguments: Any, **_options: Any) -> None:
         raise NotPossible("users is not compacted")
 
-    monkeypatch.setattr(type(broker), "compact", compact)
+    monkeypatch.setattr(broker.services.compactions(), "compact", compact)
     erasure = await erase(broker)
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
     assert [one["not_compacted"] for one in erasure.certificate["done"]] == ["users is not compacted"]
-    assert len(broker.erasures.unfinished()) == 1
+    assert len(broker.services.erasures().unfinished()) == 1

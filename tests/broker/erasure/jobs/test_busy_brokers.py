@@ -51,7 +51,9 @@ async def check_certified(broker: Broker) -> None:
     erasure = await erase(broker, is_now=True)
     assert (erasure.state, erasure.certificate["coverage"]["not_read"]) == ("key-gone", [])
     assert values_left(broker) == []
-    found = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate), key=KEY)
+    found = await broker.services.erasures().verify(
+        erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
+    )
     assert (found.outcome, found.coverage_adds_up) == ("valid", True)
 
 
@@ -66,11 +68,11 @@ async def test_a_producer_that_never_rests(
     numbers = iter(range(10_000))
 
     def produce() -> None:
-        log = broker.topics.log(busy, 0)
+        log = broker.node.topics.log(busy, 0)
         for _ in range(2):
             write(broker, (b"visitor-%d" % next(numbers), b"x" * 300), topic=busy)
             log.roll()
-        broker.log_changed(log)
+        broker.node.log_events.changed(log)
 
     meanwhile.append(produce)
     await check_certified(broker)
@@ -83,7 +85,7 @@ async def test_a_copy_under_the_name_of_a_segment_begun_since_is_read(
 ) -> None:
     """A name makes no file the log's own: what came while the scan ran may hold anything."""
     await create_with_key(broker, others=5, codec=1)
-    log = broker.topics.log("users", 0)
+    log = broker.node.topics.log("users", 0)
     copy = (data_of(broker) / "users-0/00000000000000000000.log").read_bytes()
     loop, real_look = asyncio.get_running_loop(), FileCensus.look
 
@@ -110,7 +112,7 @@ async def test_retention_takes_what_was_begun_since(broker: Broker, meanwhile: l
     rounds = iter(range(6))
 
     def produce() -> None:
-        log = broker.topics.log("clicks", 0)
+        log = broker.node.topics.log("clicks", 0)
         for _ in range(3):
             write(broker, (b"visitor", b"x" * 300), topic="clicks")
             log.roll()

@@ -52,7 +52,7 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     call = asyncio.ensure_future(erase(broker, timeout_ms=limit.ms))
     await wait_until(held.begun.is_set)
     limit.end()
-    await wait_until(lambda: any(task.cancelling() for task in broker.erasures._running))
+    await wait_until(lambda: any(task.cancelling() for task in broker.services.erasures()._running))
     held.go_on.set()
     with pytest.raises(TimedOut, match="it goes on in the broker"):
         await call
@@ -70,15 +70,15 @@ async def test_a_timeout_while_the_intent_goes_says_that_it_has_ended(
     monkeypatch.setattr(erasure_certificates, "conclude", held)
     call = asyncio.ensure_future(erase(broker, is_now=True))
     await wait_until(held.begun.is_set)
-    for task in list(broker.erasures._running):
+    for task in list(broker.services.erasures()._running):
         task.cancel()
     await asyncio.sleep(0)
     held.go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert broker.erasures.unfinished() == []
+    assert broker.services.erasures().unfinished() == []
     erasure_id = only_certificate(broker, "key-gone")["id"]
-    assert broker.erasures._what_follows(erasure_id) == "it has ended just now, see its certificate"
+    assert broker.services.erasures()._what_follows(erasure_id) == "it has ended just now, see its certificate"
 
 
 # -- cancelled by its user ---------------------------------------------------------------------------------------------------
@@ -95,8 +95,8 @@ async def held_call(broker: Broker) -> tuple[str, asyncio.Future[Any]]:
     await create_with_key(broker)
     hold_up(broker)
     call = asyncio.ensure_future(erase(broker))
-    await wait_until(lambda: broker.erasures.unfinished() != [])
-    return broker.erasures.unfinished()[0]["id"], call
+    await wait_until(lambda: broker.services.erasures().unfinished() != [])
+    return broker.services.erasures().unfinished()[0]["id"], call
 
 
 async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broker) -> None:
@@ -104,7 +104,7 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
     await create_with_key(broker, 2)
     damage(broker, partition=1)
     erasure = await erase(broker)
-    assert (erasure.state, len(broker.erasures.unfinished())) == ("not-certified", 1)
+    assert (erasure.state, len(broker.services.erasures().unfinished())) == ("not-certified", 1)
     with pytest.raises(BadArgument, match="reason is missing"):
         await broker.cancel(erasure.id, reason=" ")
     ended = await broker.cancel(erasure.id, reason="the disk is replaced")
@@ -113,16 +113,16 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
     assert certificate["ended"] == {"what": "cancelled", "reason": "the disk is replaced", "at_ms": START_MS}
     assert certificate["claims"] == []
     assert {one["state"] for one in certificate["not_certified"]} == {"cancelled"}
-    assert broker.erasures.unfinished() == []
+    assert broker.services.erasures().unfinished() == []
     assert intents_of(broker) == []
-    assert await broker.erasures.certificate(erasure.id) == certificate
-    verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    assert await broker.services.erasures().certificate(erasure.id) == certificate
+    verified = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (verified.signature, verified.is_valid) == ("trusted", False)
     page = certificate_page(certificate)
     assert "It was cancelled, on " in page
     assert "Nothing was read for this certificate" in page
     move_to(broker, START_MS + DAY_MS)
-    assert not broker.erasures.is_at_work
+    assert not broker.services.erasures().is_at_work
     with pytest.raises(NotFound):
         await broker.cancel(erasure.id, reason="again")
 
@@ -132,7 +132,7 @@ async def test_one_that_waits_for_its_horizon_is_cancelled(broker: Broker) -> No
     erasure_id = await waiting_erasure(broker)
     await broker.cancel(erasure_id, reason="asked in vain")
     assert len(certificates_of(broker, "values-gone")) == 1
-    assert (await broker.erasures.certificate(erasure_id))["ended"]["what"] == "cancelled"
+    assert (await broker.services.erasures().certificate(erasure_id))["ended"]["what"] == "cancelled"
     assert values_left(broker) == [None]
     assert KEY not in b"".join(path.read_bytes() for path in data_of(broker).glob("diamant-*"))
 
@@ -140,23 +140,23 @@ async def test_one_that_waits_for_its_horizon_is_cancelled(broker: Broker) -> No
 async def test_one_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
     """The call ends with an error that says so, and others have their turn."""
     _, call = await held_call(broker)
-    (one,) = broker.erasures.unfinished()
+    (one,) = broker.services.erasures().unfinished()
     assert one["kind"] == "erasure"
     ended = await broker.cancel(one["id"], reason="that producer never ends")
     assert ended.certificate["ended"]["what"] == "cancelled"
     with pytest.raises(NotPossible, match="was cancelled meanwhile, it is not certified"):
         await call
-    assert not broker.erasures.lock.locked()
-    assert broker.erasures.failed == 1
+    assert not broker.services.erasures().lock.locked()
+    assert broker.services.erasures().failed == 1
 
 
 async def test_nobody_else_is_waited_for(broker: Broker) -> None:
     """Others may be at work, or wait for their turn, however long that takes."""
     erasure_id = await waiting_erasure(broker)
-    async with broker.erasures.lock:
+    async with broker.services.erasures().lock:
         ended = await asyncio.wait_for(broker.cancel(erasure_id, reason="enough"), 60)
     assert ended.certificate["ended"]["what"] == "cancelled"
-    assert broker.erasures.unfinished() == []
+    assert broker.services.erasures().unfinished() == []
 
 
 async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker, monkeyp
             await broker.cancel(erasure_id, reason="enough")
     with pytest.raises(erasing.EraseFailed, match=r"was to be cancelled meanwhile.*it goes on in the broker"):
         await call
-    assert [one["id"] for one in broker.erasures.unfinished()] == [erasure_id]
+    assert [one["id"] for one in broker.services.erasures().unfinished()] == [erasure_id]
     assert (await broker.cancel(erasure_id, reason="enough")).certificate["ended"]["what"] == "cancelled"
 
 
@@ -207,16 +207,16 @@ async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
     await create_with_key(broker)
     call = asyncio.ensure_future(erase(broker))
     await wait_until(held.begun.is_set)
-    (one,) = broker.erasures.unfinished()
+    (one,) = broker.services.erasures().unfinished()
     cancelling = asyncio.ensure_future(broker.cancel(one["id"], reason="enough"))
-    await wait_until(lambda: any(task.cancelling() for task in broker.erasures._running))
+    await wait_until(lambda: any(task.cancelling() for task in broker.services.erasures()._running))
     await turns()
-    assert broker.erasures._running
+    assert broker.services.erasures()._running
     held.go_on.set()
     ended = await cancelling
     with pytest.raises(NotPossible, match="was cancelled meanwhile"):
         await call
-    assert await broker.erasures.certificate(one["id"]) == ended.certificate
+    assert await broker.services.erasures().certificate(one["id"]) == ended.certificate
 
 
 async def test_a_broker_stops_behind_a_cancellation(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ async def test_a_broker_stops_behind_a_cancellation(broker: Broker, monkeypatch:
     monkeypatch.setattr(erasure_certificates, "conclude", held)
     cancelling = asyncio.ensure_future(broker.cancel(erasure_id, reason="enough"))
     await wait_until(held.begun.is_set)
-    stopping = asyncio.ensure_future(broker.erasures.stop())
+    stopping = asyncio.ensure_future(broker.services.erasures().stop())
     await turns()
     assert not stopping.done()
     held.go_on.set()
@@ -250,20 +250,22 @@ async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path, monkeypat
         with pytest.raises(TimedOut):
             await erase_in_vain(broker, monkeypatch)
     async with broker_at(tmp_path) as broker:
-        (one,) = broker.erasures.unfinished()
+        (one,) = broker.services.erasures().unfinished()
         await broker.cancel(one["id"], reason="enough")
-        assert broker.erasures.unfinished() == []
+        assert broker.services.erasures().unfinished() == []
     async with broker_at(tmp_path) as broker:
-        assert not broker.has_erasures
+        assert not broker.services.erasures.made is not None
 
 
 async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(tmp_path: Path) -> None:
     """It is listed, and goes on at no time; the error says what to do. One that is not there is not found."""
     async with broker_at(tmp_path) as broker:
-        await broker.erasures._key()
+        await broker.services.erasures()._key()
         (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
     async with broker_at(tmp_path) as broker:
-        assert await broker.erasures.unfinished_on_disk() == [{"id": "abc", "kind": "erasure", "due_ms": None}]
+        assert await broker.services.erasures().unfinished_on_disk() == [
+            {"id": "abc", "kind": "erasure", "due_ms": None}
+        ]
         with pytest.raises(NotPossible, match="erasure abc cannot be read"):
             await broker.cancel("abc", reason="r")
         with pytest.raises(NotFound):

@@ -37,7 +37,7 @@ async def test_a_disk_that_is_full_before_the_intent_leaves_everything_as_it_is(
         await erase(broker)
     assert traces_of(broker) == []
     assert values_left(broker) == [PERSON]
-    assert broker.erasures.unfinished() == []
+    assert broker.services.erasures().unfinished() == []
 
 
 def fill_up(stage: str, broker: Broker, patched: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ async def test_a_disk_that_is_full_in_the_middle_gives_no_certificate_and_the_er
         assert [path.name.split(".")[1] for path in found] == {"3": ["values-gone"], "cleaning": ["not-certified"]}.get(
             stage, []
         )
-    assert len(broker.erasures.unfinished()) == 1
+    assert len(broker.services.erasures().unfinished()) == 1
     move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: certificates_of(broker, "values-gone") != [] and not broker.erasures.is_at_work)
+    await wait_until(lambda: certificates_of(broker, "values-gone") != [] and not broker.services.erasures().is_at_work)
     assert values_left(broker) == [None]

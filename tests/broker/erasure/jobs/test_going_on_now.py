@@ -52,7 +52,7 @@ async def waiting(broker: Broker) -> str:
 
 async def erasures_counted(broker: Broker) -> dict[str, float]:
     """What the metric says, by outcome."""
-    samples = metrics.samples(await metrics.take(broker))
+    samples = metrics.samples(await metrics.take(broker.services))
     return {labels[0]: value for name, labels, value in samples if name == "diamant_erasures_total"}
 
 
@@ -63,7 +63,7 @@ async def erasures_counted(broker: Broker) -> dict[str, float]:
 async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broker: Broker) -> None:
     """Values, their digests and the segments from before; what was found was searched for; no intent is left."""
     erasure_id = await waiting(broker)
-    first = await broker.erasures.certificate(erasure_id)
+    first = await broker.services.erasures().certificate(erasure_id)
     done = await broker.erase_now(erasure_id, is_confirmed=True)
     certificate = done.certificate
     assert (done.id, done.state, done.next_due_ms) == (erasure_id, "key-gone", None)
@@ -74,10 +74,10 @@ async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broke
     assert certificate["segments"]["before"] == first["segments"]["before"]
     assert certificate["overrides"][0]["groups_that_had_not_passed_it"] == ["billing"]
     assert intents_of(broker) == []
-    assert broker.erasures.unfinished() == []
-    assert {one["id"] for one in await broker.erasures.certificates()} == {erasure_id}
+    assert broker.services.erasures().unfinished() == []
+    assert {one["id"] for one in await broker.services.erasures().certificates()} == {erasure_id}
     assert values_left(broker) == []
-    assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
+    assert (await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
     again = await broker.erase_now(erasure_id)
     assert (again.certificate, again.certificate_path) == (certificate, done.certificate_path)
 
@@ -91,7 +91,7 @@ async def test_unconfirmed_it_waits_while_groups_are_behind_and_no_longer(
     refused = await broker.erase_now(erasure_id)
     assert (refused.state, refused.is_now_refused) == ("values-gone", True)
     assert (refused.groups_behind, refused.next_due_ms) == ({"users-0": ["billing"]}, START_MS + DAY_MS)
-    assert refused.certificate == await broker.erasures.certificate(erasure_id)
+    assert refused.certificate == await broker.services.erasures().certificate(erasure_id)
     assert intents_of(broker)[0].read_bytes() == intent
     committed.clear()
     assert (await broker.erase_now(erasure_id)).state == "key-gone"
@@ -103,7 +103,7 @@ async def test_refused_it_ends_at_its_horizon(broker: Broker) -> None:
     erasure_id = await waiting(broker)
     await broker.erase_now(erasure_id)
     move_to(broker, START_MS + DAY_MS - 1)
-    assert not broker.erasures.is_at_work
+    assert not broker.services.erasures().is_at_work
     certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
     assert (certificate["id"], certificate["overrides"]) == (erasure_id, [])
 
@@ -130,7 +130,7 @@ async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path, monkeypatc
         await asyncio.gather(call, return_exceptions=True)
     async with broker_at(tmp_path) as broker:
         await wait_certified(broker, "key-gone")
-        certificate = await broker.erasures.certificate(erasure_id)
+        certificate = await broker.services.erasures().certificate(erasure_id)
         assert [one["values"] for one in certificate["found"]] == [2]
         assert intents_of(broker) == []
 
@@ -144,7 +144,7 @@ async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(
     producer.write((b"somebody", b"else"))
     with pytest.raises(TimedOut, match="it goes on in the broker"):
         await erase_in_vain(broker, monkeypatch)
-    (one,) = broker.erasures.unfinished()
+    (one,) = broker.services.erasures().unfinished()
     producer.end(is_commit=True)
     done = await broker.erase_now(one["id"])
     assert (done.id, done.state) == (one["id"], "key-gone")
@@ -179,12 +179,14 @@ async def test_one_with_now_ends_the_others_of_its_key(broker: Broker) -> None:
     earlier, other = await erase(broker), await erase(broker, b"customer-7")
     done = await erase(broker, is_now=True)
     assert (done.state, done.id != earlier.id) == ("key-gone", True)
-    await wait_until(lambda: len(certificates_of(broker, "key-gone")) == 2 and not broker.erasures.is_at_work)
-    certificate = await broker.erasures.certificate(earlier.id)
+    await wait_until(
+        lambda: len(certificates_of(broker, "key-gone")) == 2 and not broker.services.erasures().is_at_work
+    )
+    certificate = await broker.services.erasures().certificate(earlier.id)
     assert (certificate["state"], [one["values"] for one in certificate["found"]]) == ("key-gone", [1])
     # It was another one that did not wait: this one says that consumers may have missed it.
     assert (certificate["overrides"], len(certificate["lost_tombstones"])) == ([], 1)
-    assert [one["id"] for one in broker.erasures.unfinished()] == [other.id]
+    assert [one["id"] for one in broker.services.erasures().unfinished()] == [other.id]
     assert [one.name for one in intents_of(broker)] == [f"diamant-erasure-{other.id}.intent"]
 
 
@@ -214,7 +216,7 @@ async def test_attempts_at_what_goes_on_are_held_and_not_failed(
     erasure = await erase(broker)
     assert (erasure.state, await erasures_counted(broker)) == ("not-certified", {"done": 0, "failed": 0, "held": 1})
     move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: broker.erasures.held == 2 and not broker.erasures.is_at_work)
+    await wait_until(lambda: broker.services.erasures().held == 2 and not broker.services.erasures().is_at_work)
     with pytest.raises(TimedOut, match="it goes on in the broker"):
         await broker.erase_now(erasure.id, timeout_ms=0)
     assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 3}

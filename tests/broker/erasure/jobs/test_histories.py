@@ -71,7 +71,7 @@ class History:
             else:
                 write(self.broker, *pairs, topic=self.name, partition=partition, codec=codec, headers=headers)
             if rng.random() < 0.1:
-                self.broker.topics.log(self.name, partition).roll()
+                self.broker.node.topics.log(self.name, partition).roll()
             if rng.random() < 0.05 and not self.open:
                 await self.broker.compact(self.name)
         if rng.random() < 0.9:
@@ -99,7 +99,7 @@ async def one_history(broker: Broker, rng: random.Random, name: str) -> None:
         history.end_all()
         if certificate is None:
             move_to(broker, clock_of(broker).now_ms() + RETRY_MS)
-            await wait_until(lambda: certificates_of(broker, "*") != [] and not broker.erasures.is_at_work)
+            await wait_until(lambda: certificates_of(broker, "*") != [] and not broker.services.erasures().is_at_work)
             certificate = certificates.parse(certificates_of(broker, "*")[-1].read_bytes())
     else:
         certificate = (await erase(broker, key, [name], is_now=is_now)).certificate
@@ -110,8 +110,8 @@ async def one_history(broker: Broker, rng: random.Random, name: str) -> None:
         below = {claim["partition"]: claim["below_offset"] for claim in certificate["claims"]}
         left = records_of_key(data_of(broker), name, key)
         assert [one for one in left if one.offset < below[int(one.path.parent.name.rpartition("-")[2])]] == []
-    await broker.topics.delete([name])
-    broker.directory.remove_paths([str(path) for path in data_of(broker).glob("*-delete")])
+    await broker.node.topics.delete([name])
+    broker.node.directory.remove_paths([str(path) for path in data_of(broker).glob("*-delete")])
 
 
 async def histories(broker: Broker, count: int, seed: int) -> None:
@@ -121,7 +121,7 @@ async def histories(broker: Broker, count: int, seed: int) -> None:
         await one_history(broker, random.Random(f"{seed}-{index}"), f"h{index}")
         for path in data_of(broker).glob("diamant-erasure-*"):
             path.unlink()
-        broker.erasures._due.clear()
+        broker.services.erasures()._due.clear()
 
 
 @pytest.mark.slow

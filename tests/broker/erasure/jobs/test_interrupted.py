@@ -17,7 +17,6 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure import erase as erasing
-from diamant.cleaner.erasure import intent as intents
 from diamant.cleaner.erasure.intent import CLOSING, Intent, read_intent
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates import files as certificate_files
@@ -125,7 +124,7 @@ async def check_goes_on(tmp_path: Path, index: int) -> bool:
         assert files_with(data_of(broker), PERSON) == []
         assert files_with(data_of(broker), KEY) == []
         assert certificate["found"][0]["values"] == 1
-        verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+        verified = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
         assert verified.is_valid, verified.notes
         return True
 
@@ -161,9 +160,9 @@ async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(
 ) -> None:
     """The intent that stays has digests only; the certificate cannot be seen before the intent has gone."""
     await create_with_key(broker)
-    signing_key = await broker.erasures._key()
+    signing_key = await broker.services.erasures()._key()
     seen: list[Intent] = []
-    real_remove = intents.remove_intent
+    real_remove = certificate_files.remove_intent
 
     def read() -> None:
         (path,) = intents_of(broker)
@@ -215,8 +214,8 @@ async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(
     before(monkeypatch, "_certify_key", lambda: log.with_suffix(".log.swap").write_bytes(old))
     erasure = await erase(broker, is_now=True)
     assert (erasure.state, erasure.next_due_ms) == ("not-certified", START_MS + RETRY_MS)
-    assert [one["id"] for one in broker.erasures.unfinished()] == [erasure.id]
-    assert (await broker.erasures.certificate(erasure.id))["state"] == "not-certified"
+    assert [one["id"] for one in broker.services.erasures().unfinished()] == [erasure.id]
+    assert (await broker.services.erasures().certificate(erasure.id))["state"] == "not-certified"
     monkeypatch.undo()
     log.with_suffix(".log.swap").unlink()
     await certified_at(broker, START_MS + RETRY_MS, "key-gone")
@@ -236,8 +235,8 @@ async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice
 
     before(monkeypatch, "_carry_out", begin_late)
     assert (await erase(broker)).state == "values-gone"
-    await wait_until(lambda: not broker.scheduler.is_due)
-    assert (len(tries), broker.erasures.is_at_work) == (1, False)
+    await wait_until(lambda: not broker.node.scheduler.is_due)
+    assert (len(tries), broker.services.erasures().is_at_work) == (1, False)
     assert values_left(broker) == [None]
 
 
@@ -247,7 +246,7 @@ async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path)
     (tmp_path / "data" / "diamant-erasure-abc.intent.tmp").write_bytes(b"x")
     async with broker_at(tmp_path) as broker:
         assert traces(data_of(broker)) == []
-        assert not broker.erasures.unfinished()
+        assert not broker.services.erasures().unfinished()
 
 
 @pytest.mark.parametrize("where", ["_write_tombstones", "_remove_values", "_certify_values"])
@@ -275,7 +274,7 @@ async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(
 async def test_an_intent_that_cannot_be_read_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The broker starts, and says that an erasure is unfinished."""
     async with broker_at(tmp_path) as broker:
-        await broker.erasures._key()
+        await broker.services.erasures()._key()
         (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
     with caplog.at_level(logging.ERROR):
         async with broker_at(tmp_path):

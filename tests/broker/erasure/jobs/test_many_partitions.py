@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.operations.compact import PARTITIONS_PER_TURN
+from diamant.broker.operations.compact import PARTITIONS_PER_TURN, Compactions
 from diamant.storage.log.log import Log
 from tests.broker.erasure.cases import create_with_key, erase
 from tests.broker.erasure.obstacles import hold_up
@@ -23,13 +23,13 @@ async def test_one_that_is_held_up_does_not_have_the_others_compacted_again(
     await create_with_key(broker, 3)
     producer = hold_up(broker, partition=2)
     counts: Counter[int] = Counter()
-    real = Broker.compact
+    real = Compactions.compact
 
-    async def compact(self: Broker, topic: str, partition: int, **options: Any) -> Any:
+    async def compact(self: Compactions, topic: str, partition: int, **options: Any) -> Any:
         counts[partition] += 1
         return await real(self, topic, partition, **options)
 
-    monkeypatch.setattr(Broker, "compact", compact)
+    monkeypatch.setattr(Compactions, "compact", compact)
     call = asyncio.ensure_future(erase(broker))
     await wait_until(lambda: counts[2] >= 3)
     assert (counts[0], counts[1]) == (1, 1)

@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 
 def due_ms(broker: Broker) -> int:
     """When the only one goes on."""
-    (one,) = broker.erasures.unfinished()
+    (one,) = broker.services.erasures().unfinished()
     due: int = one["due_ms"]
     return due
 
@@ -51,7 +51,7 @@ async def test_a_tombstone_that_cannot_go_is_tried_less_and_less_often(
     await create_with_key(broker)
     await erase(broker)
 
-    service = await broker.cleaning.service()
+    service = await broker.services.cleaning.service()
     await service.abort_and_pause(("users", 0))
 
     async def nothing(*_arguments: Any) -> None:
@@ -72,9 +72,9 @@ async def test_an_attempt_is_under_way_until_its_failure_is_counted(
         move_to(broker, due_ms(broker))
         async with asyncio.timeout(60):
             for is_at_work in (False, True):
-                while broker.erasures.is_at_work is is_at_work:
+                while broker.services.erasures().is_at_work is is_at_work:
                     await asyncio.sleep(0)
-        assert broker.erasures._failures == {erasure.id: failures}
+        assert broker.services.erasures()._failures == {erasure.id: failures}
 
 
 async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +86,8 @@ async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker, m
         pauses = await next_pauses(broker, 9)
     assert [pause // RETRY_MS for pause in pauses] == [1, 2, 4, 8, 16, 32, 64, 64, 64]
     move_to(broker, due_ms(broker))
-    await wait_until(lambda: broker.erasures.unfinished() == [])
-    assert broker.erasures._failures == {}
+    await wait_until(lambda: broker.services.erasures().unfinished() == [])
+    assert broker.services.erasures()._failures == {}
 
 
 async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retention_has_removed_all(
@@ -98,7 +98,7 @@ async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retentio
     write(broker, (b"another", b"x" * 700))
     erasure = await erase(broker)
     assert erasure.state == "values-gone"
-    log = broker.topics.log("users", 0)
+    log = broker.node.topics.log("users", 0)
     log.update_config(replace(log.config, cleanup_policy=frozenset({"delete"})))
     move_to(broker, START_MS + DAY_MS)
     await wait_idle(broker)
@@ -112,7 +112,7 @@ async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retentio
 async def next_pauses_until_over(broker: Broker) -> None:
     """Move the clock to the next attempt, and wait until it was the last one."""
     move_to(broker, due_ms(broker))
-    await wait_until(lambda: broker.erasures.unfinished() == [])
+    await wait_until(lambda: broker.services.erasures().unfinished() == [])
 
 
 async def test_the_last_word_is_the_certificate_that_was_issued_last(
@@ -123,15 +123,15 @@ async def test_the_last_word_is_the_certificate_that_was_issued_last(
     log = data_of(broker) / "users-0" / "00000000000000000000.log"
     old = log.read_bytes()
     erasure = await erase(broker)
-    assert (await broker.erasures.certificate(erasure.id))["state"] == "values-gone"
+    assert (await broker.services.erasures().certificate(erasure.id))["state"] == "values-gone"
     copy = log.with_suffix(".log.swap")
     with monkeypatch.context() as patched:
         before(patched, "_certify_key", lambda: copy.write_bytes(old))
         move_to(broker, START_MS + DAY_MS)
         await wait_idle(broker)
     assert len(certificates_of(broker, "values-gone")) == 1
-    last = await broker.erasures.certificate(erasure.id)
+    last = await broker.services.erasures().certificate(erasure.id)
     assert (last["state"], last["ended"]) == ("not-certified", None)
     copy.unlink()
     await next_pauses_until_over(broker)
-    assert (await broker.erasures.certificate(erasure.id))["state"] == "key-gone"
+    assert (await broker.services.erasures().certificate(erasure.id))["state"] == "key-gone"

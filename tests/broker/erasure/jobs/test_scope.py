@@ -38,7 +38,7 @@ from tests.waiting import wait_until
 
 async def recreate(broker: Broker, name: str = "users") -> None:
     """Delete a topic and create another one of its name, with the key in it."""
-    await broker.topics.delete([name])
+    await broker.node.topics.delete([name])
     await create(broker, name)
     write(broker, (KEY, PERSON), topic=name)
 
@@ -56,8 +56,10 @@ async def test_a_key_that_was_nowhere_and_is_written_while_it_is_looked_for_is_n
     erasure = await erase(broker)
     assert (erasure.state, [one["offset"] for one in erasure.written_since]) == ("nothing-matched", [5])
     assert [one["below_offset"] for one in erasure.certificate["claims"]] == [5]
-    assert broker.erasures.unfinished() == []
-    verified = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate), key=KEY)
+    assert broker.services.erasures().unfinished() == []
+    verified = await broker.services.erasures().verify(
+        erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
+    )
     assert (verified.outcome, verified.claims[0]["written_since"]) == ("nothing-matched", 1)
 
 
@@ -81,13 +83,13 @@ async def test_a_partition_that_is_added_before_the_horizon_is_no_obstacle(broke
     """It is no part of what was asked for; what it holds of the key is named, and stays."""
     await create_with_key(broker)
     assert (await erase(broker)).state == "values-gone"
-    await broker.topics.add_partitions("users", 2)
+    await broker.node.topics.add_partitions("users", 2)
     write(broker, (KEY, b"in the new partition"), partition=1)
     certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
     assert [one["partition"] for one in certificate["claims"]] == [0]
     assert certificate["partitions_added"] == [{"topic": "users", "partition": 1}]
     assert [(one["partition"], one["offset"]) for one in certificate["written_since"]] == [(1, 0)]
-    assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
+    assert (await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
     assert "no part of it: users-1" in certificate_page(certificate)
 
 
@@ -119,17 +121,17 @@ async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> N
     assert first.state == "values-gone"
     await recreate(broker)
     move_to(broker, START_MS + DAY_MS)
-    await wait_until(lambda: not broker.erasures.unfinished())
+    await wait_until(lambda: not broker.services.erasures().unfinished())
     assert certificates_of(broker, "key-gone") == []
     certificate = only_certificate(broker, "not-certified")
     assert (certificate["ended"]["what"], certificate["claims"]) == ("topics-deleted", [])
     (ended,) = certificate["topics_ended"]
     assert (ended["topic"], ended["what"]) == ("users", "topic-recreated")
-    assert await broker.erasures.certificate(first.id) == certificate
+    assert await broker.services.erasures().certificate(first.id) == certificate
     assert values_left(broker) == [PERSON]
     assert intents_of(broker) == []
     assert [(one["topic"], one["what"]) for one in certificate["elsewhere"]] == [("users", "same-key")]
-    verified = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    verified = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (verified.signature, verified.coverage_adds_up, verified.is_valid) == ("trusted", True, False)
 
 
@@ -153,7 +155,7 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
     monkeypatch.setattr(erasing.Erasures, "_scan", scan)
     call = asyncio.ensure_future(erase(broker, is_now=True))
     await wait_until(lambda: not held.go_on.is_set() and held.begun.is_set())
-    await broker.topics.delete(["users"])
+    await broker.node.topics.delete(["users"])
     held.go_on.set()
     erasure = await call
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
@@ -161,7 +163,7 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
     monkeypatch.undo()
     assert erasure.next_due_ms is not None
     move_to(broker, erasure.next_due_ms)
-    await wait_until(lambda: not broker.erasures.unfinished())
+    await wait_until(lambda: not broker.services.erasures().unfinished())
     assert only_certificate(broker, "not-certified")["ended"]["what"] == "topics-deleted"
 
 
@@ -177,16 +179,16 @@ async def test_other_topics_are_certified_all_the_same(broker: Broker) -> None:
     assert [one["topic"] for one in certificate["topics_ended"]] == ["users"]
     assert "users was deleted" in certificate_page(certificate)
     assert certificate["ended"] is None
-    assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
+    assert (await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
     assert values_left(broker) == [PERSON]
 
 
 async def test_what_waits_for_its_turn_is_about_the_topic_of_then(broker: Broker) -> None:
     """The id is taken when the erasure is asked for, not when it begins: no tombstone is written into another topic."""
     await create_with_key(broker)
-    async with broker.erasures.lock:
+    async with broker.services.erasures().lock:
         erasing_ = asyncio.ensure_future(erase(broker))
-        await wait_until(lambda: broker.erasures._calls == 1)
+        await wait_until(lambda: broker.services.erasures()._calls == 1)
         await recreate(broker)
     erasure = await erasing_
     assert (erasure.state, erasure.certificate["ended"]["what"]) == ("not-certified", "topics-deleted")

@@ -56,11 +56,11 @@ async def test_values_are_gone_at_once_and_the_key_after_the_horizon(broker: Bro
     assert values_left(broker) == [None, None]
 
     move_to(broker, START_MS + DAY_MS - 1)
-    assert (await broker.erasures.certificate(erasure.id))["state"] == "values-gone"
+    assert (await broker.services.erasures().certificate(erasure.id))["state"] == "values-gone"
     assert values_left(broker) == [None, None]
 
     await certified_at(broker, START_MS + DAY_MS, "key-gone")
-    final = await broker.erasures.certificate(erasure.id)
+    final = await broker.services.erasures().certificate(erasure.id)
     assert (final["state"], final["request"]["reference"]) == ("key-gone", "ticket 7")
     assert values_left(broker) == []
     assert files_with(data_of(broker), KEY) == []
@@ -72,15 +72,15 @@ async def test_a_key_that_is_nowhere_is_certified_so(broker: Broker) -> None:
     """Nothing is written; the certificate says that nothing was found."""
     await create(broker, partitions=2)
     fill(broker)
-    ends = [broker.topics.log("users", index).log_end_offset for index in (0, 1)]
+    ends = [broker.node.topics.log("users", index).log_end_offset for index in (0, 1)]
     erasure = await erase(broker)
     assert (erasure.state, erasure.certificate["found"], erasure.next_due_ms) == ("nothing-matched", [], None)
-    assert [broker.topics.log("users", index).log_end_offset for index in (0, 1)] == ends
-    assert ([one["state"] for one in await broker.erasures.certificates()], intents_of(broker)) == (
+    assert [broker.node.topics.log("users", index).log_end_offset for index in (0, 1)] == ends
+    assert ([one["state"] for one in await broker.services.erasures().certificates()], intents_of(broker)) == (
         ["nothing-matched"],
         [],
     )
-    assert (broker.erasures.done, (await broker.erase_now(erasure.id)).state) == (1, "nothing-matched")
+    assert (broker.services.erasures().done, (await broker.erase_now(erasure.id)).state) == (1, "nothing-matched")
     page = certificate_page(erasure.certificate)
     assert "Nothing was found, and nothing was removed" in page
     assert "This proves no removal" in page
@@ -94,18 +94,18 @@ async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_fo
     fill(broker)
     erasure = await erase(broker)
     pinned = bytes.fromhex(erasure.certificate["signature"]["public_key"])
-    verified = await broker.erasures.verify(erasure.certificate, public_key=pinned, key=KEY)
+    verified = await broker.services.erasures().verify(erasure.certificate, public_key=pinned, key=KEY)
     assert (verified.outcome, verified.is_valid, verified.claims[0]["verdict"]) == ("nothing-matched", False, "holds")
     assert verified.notes[1:] == ["Nothing was found when it was issued, so nothing was removed: it proves no removal."]
     assert verify_certificate(erasure.certificate, pinned).outcome == "nothing-matched"
     key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
     fields = {name: one for name, one in erasure.certificate.items() if name != "signature"}
     older = sign({**fields, "state": "key-gone"}, key)
-    assert (await broker.erasures.verify(older, public_key=pinned, key=KEY)).outcome == "valid"
+    assert (await broker.services.erasures().verify(older, public_key=pinned, key=KEY)).outcome == "valid"
     claims = [{**one, "below_offset": 1000} for one in erasure.certificate["claims"]]
     wider = sign({**fields, "claims": claims}, key)
     write(broker, (KEY, PERSON))
-    assert (await broker.erasures.verify(wider, public_key=pinned, key=KEY)).outcome == "broken"
+    assert (await broker.services.erasures().verify(wider, public_key=pinned, key=KEY)).outcome == "broken"
 
 
 async def test_a_key_of_which_there_was_only_a_tombstone_was_found(broker: Broker) -> None:
@@ -146,7 +146,7 @@ async def test_the_same_bytes_elsewhere_are_listed(broker: Broker) -> None:
     await create(broker)
     await create(broker, "orders", policy="delete")
     write(broker, (KEY, PERSON), (b"twin", PERSON))
-    log = broker.topics.log("orders", 0)
+    log = broker.node.topics.log("orders", 0)
     log.append_as_leader(memoryview(build_batch([Record(0, START_MS, KEY, b"-", (Header("by", PERSON),))], codec=3)))
     erasure = await erase(broker)
     found = sorted((one["topic"], one["what"]) for one in erasure.certificate["elsewhere"])
@@ -201,7 +201,7 @@ async def test_an_open_transaction_ends_in_a_timeout_that_says_so(
         await erase_in_vain(broker, monkeypatch)
     assert list(data_of(broker).glob("*.json")) == []
     assert len(intents_of(broker)) == 1
-    assert len(broker.erasures.unfinished()) == 1
+    assert len(broker.services.erasures().unfinished()) == 1
 
 
 async def test_no_key_and_no_value_is_in_logs_or_certificates(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

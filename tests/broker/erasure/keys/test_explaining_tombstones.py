@@ -104,7 +104,7 @@ async def test_a_topic_of_the_same_name_is_another_one(broker: Broker) -> None:
     write(broker, (KEY, PERSON), topic="orders")
     erasure = await erase(broker, topics=["users", "orders"])
     assert erasure.state == "values-gone"
-    await broker.topics.delete(["users"])
+    await broker.node.topics.delete(["users"])
     await create(broker)
     write(broker, (KEY, None))
     await broker.compact("users")
@@ -116,12 +116,12 @@ async def test_once_it_is_over_nothing_is_kept_of_its_key(broker: Broker) -> Non
     """Neither the digest nor advice; cancelled or done."""
     await create_with_key(broker)
     erasure = await erase(broker)
-    assert broker.erasures.waiting("users") is not None
-    await broker.erasures.cancel(erasure.id, reason="a test")
-    assert broker.erasures.waiting("users") is None
+    assert broker.services.erasures().waiting("users") is not None
+    await broker.services.erasures().cancel(erasure.id, reason="a test")
+    assert broker.services.erasures().waiting("users") is None
     assert await advice(broker) == [(1, "erase users --key KEY --reason REASON --now")]
     await erase(broker)
-    assert broker.erasures.waiting("users") is not None
+    assert broker.services.erasures().waiting("users") is not None
     move_to(broker, clock_of(broker).now_ms() + DAY_MS)
     await wait_certified(broker, "key-gone")
-    assert broker.erasures.waiting("users") is None
+    assert broker.services.erasures().waiting("users") is None

@@ -64,7 +64,7 @@ async def test_so_is_one_beside_which_there_is_no_value_any_more(broker: Broker,
     assert (erasure.state, files_with(data_of(broker), PERSON)) == ("values-gone", [])
     assert "tombstone_offset" not in (await erase(broker)).certificate["done"][0]
     await certified_at(broker, START_MS + DAY_MS, "key-gone")
-    assert offset < broker.topics.log("users", 0).log_end_offset
+    assert offset < broker.node.topics.log("users", 0).log_end_offset
 
 
 async def test_as_long_as_its_headers_are_there_nothing_is_certified(
@@ -120,7 +120,7 @@ async def test_a_copy_of_a_tombstone_with_headers_lets_nothing_be_certified(
     refused = (await erase(broker)).certificate
     assert (refused["state"], refused["claims"]) == ("not-certified", [])
     assert {one["file"] for one in refused["not_certified"][0]["problems"]} == {place}
-    found = await broker.erasures.verify(refused, public_key=pinned(refused), key=KEY)
+    found = await broker.services.erasures().verify(refused, public_key=pinned(refused), key=KEY)
     assert found.outcome == "not-certified"
 
 
@@ -129,7 +129,7 @@ async def test_one_that_comes_back_breaks_the_claim(broker: Broker) -> None:
     await create_with_key(broker, others=8)
     certificate = (await erase(broker)).certificate
     (data_of(broker) / "users-0" / "copy.log").write_bytes(tombstones(0, Header("last", b"something else")))
-    found = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    found = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (found.outcome, found.claims[0]["state_now"]) == ("broken", "values-present")
 
 
@@ -137,7 +137,7 @@ async def test_what_a_failed_write_has_left_is_searched(broker: Broker, monkeypa
     """The disk was full in the middle of a batch, and what was there of it could not be cut off again."""
     await create(broker)
     write(broker, (b"somebody", b"else"))
-    log = broker.topics.log("users", 0)
+    log = broker.node.topics.log("users", 0)
     kind = type(log.active.file)
     real = kind.append
 

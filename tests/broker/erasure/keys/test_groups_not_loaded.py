@@ -89,9 +89,9 @@ async def test_now_waits_until_the_groups_are_loaded(tmp_path: Path, monkeypatch
     await have_a_group_behind(tmp_path)
     slow = Slow(monkeypatch)
     async with restarted(tmp_path) as broker:
-        assert broker.groups.is_loading
+        assert broker.services.groups().is_loading
         waiting = asyncio.create_task(erase(broker, is_now=True))
-        await wait_until(lambda: broker.erasures._calls == 1)
+        await wait_until(lambda: broker.services.erasures()._calls == 1)
         slow.go_on()
         found = await waiting
         assert (found.state, found.is_now_refused) == ("values-gone", True)
@@ -144,7 +144,7 @@ async def wait_behind(broker: Broker) -> float:
     name = ("diamant_tombstone_consumers_behind", ("users", "0"))
     async with asyncio.timeout(60):
         while True:
-            found = await erasure_deadline.take_deadlines(broker, with_groups=True)
+            found = await erasure_deadline.take_deadlines(broker.node, broker.services.cleaning, broker.services.groups)
             shown = {(one, labels): value for one, labels, value in erasure_deadline.samples(found)}
             if name in shown:
                 return shown[name]
@@ -169,8 +169,8 @@ async def test_many_partitions_are_told_in_few_words(tmp_path: Path, monkeypatch
     async with restarted(tmp_path) as broker:
         async with WireClient(broker.bootstrap_servers) as client:
             await find_coordinator(client, GROUP)
-        monkeypatch.setattr(broker.groups, "not_loaded", lambda: {number: "why" for number in range(13)})
-        found = await committed.groups_not_known(broker)
+        monkeypatch.setattr(broker.services.groups(), "not_loaded", lambda: {number: "why" for number in range(13)})
+        found = await committed.groups_not_known(broker.services.groups, broker.node.topics)
         assert (len(found), found[0], found[-1]) == (11, f"{GROUP_OFFSETS_TOPIC}-0: why", "3 more partitions")
 
 

@@ -34,7 +34,7 @@ async def test_a_tombstone_of_the_topic_before_is_none_of_this_one(broker: Broke
     await create(broker)
     fill(broker, 20)
     write(broker, (KEY, None))
-    await broker.topics.delete(["users"])
+    await broker.node.topics.delete(["users"])
     await create_with_key(broker)
     erasure = await erase(broker)
     assert erasure.state == "values-gone"

@@ -48,7 +48,7 @@ async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_una
     await wait_idle(broker)
     assert certificates_of(broker, "key-gone") == []
     assert values_left(broker) == [None]
-    assert [one["due_ms"] for one in broker.erasures.unfinished()] == [START_MS + DAY_MS]
+    assert [one["due_ms"] for one in broker.services.erasures().unfinished()] == [START_MS + DAY_MS]
     certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
     assert certificate["overrides"] == []
 

@@ -42,7 +42,7 @@ async def filled(broker: Broker) -> None:
 
 def limit(broker: Broker, most: int) -> None:
     """Set `max.message.bytes` of `orders`, whatever is there."""
-    log = broker.topics.log("orders", 0)
+    log = broker.node.topics.log("orders", 0)
     log.config = replace(log.config, max_message_bytes=most)
 
 
@@ -67,7 +67,7 @@ async def test_a_tombstone_over_a_lowered_limit_is_told_once_and_written_when_th
         f"erasure {erasure.id}: orders-0: {reason}"
     ]
     limit(broker, 1000)
-    due_ms = broker.erasures.unfinished()[0]["due_ms"]
+    due_ms = broker.services.erasures().unfinished()[0]["due_ms"]
     certificate = await certified_at(broker, due_ms, "values-gone")
     assert (sorted(one["topic"] for one in certificate["claims"]), certificate["not_certified"]) == ([*TOPICS], [])
     assert files_with(data_of(broker), PERSON) == []
@@ -76,7 +76,7 @@ async def test_a_tombstone_over_a_lowered_limit_is_told_once_and_written_when_th
 async def test_a_partition_that_refuses_writes_holds_no_other_up(broker: Broker) -> None:
     """It is to be mended by hand, and is tried again once an hour at least."""
     await filled(broker)
-    broker.topics.log("orders", 0).write_failure = OSError(errno.EIO, os.strerror(errno.EIO), "somewhere")
+    broker.node.topics.log("orders", 0).write_failure = OSError(errno.EIO, os.strerror(errno.EIO), "somewhere")
     erasure = await erase(broker, KEY, TOPICS)
     assert [(one["topic"], one["state"]) for one in erasure.certificate["not_certified"]] == [
         ("orders", "no-tombstone")
@@ -85,7 +85,7 @@ async def test_a_partition_that_refuses_writes_holds_no_other_up(broker: Broker)
     assert files_with(data_of(broker) / "users-0", PERSON) == []
     for _ in range(9):
         before_ms = broker.env.clock.now_ms()
-        due_ms = broker.erasures.unfinished()[0]["due_ms"]
+        due_ms = broker.services.erasures().unfinished()[0]["due_ms"]
         move_to(broker, due_ms)
         await wait_idle(broker)
     assert due_ms - before_ms == 64 * 60_000
@@ -96,7 +96,7 @@ async def test_a_start_is_a_reason_to_try_again_at_once(tmp_path: Path) -> None:
     """As it is what was to be done; nobody has to wait for the next attempt."""
     async with broker_at(tmp_path) as broker:
         await filled(broker)
-        broker.topics.log("orders", 0).write_failure = OSError(errno.EIO, os.strerror(errno.EIO), "somewhere")
+        broker.node.topics.log("orders", 0).write_failure = OSError(errno.EIO, os.strerror(errno.EIO), "somewhere")
         assert (await erase(broker, KEY, TOPICS)).state == "not-certified"
     async with broker_at(tmp_path) as broker:
         await wait_certified(broker, "values-gone")
@@ -108,11 +108,11 @@ async def test_tombstones_of_others_are_removed_at_once_although_one_partition_r
     await filled(broker)
     erasure = await erase(broker, KEY, TOPICS)
     assert erasure.state == "values-gone"
-    broker.topics.log("orders", 0).write_failure = OSError(errno.EIO, os.strerror(errno.EIO), "somewhere")
+    broker.node.topics.log("orders", 0).write_failure = OSError(errno.EIO, os.strerror(errno.EIO), "somewhere")
     with pytest.raises(EraseFailed, match="orders-0: refuses writes"):
         await broker.erase_now(erasure.id, is_confirmed=True)
     assert [topic for topic in TOPICS if records_of_key(data_of(broker), topic, KEY)] == ["orders"]
-    assert [one["id"] for one in broker.erasures.unfinished()] == [erasure.id]
+    assert [one["id"] for one in broker.services.erasures().unfinished()] == [erasure.id]
 
 
 async def test_a_redaction_leaves_a_partition_that_refuses_writes_and_says_so(broker: Broker) -> None:
@@ -120,7 +120,7 @@ async def test_a_redaction_leaves_a_partition_that_refuses_writes_and_says_so(br
     await create(broker, "events", partitions=2, policy="delete")
     for partition in range(2):
         write(broker, (b"a", redacting.ORDER), (b"b", redacting.OTHER), topic="events", partition=partition)
-    broker.topics.log("events", 0).write_failure = OSError(errno.EIO, os.strerror(errno.EIO), "somewhere")
+    broker.node.topics.log("events", 0).write_failure = OSError(errno.EIO, os.strerror(errno.EIO), "somewhere")
     redaction = await broker.redact("events", where=redacting.WHERE, reason="ticket 4711")
     assert (redaction.state, redaction.removed) == ("not-certified", 1)
     (refused,) = redaction.certificate["not_certified"]

@@ -49,7 +49,7 @@ async def started_again(tmp_path: Path, key: bytes, value: Callable[[Broker], by
         await create(broker, TOPIC)
         # In a snapshot this producer is a row of zeros.
         first = build_batch([Record(0, START_MS, b"k", b"v")], producer_id=0, producer_epoch=0, base_sequence=0)
-        broker.topics.log("users", 0).append_as_leader(memoryview(first))
+        broker.node.topics.log("users", 0).append_as_leader(memoryview(first))
         write(broker, (key, value(broker)))
         write(broker, (b"k", b"v"), topic=TOPIC)
         fill(broker)
@@ -63,7 +63,9 @@ async def test_a_value_that_is_there_in_any_case_can_be_erased(tmp_path: Path, v
         assert (await erase(broker)).state == "values-gone"
         certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
         check_claims(data_of(broker), certificate, KEY)
-        assert (await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)).outcome == "valid"
+        assert (
+            await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
+        ).outcome == "valid"
 
 
 @pytest.mark.parametrize("key", [b"\xff" * 12, bytes(16), TOPIC.encode()])
@@ -77,7 +79,7 @@ async def test_a_key_that_is_there_in_any_case_can_be_erased(tmp_path: Path, key
         is_name = key == TOPIC.encode()
         assert (names.RECOVERY_POINT_CHECKPOINT in listed) == is_name
         assert any(text.startswith("Names of topics") for text in certificate["not_covered"]) == is_name
-        found = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=key)
+        found = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=key)
         assert (found.outcome, any(note.startswith("Names of topics") for note in found.notes)) == ("valid", is_name)
 
 
@@ -124,7 +126,7 @@ async def test_a_redacted_value_may_be_a_topics_name(tmp_path: Path) -> None:
         assert (redaction.state, redaction.removed) == ("records-gone", 1)
         assert any(text.startswith("Names of topics") for text in redaction.certificate["not_covered"])
         certificate = redaction.certificate
-        found = await broker.erasures.verify(certificate, public_key=pinned(certificate), where=where)
+        found = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), where=where)
         assert (found.outcome, any(note.startswith("Names of topics") for note in found.notes)) == ("valid", True)
 
 
@@ -160,7 +162,7 @@ async def test_a_certificate_does_not_repeat_a_name_with_the_key(broker: Broker)
         one.unlink()
     erasure = await broker.erase_now(erasure.id, is_confirmed=True)
     assert (erasure.state, NAMED in json.dumps(erasure.certificate)) == ("key-gone", False)
-    found = await broker.erasures.verify(
+    found = await broker.services.erasures().verify(
         erasure.certificate, public_key=pinned(erasure.certificate), key=NAMED.encode()
     )
     assert found.outcome == "valid"

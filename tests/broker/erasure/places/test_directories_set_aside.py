@@ -62,7 +62,7 @@ async def test_a_value_set_aside_lets_nothing_be_certified(
     assert partition == 0 or reason in problems[0]["reason"]
     (directory / LOG).unlink()
     directory.rmdir()
-    due_ms = broker.erasures.unfinished()[0]["due_ms"]
+    due_ms = broker.services.erasures().unfinished()[0]["due_ms"]
     await certified_at(broker, due_ms, "values-gone")
     assert files_with(data_of(broker), PERSON) == []
 
@@ -97,12 +97,12 @@ async def test_a_partition_that_was_added_owns_only_the_directory_in_use(broker:
     await create_with_key(broker, others=30)
     first = await erase(broker)
     assert first.next_due_ms is not None
-    await broker.topics.add_partitions("users", 2)
+    await broker.node.topics.add_partitions("users", 2)
     write(broker, (KEY, b"in the new partition"), partition=1)
     arguments: dict[str, Any] = {"public_key": pinned(first.certificate), "key": KEY}
-    assert (await broker.erasures.verify(first.certificate, **arguments)).is_valid
+    assert (await broker.services.erasures().verify(first.certificate, **arguments)).is_valid
     directory = set_aside(broker, "users", 1, BATCH)
-    found = await broker.erasures.verify(first.certificate, **arguments)
+    found = await broker.services.erasures().verify(first.certificate, **arguments)
     assert [one["verdict"] for one in found.claims] == ["cannot be told"]
     refused = await certified_at(broker, first.next_due_ms, "not-certified")
     assert refused["not_certified"][0]["problems"][0]["file"] == f"{directory.name}/{LOG}"
@@ -124,7 +124,9 @@ async def test_directories_of_other_topics_are_no_obstacle(broker: Broker, suffi
     assert erasure.state == "key-gone"
     (seen,) = [one for one in erasure.certificate["elsewhere"] if one["what"] == "same-key"]
     assert seen["file"] == f"{directory.name}/{LOG}"
-    found = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate), key=KEY)
+    found = await broker.services.erasures().verify(
+        erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
+    )
     assert found.outcome == "valid"
 
 
@@ -134,14 +136,16 @@ async def test_directories_of_deleted_topics_are_no_obstacle(broker: Broker) -> 
     write(broker, (KEY, b"something else"), topic="clicks")
     await create(broker, partitions=3)
     write(broker, (KEY, PERSON), partition=2)
-    await broker.topics.delete(["clicks", "users"])
+    await broker.node.topics.delete(["clicks", "users"])
     await create(broker)
     write(broker, (KEY, PERSON))
     assert len(list(data_of(broker).glob(f"*{names.DELETE_DIR_SUFFIX}"))) == 4
     erasure = await erase(broker, is_now=True)
     assert erasure.state == "key-gone"
     assert files_with(data_of(broker), PERSON) == []
-    found = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate), key=KEY)
+    found = await broker.services.erasures().verify(
+        erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
+    )
     assert found.outcome == "valid"
 
 
@@ -153,9 +157,9 @@ async def test_a_redaction_is_not_certified_either(broker: Broker, partition: in
     done = await orders.redact(broker, "value.id == 7")
     assert done.state == "records-gone"
     arguments: dict[str, Any] = {"public_key": pinned(done.certificate), "where": "value.id == 7"}
-    assert (await broker.erasures.verify(done.certificate, **arguments)).is_valid
+    assert (await broker.services.erasures().verify(done.certificate, **arguments)).is_valid
     directory = set_aside(broker, "orders", partition, build_batch([Record(0, 1000, b"k", b'{"id": 7}')]))
     redaction = await orders.redact(broker, "value.id == 7")
     assert redaction.state == "not-certified"
     assert f"{directory.name}/{LOG}" in json.dumps(redaction.certificate["not_certified"])
-    assert not (await broker.erasures.verify(done.certificate, **arguments)).is_valid
+    assert not (await broker.services.erasures().verify(done.certificate, **arguments)).is_valid

@@ -60,7 +60,7 @@ async def test_the_partition_of_a_topic_that_was_deleted_goes_where_its_link_lea
     (data_of(broker) / "users-0").symlink_to(elsewhere)
     (elsewhere / "note").write_bytes(b"of somebody")
     (elsewhere / "more").mkdir()
-    await broker.topics.delete(["users"])
+    await broker.node.topics.delete(["users"])
     await create_with_key(broker, others=3)
     assert (await erase(broker)).state == "values-gone"
     assert sorted(os.listdir(elsewhere)) == ["more", "note"]

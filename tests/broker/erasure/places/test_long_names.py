@@ -18,7 +18,7 @@ async def test_what_waits_to_be_deleted_of_a_topic_with_a_long_name_goes_at_once
     await create(broker, LONG)
     write(broker, (KEY, PERSON), topic=LONG, codec=4)
     fill(broker, topic=LONG)
-    await broker.topics.delete([LONG])
+    await broker.node.topics.delete([LONG])
     (doomed,) = data_of(broker).glob("u*-delete")
     assert len(doomed.name) == names.MAX_NAME_LENGTH
     await create(broker, TWIN)

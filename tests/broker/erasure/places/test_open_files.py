@@ -40,10 +40,10 @@ async def test_a_file_that_is_still_read_keeps_its_topic_from_being_certified(
 ) -> None:
     """Whether its segment was replaced, or its topic deleted and created again; the certificate names it. Then it is."""
     await create_with_key(broker, others=30)
-    slices = broker.topics.log("users", 0).read(0, 100, isolation_level=0, min_one_message=True).slices
+    slices = broker.node.topics.log("users", 0).read(0, 100, isolation_level=0, min_one_message=True).slices
     assert slices[0].file.pread(100, 0)
     if is_topic_deleted:
-        await broker.topics.delete(["users"])
+        await broker.node.topics.delete(["users"])
         await create_with_key(broker, others=30)
     refused = (await erase(broker)).certificate
     assert (refused["state"], refused["claims"]) == ("not-certified", [])
@@ -72,7 +72,7 @@ async def test_so_does_one_in_a_partition_that_lies_elsewhere(broker: Broker, tm
 async def test_readers_are_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are through soon, as a rule."""
     await create_with_key(broker, others=30)
-    slices = [broker.topics.log("users", 0).read(0, 100, isolation_level=0, min_one_message=True).slices]
+    slices = [broker.node.topics.log("users", 0).read(0, 100, isolation_level=0, min_one_message=True).slices]
     real, looks = undertakings.removed_but_open, []
 
     def look(directory: str) -> list[str]:
@@ -91,12 +91,12 @@ async def test_a_deleted_topic_that_nobody_reads_is_closed_at_once(broker: Broke
     """Its log may be remembered for a while, its files are not; and readers of other topics are in nobody's way."""
     await create(broker, "another")
     write(broker, (KEY, PERSON), topic="another")
-    slices = broker.topics.log("another", 0).read(0, 100, isolation_level=0, min_one_message=True).slices
+    slices = broker.node.topics.log("another", 0).read(0, 100, isolation_level=0, min_one_message=True).slices
     await create_with_key(broker, others=30)
-    log = broker.topics.log("users", 0)
+    log = broker.node.topics.log("users", 0)
     assert all(segment.file.size() for segment in log.segments)
-    await broker.topics.delete(["users", "another"])
-    broker.directory.remove_paths([str(path) for path in data_of(broker).glob("*-delete")])
+    await broker.node.topics.delete(["users", "another"])
+    broker.node.directory.remove_paths([str(path) for path in data_of(broker).glob("*-delete")])
     await create(broker)
     write(broker, (KEY, PERSON))
     fill(broker)

@@ -43,7 +43,7 @@ async def make(broker: Broker) -> None:
     """A compacted topic, a plain one, and one that nobody asks about; small segments."""
     for name, policy in (("users", "compact"), ("orders", "delete"), ("other", "delete")):
         values = {"cleanup.policy": policy, "internal.segment.bytes": "1000", "min.cleanable.dirty.ratio": "1.0"}
-        await broker.topics.create([broker.topics.check_new(name, 2, 1, None, values)])
+        await broker.node.topics.create([broker.node.topics.check_new(name, 2, 1, None, values)])
 
 
 async def one_case(broker: Broker, seed: int, outcomes: Outcomes, patched: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ async def one_case(broker: Broker, seed: int, outcomes: Outcomes, patched: pytes
         partition = rng.randrange(2)
         write(broker, (key, value), topic=topic, partition=partition, codec=rng.randrange(5))
         fill(broker, rng.randrange(30), topic=topic, partition=partition)
-    log = broker.topics.log(topic, rng.randrange(2))
+    log = broker.node.topics.log(topic, rng.randrange(2))
     planted = Planted()
     is_during = rng.random() < 0.3
 
@@ -71,7 +71,9 @@ async def one_case(broker: Broker, seed: int, outcomes: Outcomes, patched: pytes
 
     with patched.context() as during:
         if is_during:
-            before_scans(during, type(broker.erasures if is_erasure else broker.redactions), do_plant)
+            before_scans(
+                during, type(broker.services.erasures() if is_erasure else broker.services.redactions()), do_plant
+            )
         else:
             do_plant()
         if is_erasure:
@@ -135,7 +137,7 @@ def identity(path: Path) -> tuple[int, int]:
 async def clean_up(broker: Broker, planted: Planted, log: Any) -> None:
     """Have the next case find nothing of this one."""
     planted.remove()
-    for kind in broker.undertakings():
+    for kind in broker.services.jobs:
         for one in await kind.unfinished_on_disk():
             await broker.cancel(one["id"], reason="over")
     for path in data_of(broker).glob("diamant-*.json"):

@@ -163,7 +163,9 @@ async def test_the_certificate_says_that_the_scan_sees(broker: Broker) -> None:
     known = erasure.certificate["coverage"]["known_positives"]
     assert known["seen"] == known["planted"] > 0
     assert not any(known_positives.TOPIC in row["file"] for row in erasure.certificate["coverage"]["ledger"])
-    assert (await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate))).is_valid
+    assert (
+        await broker.services.erasures().verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    ).is_valid
 
 
 async def test_what_a_killed_scan_has_left_goes_at_the_next_start(tmp_path: Path) -> None:
@@ -238,13 +240,13 @@ async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
     """Whoever has signed it: what it says was scanned has to be what it says was there."""
     await create_with_key(broker, codec=3)
     erasure = await erase(broker)
-    sound = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    sound = await broker.services.erasures().verify(erasure.certificate, public_key=pinned(erasure.certificate))
     assert (sound.is_valid, sound.coverage_adds_up) == (True, True), sound.notes
     fields = only_certificate(broker, "values-gone")
     spoil(fields)
     key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
     forged = certificates.sign({name: value for name, value in fields.items() if name != "signature"}, key)
-    found = await broker.erasures.verify(forged, public_key=pinned(forged))
+    found = await broker.services.erasures().verify(forged, public_key=pinned(forged))
     assert (found.signature, found.coverage_adds_up, found.is_valid) == ("trusted", False, False)
 
 

@@ -51,7 +51,7 @@ def root_of(broker: Broker) -> Path:
 
 def name_of(broker: Broker, partition: str) -> str:
     """What a job of an earlier run would have called its place."""
-    owner = staging.owner_of(broker.env, broker.directory.path)
+    owner = staging.owner_of(broker.env, broker.node.directory.path)
     return f"{owner}{staging.whose(partition)}-{RUN}"
 
 
@@ -91,7 +91,7 @@ async def test_a_copied_segment_with_the_value_lets_nothing_be_certified(broker:
     assert certificate["state"] == "values-gone"
     copies[0].write_bytes(segment)
     arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": KEY}
-    found = await broker.erasures.verify(certificate, **arguments)
+    found = await broker.services.erasures().verify(certificate, **arguments)
     assert [one["verdict"] for one in found.claims] == ["broken", "holds"]
 
 

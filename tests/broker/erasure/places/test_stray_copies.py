@@ -102,17 +102,17 @@ async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker:
     certificate = (await erase(broker)).certificate
     assert list(certificate["request"]["topic_ids"]) == ["users"]
     arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": KEY}
-    assert (await broker.erasures.verify(certificate, **arguments)).is_valid
-    await broker.topics.delete(["users"])
-    broker.erasures._remove_doomed(["users"], [])
+    assert (await broker.services.erasures().verify(certificate, **arguments)).is_valid
+    await broker.node.topics.delete(["users"])
+    broker.services.erasures()._remove_doomed(["users"], [])
     await create(broker)
     for values in ((), ((b"a", b"b"), (KEY, b"another customer"))):
         write(broker, (b"a", b"b"), *values)
-        found = await broker.erasures.verify(certificate, **arguments)
+        found = await broker.services.erasures().verify(certificate, **arguments)
         assert (found.is_valid, [one["verdict"] for one in found.claims]) == (False, ["cannot be told"])
         assert [one["state_now"] for one in found.claims] == ["topic-recreated"]
         assert any(one.startswith("users-0: of another topic now.") for one in found.notes)
-    old = await broker.erasures.verify(signed_without_ids(broker, certificate), **arguments)
+    old = await broker.services.erasures().verify(signed_without_ids(broker, certificate), **arguments)
     assert [one["verdict"] for one in old.claims] == ["broken"]
 
 

@@ -52,7 +52,7 @@ async def test_what_is_not_listed_is_counted(
     assert (len(erasure.written_since), erasure.written_since_not_listed) == (listed, writes - listed)
     assert erasure.to_fields()["written_since_not_listed"] == writes - listed
     assert f"{writes} new records with this key" in certificate_page(erasure.certificate)
-    found = await broker.erasures.verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    found = await broker.services.erasures().verify(erasure.certificate, public_key=pinned(erasure.certificate))
     assert (found.is_valid, found.claims[0]["written_since"]) == (True, writes)
     said = [note for note in found.notes if "not listed in it" in note]
     assert len(said) == (writes > listed)
@@ -97,7 +97,7 @@ async def test_certificates_from_before_there_was_a_count(broker: Broker, tmp_pa
     fields = {name: value for name, value in issued.items() if name not in later}
     old = certificates.sign(fields, SigningKey.load(str(tmp_path / "keys" / "certificate.key")))
     assert "written_since_not_listed" not in json.dumps(old)
-    assert (await broker.erasures.verify(old, public_key=pinned(old))).is_valid
+    assert (await broker.services.erasures().verify(old, public_key=pinned(old))).is_valid
     assert "new record" not in certificate_page(old)
     since = {"topic": "users", "partition": 0, "offset": 9}
     assert "1 new record with this key" in certificate_page({**old, "written_since": [since]})
@@ -119,10 +119,10 @@ async def test_a_later_tombstone_of_the_application_is_told(broker: Broker) -> N
     page = certificate_page(certificate)
     assert "1 new deletion mark of the key arrived in users-0" in page
     assert "Deletion marks since" in page
-    found = await broker.erasures.verify(certificate, public_key=pinned(certificate), key=KEY)
+    found = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (found.outcome, found.claims[0]["written_since"]) == ("valid", 0)
     assert "Tombstones of the key since, above the offsets that the claims cover: 1." in found.notes
-    before = await broker.erasures.verify(first.certificate, public_key=pinned(certificate), key=KEY)
+    before = await broker.services.erasures().verify(first.certificate, public_key=pinned(certificate), key=KEY)
     assert before.notes.count("Tombstones of the key since, above the offsets that the claims cover: 1.") == 1
 
 
@@ -144,7 +144,7 @@ async def test_a_tombstone_in_a_partition_that_was_added_is_told(broker: Broker)
     """Of it nothing is claimed."""
     await create_with_key(broker, others=3)
     first = await erase(broker)
-    await broker.topics.add_partitions("users", 2)
+    await broker.node.topics.add_partitions("users", 2)
     write(broker, (KEY, None), partition=1)
     certificate = (await broker.erase_now(first.id, is_confirmed=True)).certificate
     assert [(one["partition"], one["offset"]) for one in certificate["tombstones_since"]] == [(1, 0)]

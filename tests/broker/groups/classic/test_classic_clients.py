@@ -41,7 +41,7 @@ async def produce(broker: Broker, topic: str, text: str) -> None:
 
 def classic_group(broker: Broker, group_id: str) -> ClassicGroup | None:
     """The broker's view; read from another thread, so only for looking at simple fields."""
-    group = broker.groups.group(group_id)
+    group = broker.services.groups().group(group_id)
     return None if group is None else group.classic
 
 

@@ -42,7 +42,7 @@ class Members:
         version: int = 1,
         **fields: Any,
     ) -> Any:
-        ids = self.broker.topics.image.topics
+        ids = self.broker.node.topics.image.topics
         if epoch == 0:
             fields = {"rebalance_timeout_ms": 5_000, "topic_partitions": [], **fields}
         if owned is not None:
@@ -105,7 +105,7 @@ class Members:
                 await asyncio.sleep(0.01)
 
     def named(self, assignment: Any) -> dict[str, list[int]]:
-        topics = self.broker.topics.image.topics_by_id
+        topics = self.broker.node.topics.image.topics_by_id
         return {topics[entry.topic_id].name: sorted(entry.partitions) for entry in assignment.topic_partitions}
 
 
@@ -116,7 +116,9 @@ async def prepare(wire: WireClient) -> None:
 
 
 def configure(broker: Broker, group: str, name: str, value: str) -> None:
-    broker.metadata.append([ConfigRecord(resource_type=GROUP_RESOURCE, resource_name=group, name=name, value=value)])
+    broker.node.metadata.append(
+        [ConfigRecord(resource_type=GROUP_RESOURCE, resource_name=group, name=name, value=value)]
+    )
 
 
 async def commit(

@@ -167,7 +167,7 @@ def test_from_classic_to_consumer_and_back(group_broker: Broker, topic: str) -> 
     modern = new_consumer(group_broker, topic)
     modern.subscribe([topic])
     wait_until(lambda: share(classic, modern), classic, modern)
-    group = group_broker.groups.group(topic)
+    group = group_broker.services.groups().group(topic)
     assert group is not None
     assert group.consumer is not None
     modern.close()

@@ -166,7 +166,7 @@ async def test_a_resolution_does_not_outlive_its_group(
     monkeypatch.setattr(asyncio, "to_thread", when_told)
     await members.beat("g", A, 0, subscribed_topic_regex="t[12]")
     await is_resolving.wait()
-    groups = members.broker.groups
+    groups = members.broker.services.groups()
     group = groups.group("g")
     assert group is not None
     assert group.consumer is not None
@@ -267,8 +267,14 @@ async def test_a_refused_join_removes_an_empty_consumer_group(members: ClassicMe
     assert (answer.error_code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "known")
     assert await members.error("g", A, -1) is ErrorCode.GROUP_ID_NOT_FOUND
     assert (await members.describe("g")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert members.broker.groups.group("g") is None
-    data = members.broker.groups.log_of("g").read(0, 1 << 20, isolation_level=0, min_one_message=True).slices[0].read()
+    assert members.broker.services.groups().group("g") is None
+    data = (
+        members.broker.services.groups()
+        .log_of("g")
+        .read(0, 1 << 20, isolation_level=0, min_one_message=True)
+        .slices[0]
+        .read()
+    )
     records = [record for position, _ in iter_headers(data) for record in iter_records(data, position)]
     *_, last = [record.value for record in records if parse_key(record.key or b"") == ConsumerGroupMetadataKey("g")]
     assert last is None

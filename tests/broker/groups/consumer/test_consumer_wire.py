@@ -199,7 +199,7 @@ async def test_regular_expressions(members: Members, monkeypatch: pytest.MonkeyP
     assert await members.beat("g", A, 4, subscribed_topic_regex="t[0-9]") == (4, {})
     await members.wait_for_epoch("g", 5)
     assert await members.beat("g", A, 4, owned={}) == (5, {"t1": T1["t1"], "t2": T2["t2"], "t3": [0]})
-    consumer = members.broker.groups.groups["g"].consumer
+    consumer = members.broker.services.groups().groups["g"].consumer
     assert consumer is not None
     assert {regex: found.topics for regex, found in consumer.resolved.items()} == {"t[0-9]": {"t1", "t2", "t3"}}
     assert consumer.is_subscribed("t3")
@@ -309,7 +309,7 @@ async def test_groups_survive_a_restart(tmp_path: Path) -> None:
 async def test_handlers_name_no_unknown_fields(members: Members) -> None:
     """What the handlers fill in are fields of the protocol."""
     await members.beat("g", A, 0, names=["t1"])
-    consumer = members.broker.groups.consumer
+    consumer = members.broker.services.groups().consumer
     assert unknown_fields(DESCRIBE, "response", {"groups": [consumer.describe("g")]}) == []
     assignment = {"topic_partitions": [{"topic_id": None, "partitions": []}]}
     fields = {"member_id": "", "member_epoch": 0, "heartbeat_interval_ms": 0, "assignment": assignment}

@@ -58,7 +58,7 @@ class Direct:
 
     @property
     def groups(self) -> ClassicGroups:
-        return self.broker.groups.classic
+        return self.broker.services.groups().classic
 
     def join(self, group_id: str, name: str, request: JoinRequest) -> bytes | asyncio.Future[bytes]:
         def encode(answer: JoinAnswer) -> bytes:
@@ -144,12 +144,12 @@ async def test_members_survive(tmp_path: Path, is_crash: bool) -> None:
             if is_crash:
                 copy_of_a_running_broker(first, second)
     async with Broker(config(second if is_crash else first)) as broker:
-        await broker.groups.loaded()
-        group = broker.groups.group("g")
+        await broker.services.groups().loaded()
+        group = broker.services.groups().group("g")
         assert group is not None
         assert group.classic is not None
         assert group.classic.state is GroupState.STABLE
-        remaining_ms = broker.groups.classic.timers.remaining_ms(("g", TimerKind.SESSION, member_id))
+        remaining_ms = broker.services.groups().classic.timers.remaining_ms(("g", TimerKind.SESSION, member_id))
         assert remaining_ms is not None
         assert remaining_ms > SESSION_MS - 5000
         async with WireClient(broker.bootstrap_servers) as wire:
@@ -169,8 +169,8 @@ async def test_silent_members_are_gone_after_a_restart(tmp_path: Path) -> None:
         await direct.join("g", "a", join_request(fresh_id="a", session_timeout_ms=300))  # type: ignore[misc]
         direct.sync("g", "a", 1)
     async with Broker(short_sessions) as broker:
-        await broker.groups.loaded()
-        group = broker.groups.group("g")
+        await broker.services.groups().loaded()
+        group = broker.services.groups().group("g")
         assert group is not None
         assert group.classic is not None
         classic = group.classic
@@ -187,8 +187,8 @@ async def test_a_maximum_lowered_by_a_restart(tmp_path: Path) -> None:
         await asyncio.gather(*parked)  # type: ignore[arg-type]
         direct.sync("g", "a", 1)
     async with Broker(config(tmp_path, group_max_size="1")) as broker:
-        await broker.groups.loaded()
-        assert broker.groups.classic.count_by_state() == {GroupState.PREPARING_REBALANCE: 1}
+        await broker.services.groups().loaded()
+        assert broker.services.groups().classic.count_by_state() == {GroupState.PREPARING_REBALANCE: 1}
         direct = Direct(broker)
         kept = direct.join("g", "a", join_request("a"))
         direct.join("g", "b", join_request("b"))
@@ -212,12 +212,14 @@ async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
                 "protocols": [{"name": "range", "metadata": b"m"}],
             }
             two.send(JOIN, 3, fields)
-            await wait_until(lambda: broker.groups.classic.count_by_state()[GroupState.PREPARING_REBALANCE] == 1)
+            await wait_until(
+                lambda: broker.services.groups().classic.count_by_state()[GroupState.PREPARING_REBALANCE] == 1
+            )
             stopping = asyncio.ensure_future(broker.stop())
             answer = await two.receive(JOIN, 3)
             assert ErrorCode(int(answer.error_code)) is ErrorCode.NOT_COORDINATOR
         await stopping
-        assert len(broker.groups.classic.timers) == 0
+        assert len(broker.services.groups().classic.timers) == 0
 
 
 # ---- a log that fails ------------------------------------------------------------------------------------------------
@@ -243,10 +245,10 @@ async def test_errors_of_the_log(
         raise KafkaError(raised, "as the test wants it")
 
     with monkeypatch.context() as patch:
-        patch.setattr(direct.broker.groups, "append", fail)
+        patch.setattr(direct.broker.services.groups(), "append", fail)
         direct.join("new", "b", join_request(fresh_id="b"))
         assert direct.joins["b"] == JoinAnswer(answered)
-        assert direct.broker.groups.group("new") is None
+        assert direct.broker.services.groups().group("new") is None
         direct.sync("old", "a", 1)
         assert direct.syncs["a"].error is answered
     again = direct.join("old", "a", join_request("a"))
@@ -309,7 +311,7 @@ async def test_while_loading(direct: Direct, monkeypatch: pytest.MonkeyPatch) ->
     def loading(group_id: str, **more: object) -> None:
         raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id)
 
-    monkeypatch.setattr(direct.broker.groups, "check_usable", loading)
+    monkeypatch.setattr(direct.broker.services.groups(), "check_usable", loading)
     assert direct.groups.heartbeat("g", "m", None, 1) is ErrorCode.NONE
     direct.join("g", "a", join_request(fresh_id="a"))
     assert direct.joins["a"].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -48,7 +48,7 @@ def headers(log: Log, start: int) -> list[BatchHeader]:
 
 def log_of(broker: Broker, group_id: str) -> Log:
     """Where the group's records are."""
-    groups: GroupCoordinator = broker.groups
+    groups: GroupCoordinator = broker.services.groups()
     return groups.log_of(group_id)
 
 
@@ -107,7 +107,7 @@ async def test_a_group_that_expires_goes_in_one_batch(groups_broker: Broker, cli
     log = log_of(groups_broker, "g")
     end = log.log_end_offset
     groups_broker.env.clock.advance_ms(8 * 86_400_000)  # type: ignore[attr-defined]
-    await groups_broker.groups.expire()
+    await groups_broker.services.groups().expire()
     assert [header.record_count for header in headers(log, end)] == [3]
     assert await list_groups(client) == {}
 
@@ -136,7 +136,7 @@ async def test_a_deletion_that_fails_half_way(operation: str, path: str) -> None
         env.fail(operation, path, errno.EIO, times=1)  # type: ignore[arg-type]
         answer = await client.call(DELETE_TOPICS, 4, {"topic_names": ["t"], "timeout_ms": 1000})
         assert ErrorCode(answer.responses[0].error_code) is ErrorCode.KAFKA_STORAGE_ERROR
-        assert "t" not in broker.topics.by_name
+        assert "t" not in broker.node.topics.by_name
         assert await fetch(client, "g") == {("u", 0): 3}
 
 
@@ -147,15 +147,15 @@ async def test_a_deletion_that_does_not_happen() -> None:
         env.fail("append", "/data/__cluster_metadata-0/*.log", errno.ENOSPC, times=1)
         answer = await client.call(DELETE_TOPICS, 4, {"topic_names": ["t"], "timeout_ms": 1000})
         assert ErrorCode(answer.responses[0].error_code) is ErrorCode.KAFKA_STORAGE_ERROR
-        assert "t" in broker.topics.by_name
+        assert "t" in broker.node.topics.by_name
         assert await fetch(client, "g") == {("t", 0): 1, ("t", 1): 2, ("u", 0): 3}
 
 
 async def test_a_topic_deleted_without_a_request() -> None:
     """Whoever deletes a topic, groups are told by the topics themselves."""
     async with running(MemoryEnv()) as (broker, client):
-        await broker.topics.delete(["t"])
-        await wait_until(lambda: "t" not in broker.groups.groups["g"].offsets.committed)
+        await broker.node.topics.delete(["t"])
+        await wait_until(lambda: "t" not in broker.services.groups().groups["g"].offsets.committed)
         assert await fetch(client, "g") == {("u", 0): 3}
 
 
@@ -164,8 +164,8 @@ async def test_a_broker_killed_before_groups_were_told(monkeypatch: pytest.Monke
     env = MemoryEnv()
     async with running(env) as (broker, client):
         with monkeypatch.context() as patch:
-            patch.setattr(broker.groups, "topic_deleted", lambda topic: None)
-            await broker.topics.delete(["t", "u"])
+            patch.setattr(broker.services.groups(), "topic_deleted", lambda topic: None)
+            await broker.node.topics.delete(["t", "u"])
             killed = env.copy()
         await client.create("t", 2)
         await commit(client, "g", {("t", 1): 7})

@@ -34,7 +34,7 @@ async def test_ten_thousand_groups(make_broker: Callable[..., Broker]) -> None:
         make_broker(group_initial_rebalance_delay_ms=0) as broker,
         WireClient(broker.bootstrap_servers) as client,
     ):
-        await broker.groups.loaded()
+        await broker.services.groups().loaded()
         assert await _states(client) == {"Stable": COUNT}
         codes: Counter[int] = Counter()
         for member in members:

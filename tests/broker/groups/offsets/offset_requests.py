@@ -29,7 +29,7 @@ class Member(NamedTuple):
 async def wait_until_loaded(broker: Broker) -> None:
     """Wait until everything is loaded that can be."""
     async with asyncio.timeout(10):
-        await broker.groups.loaded()
+        await broker.services.groups().loaded()
 
 
 async def find_coordinator(client: WireClient, group_id: str = "g") -> ErrorCode:

@@ -105,15 +105,15 @@ async def test_offsets_and_then_the_group_expire(
     await commit(client, "g", {("t", 0): 1, ("t", 1): 2})
     clock.advance_ms(DAY_MS)
     await commit(client, "g", {("t", 1): 3})
-    group = groups_broker.groups.groups["g"]
+    group = groups_broker.services.groups().groups["g"]
     clock.advance_ms(RETENTION_MS - DAY_MS)
     await wait_until(lambda: group.offsets.count == 1)
     assert await fetch(client, "g") == {("t", 1): 3}
     assert set(await list_groups(client)) == {"g"}
     clock.advance_ms(DAY_MS)
-    await wait_until(lambda: not groups_broker.groups.groups)
+    await wait_until(lambda: not groups_broker.services.groups().groups)
     assert await list_groups(client) == {}
-    log = groups_broker.groups.topic.log(groups_broker.groups.topic.partition_of("g"))
+    log = groups_broker.services.groups().topic.log(groups_broker.services.groups().topic.partition_of("g"))
     records = [
         record
         for offset in range(log.log_start_offset, log.log_end_offset)
@@ -129,7 +129,7 @@ async def test_offsets_and_then_the_group_expire(
     await groups_broker.stop()
     async with make_broker() as broker:
         await wait_until_loaded(broker)
-        assert broker.groups.groups == {}
+        assert broker.services.groups().groups == {}
 
 
 async def test_groups_with_members_stay(client: WireClient, groups_broker: Broker, clock: SettableClock) -> None:
@@ -138,17 +138,17 @@ async def test_groups_with_members_stay(client: WireClient, groups_broker: Broke
     await commit(client, "g", {("t", 0): 1}, member=member)
     idle = await join(client, "idle", "t")
     clock.advance_ms(3 * RETENTION_MS)
-    await groups_broker.groups.expire()
+    await groups_broker.services.groups().expire()
     assert await fetch(client, "g") == {("t", 0): 1}
     await leave(client, member)
     await leave(client, idle)
-    await groups_broker.groups.expire()
+    await groups_broker.services.groups().expire()
     assert set(await list_groups(client)) == {"g"}
     clock.advance_ms(RETENTION_MS - 1)
-    await groups_broker.groups.expire()
+    await groups_broker.services.groups().expire()
     assert await fetch(client, "g") == {("t", 0): 1}
     clock.advance_ms(1)
-    await groups_broker.groups.expire()
+    await groups_broker.services.groups().expire()
     assert await list_groups(client) == {}
     codes = await commit(client, "g", {("t", 0): 1}, member=member)
     assert codes == [ErrorCode.GROUP_ID_NOT_FOUND]
@@ -160,11 +160,11 @@ async def test_thousands_of_offsets_expire_in_batches(
     """More tombstones than fit into one batch are written in several."""
     for start in range(0, 2500, 500):
         topic = TopicOffsets("t", None, range(start, start + 500), [1] * 500, [-1] * 500, None)
-        groups_broker.groups.commit("g", [topic], member_id="", instance_id=None, generation=-1, version=9)
-    log = groups_broker.groups.topic.log(groups_broker.groups.topic.partition_of("g"))
+        groups_broker.services.groups().commit("g", [topic], member_id="", instance_id=None, generation=-1, version=9)
+    log = groups_broker.services.groups().topic.log(groups_broker.services.groups().topic.partition_of("g"))
     before = log.log_end_offset
     clock.advance_ms(RETENTION_MS)
-    await wait_until(lambda: not groups_broker.groups.groups)
+    await wait_until(lambda: not groups_broker.services.groups().groups)
     assert log.log_end_offset - before == 2501
 
 
@@ -172,16 +172,16 @@ async def test_empty_consumer_groups_go_with_all_their_records(
     client: WireClient, groups_broker: Broker, make_broker: Callable[..., Broker]
 ) -> None:
     """A group of the consumer protocol without members and offsets leaves nothing behind."""
-    partition = groups_broker.groups.topic.partition_of("g")
+    partition = groups_broker.services.groups().topic.partition_of("g")
     record = encode_record(ConsumerGroupMetadataKey("g"), ConsumerGroupMetadataValue(3))
-    groups_broker.groups.topic.append(partition, [record])
+    groups_broker.services.groups().topic.append(partition, [record])
     await groups_broker.stop()
     async with make_broker() as broker:
         await wait_until_loaded(broker)
         async with WireClient(broker.bootstrap_servers) as other:
             assert await list_groups(other) == {"g": ("consumer", "Empty", "consumer")}
-            await broker.groups.expire()
+            await broker.services.groups().expire()
             assert await list_groups(other) == {}
     async with make_broker() as broker:
         await wait_until_loaded(broker)
-        assert broker.groups.groups == {}
+        assert broker.services.groups().groups == {}

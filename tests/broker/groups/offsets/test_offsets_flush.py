@@ -24,7 +24,7 @@ async def test_a_commit_is_on_disk_when_it_is_answered(make_broker: Callable[...
         assert await find_coordinator(client) is ErrorCode.NONE
         await wait_until_loaded(broker)
         await commit(client, "g", {("t", 0): 7})
-        log = broker.groups.topic.log(broker.groups.topic.partition_of("g"))
+        log = broker.services.groups().topic.log(broker.services.groups().topic.partition_of("g"))
         assert log.log_end_offset > 0
         assert log.recovery_point == log.log_end_offset
 
@@ -34,8 +34,8 @@ async def test_a_commit_that_cannot_be_synced_is_not_answered(make_broker: Calla
     async with make_broker(log_flush_interval_messages=1) as broker, WireClient(broker.bootstrap_servers) as client:
         await client.create("t", 1)
         await find_coordinator(client)
-        log = broker.groups.topic.log(broker.groups.topic.partition_of("g"))
-        broker.flusher.flushed = lambda logs: _failing(log)  # type: ignore[method-assign,misc]
+        log = broker.services.groups().topic.log(broker.services.groups().topic.partition_of("g"))
+        broker.node.flusher.flushed = lambda logs: _failing(log)  # type: ignore[method-assign,misc]
         fields = {
             "group_id": "g",
             "generation_id_or_member_epoch": -1,
@@ -61,7 +61,7 @@ class HeldFlush:
     def __init__(self, broker: Broker, log: Log) -> None:
         self._may_go_on = asyncio.Event()
         self._error: OSError | None = None
-        flush = broker.flusher._flush
+        flush = broker.node.flusher._flush
 
         async def held(due: Log) -> None:
             if due is log:
@@ -71,7 +71,7 @@ class HeldFlush:
                     return
             await flush(due)
 
-        broker.flusher._flush = held  # type: ignore[method-assign,assignment]
+        broker.node.flusher._flush = held  # type: ignore[method-assign,assignment]
 
     def go_on(self, error: OSError | None = None) -> None:
         """Sync, or fail."""
@@ -83,7 +83,7 @@ class Members:
     """A classic group of some members that have joined; their answers as they come."""
 
     def __init__(self, broker: Broker, names: Iterable[str]) -> None:
-        self._groups = broker.groups.classic
+        self._groups = broker.services.groups().classic
         self._names = list(names)
         self.assigned: dict[str, bytes] = {}
 
@@ -126,11 +126,11 @@ async def test_assignments_wait_for_the_disk(make_broker: Callable[..., Broker])
         await find_coordinator(client)
         members = Members(broker, ("leader", "waits", "comes", "late"))
         await members.join()
-        await broker.flusher.settled()
-        log = broker.groups.log_of("g")
+        await broker.node.flusher.settled()
+        log = broker.services.groups().log_of("g")
         held = HeldFlush(broker, log)
         waiting = [members.sync("waits"), members.sync("leader")]
-        await wait_until(lambda: log not in broker.flusher._due)  # it is under way
+        await wait_until(lambda: log not in broker.node.flusher._due)  # it is under way
         waiting.append(members.sync("comes"))
         assert log.recovery_point < log.log_end_offset
         assert members.assigned == {}
@@ -150,8 +150,8 @@ async def test_assignments_that_cannot_be_synced(make_broker: Callable[..., Brok
         await find_coordinator(client)
         members = Members(broker, ("leader", "waits"))
         await members.join()
-        await broker.flusher.settled()
-        held = HeldFlush(broker, broker.groups.log_of("g"))
+        await broker.node.flusher.settled()
+        held = HeldFlush(broker, broker.services.groups().log_of("g"))
         waiting = [members.sync("waits"), members.sync("leader")]
         held.go_on(OSError("no space"))
         for answer in waiting:
@@ -170,9 +170,9 @@ async def test_without_flush_messages_nobody_waits(make_broker: Callable[..., Br
         await find_coordinator(client)
         members = Members(broker, ("leader", "waits"))
         await members.join()
-        log = broker.groups.log_of("g")
+        log = broker.services.groups().log_of("g")
         held = HeldFlush(broker, log)
-        broker.flusher.request(log)
+        broker.node.flusher.request(log)
         waits = members.sync("waits")
         leader = members.sync("leader")
         assert not isinstance(waits, bytes)

@@ -44,7 +44,7 @@ NONE = ErrorCode.NONE
 async def started(make_broker: MakeBroker, **properties: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
     """A broker and a connection to it; topics "t" (3 partitions) and "u" (1) and the coordinator's are made if missing."""
     async with make_broker(**properties) as broker, WireClient(broker.bootstrap_servers) as client:
-        if "t" not in broker.topics.by_name:
+        if "t" not in broker.node.topics.by_name:
             await client.create("t", 3)
             await client.create("u", 1)
             await find_coordinator(client)
@@ -70,8 +70,16 @@ def commit_pending(
 
 def end_transaction(broker: Broker, group_id: str, producer_id: int, *, is_commit: bool) -> None:
     """Write the marker, as the transaction coordinator does."""
-    log = broker.groups.topic.log(broker.groups.topic.partition_of(group_id))
-    write_marker(broker, log, producer_id=producer_id, producer_epoch=0, is_commit=is_commit, coordinator_epoch=0)
+    log = broker.services.groups().topic.log(broker.services.groups().topic.partition_of(group_id))
+    write_marker(
+        broker.node,
+        broker.services.groups,
+        log,
+        producer_id=producer_id,
+        producer_epoch=0,
+        is_commit=is_commit,
+        coordinator_epoch=0,
+    )
 
 
 class HeldLoading:
@@ -119,9 +127,9 @@ async def test_a_transaction_goes_on_after_a_restart(make_broker: MakeBroker) ->
     """Its offsets are unstable before and after, and count or go when its marker comes."""
     async with started(make_broker) as (broker, client):
         await commit(client, "g", {("t", 0): 1, ("t", 1): 1})
-        commit_pending(broker.groups, "g", 7, 5)
-        commit_pending(broker.groups, "g", 8, 6, partition=1)
-        commit_pending(broker.groups, "new", 7, 9)
+        commit_pending(broker.services.groups(), "g", 7, 5)
+        commit_pending(broker.services.groups(), "g", 8, 6, partition=1)
+        commit_pending(broker.services.groups(), "new", 7, 9)
         unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
         stable_fetch = {("t", 0): unstable, ("t", 1): unstable}
         assert await fetch(client, "g", require_stable=True) == stable_fetch
@@ -176,8 +184,8 @@ async def test_what_happens_while_a_partition_is_loaded(
     """
     async with started(make_broker, offsets_topic_num_partitions=1) as (broker, client):
         await commit(client, "g", {("t", 0): 1, ("u", 0): 2})
-        commit_pending(broker.groups, "g", 7, 5)
-        commit_pending(broker.groups, "g", 8, 6, partition=1)
+        commit_pending(broker.services.groups(), "g", 7, 5)
+        commit_pending(broker.services.groups(), "g", 8, 6, partition=1)
     held = HeldLoading(monkeypatch)
     finish = PartitionScan.finish
     read = asyncio.Event()
@@ -212,7 +220,7 @@ async def test_a_partition_that_cannot_be_read_is_not_served(
         await commit(client, bad, {("t", 0): 1})
         for group_id in others.values():
             await commit(client, group_id, {("t", 0): 2})
-        broker.groups.topic.append(0, [(commit_record(1, bad)[0], b"\x00\x63what is this")])
+        broker.services.groups().topic.append(0, [(commit_record(1, bad)[0], b"\x00\x63what is this")])
     caplog.clear()
     async with started(make_broker) as (broker, client):
         await wait_until_loaded(broker)
@@ -253,7 +261,7 @@ async def test_records_of_share_groups_are_left_alone(
     """A directory that Kafka has used for groups we do not know is no problem."""
     async with started(make_broker) as (broker, client):
         await commit(client, "g", {("t", 0): 1})
-        broker.groups.topic.append(0, [(b"\x00\x0b\x00\x05share", b"\x00\x00\x00\x00\x00\x01\x00")])
+        broker.services.groups().topic.append(0, [(b"\x00\x0b\x00\x05share", b"\x00\x00\x00\x00\x00\x01\x00")])
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         async with started(make_broker) as (broker, client):
@@ -267,7 +275,7 @@ async def test_the_time_of_a_commit_is_the_clocks(make_broker: MakeBroker, clock
     async with started(make_broker) as (broker, client):
         clock.advance_ms(12_345)
         await commit(client, "g", {("t", 0): 1})
-        stored = broker.groups.groups["g"].offsets.get("t", 0)
+        stored = broker.services.groups().groups["g"].offsets.get("t", 0)
         assert stored is not None
         assert stored[0][15:23] == clock.now_ms().to_bytes(8, "big")
 
@@ -284,8 +292,8 @@ async def test_loading_imports_nothing_heavy(make_broker: MakeBroker, tmp_path: 
         "from diamant.broker.config.broker_config import BrokerConfig\n"
         "async def main():\n"
         f"    async with Broker(BrokerConfig('127.0.0.1:0', {str(tmp_path / 'data')!r})) as broker:\n"
-        "        await broker.groups.loaded()\n"
-        "        assert 'g' in broker.groups.groups\n"
+        "        await broker.services.groups().loaded()\n"
+        "        assert 'g' in broker.services.groups().groups\n"
         "    print([name for name in ('numpy', 'numba', 'aiohttp') if name in sys.modules])\n"
         "asyncio.run(main())\n"
     )
@@ -315,10 +323,10 @@ async def test_a_topic_that_is_deleted_while_it_is_loaded(
     async with make_broker() as broker:
         await is_read.wait()
         may_go_on.set_result(None)
-        broker.groups._drop_everything()
+        broker.services.groups()._drop_everything()
         for _ in range(5):
             await asyncio.sleep(0)
-        assert broker.groups.groups == {}
+        assert broker.services.groups().groups == {}
 
 
 async def test_a_topic_that_was_given_more_partitions(
@@ -330,7 +338,7 @@ async def test_a_topic_that_was_given_more_partitions(
     )
     async with started(make_broker, offsets_topic_num_partitions=2) as (broker, client):
         assert await commit(client, moved, {("t", 0): 1}) == [NONE]
-        commit_pending(broker.groups, moved, 5, 2, partition=1)
+        commit_pending(broker.services.groups(), moved, 5, 2, partition=1)
         topic = {"name": "__consumer_offsets", "count": 3, "assignments": None}
         await client.call(CREATE_PARTITIONS, 3, {"topics": [topic], "timeout_ms": 5_000, "validate_only": False})
         assert await commit(client, moved, {("t", 0): 3}) == [NONE]
@@ -342,7 +350,7 @@ async def test_a_topic_that_was_given_more_partitions(
 
 async def test_deleting_a_topic_of_many_groups(groups_broker: Broker, client: WireClient) -> None:
     """Their offsets are removed in several turns, so that others get theirs."""
-    groups = groups_broker.groups
+    groups = groups_broker.services.groups()
     names = [f"g{number}" for number in range(2 * GROUPS_PER_TURN)]
     for name in names:
         groups.commit(
@@ -353,7 +361,7 @@ async def test_deleting_a_topic_of_many_groups(groups_broker: Broker, client: Wi
             generation=-1,
             version=9,
         )
-    coroutine = groups.topic_deleted(groups_broker.topics.by_name["t"])
+    coroutine = groups.topic_deleted(groups_broker.node.topics.by_name["t"])
     assert coroutine is not None
     removing = asyncio.ensure_future(coroutine)
     await asyncio.sleep(0)

@@ -71,7 +71,7 @@ async def test_nothing_is_there_before_the_first_coordinator(wire: WireClient) -
 async def test_the_topic_is_made_as_kafka_makes_it(wire: WireClient, broker: Broker) -> None:
     """50 partitions, compacted, with segments of 100 MiB; the answer comes when it can be used."""
     assert await find_coordinator(wire) == NONE
-    assert len(broker.topics.by_name["__consumer_offsets"].logs) == 50
+    assert len(broker.node.topics.by_name["__consumer_offsets"].logs) == 50
     resource = {"resource_type": 2, "resource_name": "__consumer_offsets", "configuration_keys": None}
     answer = await wire.call(DESCRIBE_CONFIGS, 4, {"resources": [resource]})
     assert {config.name: config.value for config in answer.results[0].configs if config.config_source == 1} == {
@@ -223,7 +223,7 @@ async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient
         [(2, NONE), (7, UNKNOWN_TOPIC), (2, NONE)],
     ]
     assert await fetch(client, "g") == {("t", 1): 3, ("t", 2): 8}
-    log = groups_broker.groups.topic.log(groups_broker.groups.topic.partition_of("g"))
+    log = groups_broker.services.groups().topic.log(groups_broker.services.groups().topic.partition_of("g"))
     data = log.read(0, 1 << 20, isolation_level=0, min_one_message=True).slices[0].read()
     written = [
         (parse_key(record.key or b""), parse_offset_commit_value(record.value or b"")) for record in iter_records(data)
@@ -235,7 +235,7 @@ async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient
         (("g", "t", 2), 8, ""),
     ]
     for partition in (1, 2):
-        stored = groups_broker.groups.groups["g"].offsets.get("t", partition)
+        stored = groups_broker.services.groups().groups["g"].offsets.get("t", partition)
         assert stored is not None
         assert stored == next(
             (r.value, r.offset)
@@ -314,7 +314,7 @@ async def test_a_retention_time_of_any_size(client: WireClient, groups_broker: B
         codes = await commit(client, "g", {("t", 0): 1}, version=4, retention_time_ms=retention_ms)
         assert codes == [NONE], retention_ms
     assert await commit(client, "g", {("t", 0): 1}, version=2, retention_time_ms=100_000) == [NONE]
-    stored = groups_broker.groups.groups["g"].offsets.get("t", 0)
+    stored = groups_broker.services.groups().groups["g"].offsets.get("t", 0)
     assert stored is not None
     assert parse_offset_commit_value(stored[0]).expire_timestamp == clock.now_ms() + 100_000
 
@@ -419,7 +419,7 @@ async def test_offsets_go_with_their_topic(client: WireClient, groups_broker: Br
     assert await fetch(client, "h") == {}
     await client.create("t", 3)
     assert await fetch(client, "g", {"t": [0]}) == {("t", 0): -1}
-    assert groups_broker.groups.groups["h"].offsets.count == 0
+    assert groups_broker.services.groups().groups["h"].offsets.count == 0
 
 
 async def test_deleting_the_coordinators_topic_forgets_everything(client: WireClient) -> None:
@@ -444,7 +444,7 @@ async def test_a_full_disk_is_not_coordinator(
     def append(batch: bytearray) -> None:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{len(batch)} bytes could not be written")
 
-    for log in groups_broker.topics.by_name["__consumer_offsets"].logs.values():
+    for log in groups_broker.node.topics.by_name["__consumer_offsets"].logs.values():
         monkeypatch.setattr(log, "append_internal", append)
     with caplog.at_level(logging.CRITICAL):
         assert await commit(client, "g", {("t", 0): 2}) == [ErrorCode.NOT_COORDINATOR]

@@ -39,7 +39,7 @@ class BlockedWalk:
     def __init__(self, broker: Broker) -> None:
         self.has_begun = threading.Event()
         self.may_end = threading.Event()
-        broker.directory.validation.walk = self
+        broker.node.directory.validation.walk = self
 
     def __call__(
         self, payload: bytes | memoryview, record_count: int, base_timestamp: int, checks: RecordChecks

@@ -192,14 +192,14 @@ async def test_flush_messages_answers_when_synced(wire: WireClient, broker: Brok
     for count in (1, 2, 3):
         result = await wire.produce("t", [b"a"])
         assert result.error_code == ErrorCode.NONE
-        assert broker.topics.log("t", 0).recovery_point == count
+        assert broker.node.topics.log("t", 0).recovery_point == count
 
 
 async def test_a_fetch_waits_for_records(wire: WireClient, broker: Broker) -> None:
     """A long poll is answered when a record arrives, well before its time is over."""
     await wire.create("t")
     correlation_id = wire.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=60_000))
-    await wait_until(lambda: len(broker.purgatory) > 0)
+    await wait_until(lambda: len(broker.node.purgatory) > 0)
     async with WireClient(broker.bootstrap_servers) as producer:
         await producer.produce("t", [b"a"])
     partition = partition_of(await wire.receive(FETCH, 12, correlation_id))
@@ -214,10 +214,10 @@ async def test_a_fetch_waits_for_min_bytes(wire: WireClient, broker: Broker) -> 
     partitions = fields["topics"][0]["partitions"]
     partitions.append({**partitions[0], "partition": 1})
     correlation_id = wire.send(FETCH, 12, fields)
-    await wait_until(lambda: len(broker.purgatory) > 0)
+    await wait_until(lambda: len(broker.node.purgatory) > 0)
     async with WireClient(broker.bootstrap_servers) as producer:
         await producer.produce("t", [b"a"], partition=1)
-        assert len(broker.purgatory) == 1
+        assert len(broker.node.purgatory) == 1
         await producer.produce("t", [b"b"], partition=0)
     response = await wire.receive(FETCH, 12, correlation_id)
     found = {part.partition_index: values_of(part.records) for part in response.responses[0].partitions}
@@ -241,7 +241,7 @@ async def test_deleting_a_topic_answers_waiting_fetches(wire: WireClient, broker
     async with WireClient(broker.bootstrap_servers) as other, WireClient(broker.bootstrap_servers) as third:
         by_name = wire.send(FETCH, 12, fields)
         by_id = other.send(FETCH, 16, fields)
-        await wait_until(lambda: len(broker.purgatory) >= 2)
+        await wait_until(lambda: len(broker.node.purgatory) >= 2)
         await third.call(DELETE_TOPICS, 6, {"topics": [{"name": "t", "topic_id": None}], "timeout_ms": 1000})
         assert partition_of(await wire.receive(FETCH, 12, by_name)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert partition_of(await other.receive(FETCH, 16, by_id)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -252,8 +252,8 @@ async def test_a_disconnected_fetch_is_forgotten(broker: Broker) -> None:
     async with WireClient(broker.bootstrap_servers) as client:
         await client.create("t")
         client.send(FETCH, 12, fetch_fields("t", 0, max_wait_ms=60_000))
-        await wait_until(lambda: len(broker.purgatory) > 0)
-    await wait_until(lambda: len(broker.purgatory) == 0)
+        await wait_until(lambda: len(broker.node.purgatory) > 0)
+    await wait_until(lambda: len(broker.node.purgatory) == 0)
 
 
 async def test_the_budget_of_a_fetch(wire: WireClient) -> None:

@@ -37,18 +37,18 @@ class Stage:
     @property
     def log(self) -> Log:
         """Its log."""
-        return self.broker.topics.log("t", 0)
+        return self.broker.node.topics.log("t", 0)
 
     async def service(self) -> CleanerService:
         """The cleaner."""
-        return await self.broker.cleaning.service()
+        return await self.broker.services.cleaning.service()
 
     async def settle(self) -> None:
         """Have the cleaner, and retention, do all that is due at this time."""
         if self.log.config.is_compacted:
             await (await self.service()).settled()
         else:
-            await self.broker.housekeeping.retain()
+            await self.broker.services.housekeeping.retain()
 
     async def put(self, *words: str) -> int:
         """Produce one batch of "key=value" at the clock's time; its base offset."""

@@ -25,8 +25,8 @@ HTTP = {"diamant_http_listen": "127.0.0.1:0"}
 
 async def ask(at: Stage, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
     """One HTTP request; its status, and its JSON."""
-    assert at.broker.http_address is not None
-    reader, writer = await asyncio.open_connection(at.broker.http_address.host, at.broker.http_address.port)
+    assert at.broker.addresses.http is not None
+    reader, writer = await asyncio.open_connection(at.broker.addresses.http.host, at.broker.addresses.http.port)
     data = b"" if body is None else json.dumps(body).encode()
     method = "GET" if body is None else "POST"
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
@@ -114,10 +114,10 @@ async def test_deadlines_in_the_metrics_and_the_health(tmp_path: Path) -> None:
         assert (status, fields["status"], [one["topic"] for one in fields["topics"]]) == (503, "late", ["t"])
         assert await ask(at, "/healthz") == (200, {"status": "ok"})
         assert await ask(at, "/readyz") == (200, {"status": "ok", "partitions_offline": 0})
-        at.broker.server.is_stopping = True
+        at.broker.node.is_stopping = True
         assert (await ask(at, "/readyz"))[0] == 503
         assert (await ask(at, "/healthz"))[0] == 200
-        at.broker.server.is_stopping = False
+        at.broker.node.is_stopping = False
 
 
 async def test_a_transaction_that_its_coordinator_will_abort(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ async def scrape(at: Stage) -> dict[str, float]:
     """Samples by name and labels."""
     from diamant.broker.metrics import prometheus as metrics
 
-    text = metrics.render(await metrics.take(at.broker)).decode()
+    text = metrics.render(await metrics.take(at.broker.services)).decode()
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
 
@@ -290,10 +290,10 @@ def test_from_a_thread(tmp_path: Path) -> None:
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=3)) as broker:
 
         async def make() -> None:
-            await broker.topics.ensure(["t"])
+            await broker.node.topics.ensure(["t"])
 
-        assert broker._loop is not None
-        asyncio.run_coroutine_threadsafe(make(), broker._loop).result(60)
+        assert broker.loop is not None
+        asyncio.run_coroutine_threadsafe(make(), broker.loop).result(60)
         found = asyncio.run(broker.explain("t", key="k"))
         assert [one.partition for one in found.partitions] == [0, 1, 2]
         assert found.records == 0

@@ -19,7 +19,7 @@ from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
 from diamant.cleaner.kernels import search as search_kernels
 from diamant.cleaner.redaction.claims import RECORDS_GONE, WHERE, Redacted, state_of
 from diamant.cleaner.redaction.where import Where, parse_where
-from diamant.cleaner.segments.payloads import Unpacker
+from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.evidence.scan.test_scan import LOG, TOPIC, put, record, subject

@@ -24,9 +24,9 @@ from diamant.cleaner.spark.clean import in_session as session_engine
 from diamant.cleaner.spark.clean.job import CleanJob
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
+from tests.cleaner.engines.test_golden import PASSES, STEPS, case_of, check_pass
 from tests.cleaner.golden_pass import run
 from tests.cleaner.spark.command_session import add_session_options, chosen_session
-from tests.cleaner.test_golden import PASSES, STEPS, case_of, check_pass
 
 PART_BYTES = 2000
 PARTITIONS = 4

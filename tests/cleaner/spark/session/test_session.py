@@ -41,7 +41,10 @@ def test_the_code_is_the_same_zip_wherever_it_comes_from(tmp_path: Path) -> None
     with zipfile.ZipFile(path) as archive:
         assert {"diamant/__init__.py", "diamant/cleaner/spark/session/session.py"} <= set(archive.namelist())
         assert all(name.endswith(".py") for name in archive.namelist())
-    program = "from diamant.cleaner.spark.environment.shipped_code import Versions; import diamant; print(Versions.here().code, diamant.__file__)"
+    program = (
+        "from diamant.cleaner.spark.environment.shipped_code import Versions; import diamant; "
+        "print(Versions.here().code, diamant.__file__)"
+    )
     done = subprocess.run(
         [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(path)!r}); {program}"],
         capture_output=True,
@@ -58,7 +61,8 @@ def test_kernels_from_a_zip_are_those_that_were_compiled_before(tmp_path: Path) 
     path = write_code_archive(tmp_path)
     program = f"""
 import sys; sys.path.insert(0, {str(path)!r})
-from diamant.cleaner import kernel_cache, native
+from diamant.cleaner.kernels import cache as kernel_cache
+from diamant.cleaner.kernels import native
 print(kernel_cache.cache_directory().name)
 print(native.crc32c.py_func.__code__.co_filename.startswith(str(kernel_cache.cache_directory())))
 """

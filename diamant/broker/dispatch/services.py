@@ -1,0 +1,172 @@
+"""The services: coordinators and operations of one node, each made with its first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING
+
+from diamant.broker.dispatch.dispatcher import Dispatcher, Handler
+from diamant.broker.handlers.topics.metadata import MetadataCache
+from diamant.broker.network.api import Decode, frame_header
+from diamant.broker.network.request_metrics import RequestMetrics
+from diamant.broker.network.server import Server, ServerLimits
+from diamant.broker.node.cleaner import Cleaning
+from diamant.broker.node.housekeeping import Housekeeping
+from diamant.broker.node.lazy import Lazy
+from diamant.broker.node.node import Node
+
+if TYPE_CHECKING:
+    from diamant.broker.config.broker_config import BrokerConfig
+    from diamant.broker.erasure.cancel import Cancelling
+    from diamant.broker.erasure.erase import Erasures
+    from diamant.broker.erasure.redact import Redactions
+    from diamant.broker.faults.faults import Faults
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.operations.clock import BrokerClock
+    from diamant.broker.operations.compact import Compactions
+    from diamant.broker.operations.compact_by_config import CompactByConfig
+    from diamant.broker.operations.count import Counting
+    from diamant.broker.operations.explain import Explaining
+    from diamant.broker.operations.latest import LatestReading
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
+    from diamant.cleaner.erasure.pending_erasures import WaitingErasures
+
+
+ERASURE_PREFIX = "diamant-erasure-"
+REDACTION_PREFIX = "diamant-redaction-"
+"""Of their files in the data directory."""
+
+
+class Services:
+    """What answers requests, over Kafka's protocol and over HTTP. Belongs to the loop thread."""
+
+    def __init__(
+        self, node: Node, served_keys: Collection[int], load: Callable[[Services, int], tuple[Decode, Handler]]
+    ) -> None:
+        """`load(services, key)` gives the decoder and the handler of one of the APIs that are served."""
+        self.node = node
+        self.housekeeping = Housekeeping(node)
+        self.cleaning = Cleaning(node)
+        dispatch = Dispatcher(node.flusher, served_keys, partial(load, self))
+        self.server = Server(dispatch, frame_header, ServerLimits.of(node.config), RequestMetrics())
+        node.on_reconfigured.append(self._set_limits)
+        self.faults: Lazy[Faults] = Lazy(lambda: self._faults(served_keys))
+        self.metadata_cache = MetadataCache()
+        self.api_versions: dict[int, bytes] = {}
+        """Encoded answers of ApiVersions by version."""
+        self.groups: Lazy[GroupCoordinator] = Lazy(self._groups)
+        self.transactions: Lazy[TransactionCoordinator] = Lazy(self._transactions)
+        self.compactions: Lazy[Compactions] = Lazy(self._compactions)
+        self.compact_by_config: Lazy[CompactByConfig] = Lazy(self._compact_by_config)
+        self.explaining: Lazy[Explaining] = Lazy(self._explaining)
+        self.counting: Lazy[Counting] = Lazy(self._counting)
+        self.latest_reading: Lazy[LatestReading] = Lazy(self._latest_reading)
+        self.clock: Lazy[BrokerClock] = Lazy(self._clock)
+        self.erasures: Lazy[Erasures] = Lazy(self._erasures)
+        self.redactions: Lazy[Redactions] = Lazy(self._redactions)
+
+    @property
+    def jobs(self) -> list[Cancelling]:
+        """The queues of erasures and redactions, as far as they are made."""
+        return [queue for queue in (self.erasures.made, self.redactions.made) if queue is not None]
+
+    # -- erasures and redactions ---------------------------------------------------------------------------------
+
+    async def resume_jobs(self) -> None:
+        """Go on with what an earlier run has left unfinished."""
+        found = self.node.env.list_dir(self.node.config.data_dir)
+        for prefix, queue in ((ERASURE_PREFIX, self.erasures), (REDACTION_PREFIX, self.redactions)):
+            if any(name.startswith(prefix) and not name.endswith(".json") for name in found):
+                await queue().start()
+
+    def next_job_ms(self) -> int | None:
+        """When the next of them is to go on, on the broker's clock."""
+        due = (queue.next_due_ms() for queue in self.jobs)
+        return min((due_ms for due_ms in due if due_ms is not None), default=None)
+
+    async def run_due_jobs(self) -> None:
+        """Go on with those that are due."""
+        for queue in self.jobs:
+            await queue.go_on()
+
+    async def start(self) -> None:
+        """Clean, and do everything else that is due by the clock."""
+        await self.cleaning.start()
+        self.node.scheduler.start()
+
+    async def stop(self) -> None:
+        """End what is in progress; what is to survive the stop is on disk."""
+        for queue in self.jobs:
+            await queue.stop()
+        if self.compactions.made is not None:
+            self.compactions.made.stop()
+        if self.faults.made is not None:
+            self.faults.made.clear()
+        if self.groups.made is not None:
+            await self.groups.made.stop()
+        if self.transactions.made is not None:
+            await self.transactions.made.stop()
+
+    # -- making them ---------------------------------------------------------------------------------------------
+
+    def _set_limits(self, config: BrokerConfig) -> None:
+        self.server.limits = ServerLimits.of(config)
+
+    def _faults(self, served_keys: Collection[int]) -> Faults:
+        from diamant.broker.faults.faults import Faults
+
+        return Faults(self.node, self.server, served_keys)
+
+    def _groups(self) -> GroupCoordinator:
+        from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+
+        return GroupCoordinator(self.node)
+
+    def _transactions(self) -> TransactionCoordinator:
+        from diamant.broker.transactions.coordinator import TransactionCoordinator
+
+        return TransactionCoordinator(self.node, self.groups)
+
+    def _compactions(self) -> Compactions:
+        from diamant.broker.operations.compact import Compactions
+
+        return Compactions(self.node, self.cleaning)
+
+    def _compact_by_config(self) -> CompactByConfig:
+        from diamant.broker.operations.compact_by_config import CompactByConfig
+
+        return CompactByConfig(self.node, self.compactions)
+
+    def _explaining(self) -> Explaining:
+        from diamant.broker.operations.explain import Explaining
+
+        return Explaining(self.node, self.cleaning, self.groups, self.transactions, self._pending_erasures)
+
+    def _counting(self) -> Counting:
+        from diamant.broker.operations.count import Counting
+
+        return Counting(self.cleaning, self.explaining(), self.compactions())
+
+    def _latest_reading(self) -> LatestReading:
+        from diamant.broker.operations.latest import LatestReading
+
+        return LatestReading(self.explaining())
+
+    def _clock(self) -> BrokerClock:
+        from diamant.broker.operations.clock import BrokerClock
+
+        return BrokerClock(self.node, self.cleaning, self.groups, self.transactions, lambda: self.jobs)
+
+    def _erasures(self) -> Erasures:
+        from diamant.broker.erasure.erase import Erasures
+
+        return Erasures(self.node, self.cleaning, self.compactions(), self.groups)
+
+    def _redactions(self) -> Redactions:
+        from diamant.broker.erasure.redact import Redactions
+
+        return Redactions(self.node, self.cleaning, self.erasures().lock)
+
+    def _pending_erasures(self, topic: str) -> WaitingErasures | None:
+        return None if self.erasures.made is None else self.erasures.made.waiting(topic)

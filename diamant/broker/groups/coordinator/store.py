@@ -1,0 +1,58 @@
+"""What the services of both protocols use of the group coordinator, and of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from diamant.broker.groups.coordinator.group import Group
+from diamant.protocol.errors import ErrorCode
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.groups.classic.state_machine import ClassicGroup
+    from diamant.broker.groups.consumer.group import ConsumerGroup
+
+
+class GroupStore(Protocol):
+    """The groups by id and their records in `__consumer_offsets`. Belongs to the loop thread."""
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """All groups that are loaded."""
+        ...
+
+    def check_usable(self, group_id: str | None, *, may_be_empty: bool = False) -> None:
+        """Raise KafkaError if requests about a group cannot be answered now."""
+        ...
+
+    def group(self, group_id: str) -> Group | None:
+        """Return the group of that name, of any kind."""
+        ...
+
+    def group_or_new(self, group_id: str) -> Group:
+        """Return the group of that name, made as a simple group if there is none."""
+        ...
+
+    def forget(self, group_id: str) -> None:
+        """Drop a group that has neither members nor offsets from memory."""
+        ...
+
+    def log_of(self, group_id: str) -> Log:
+        """Return the log in which a group's records are."""
+        ...
+
+    def append(self, group_id: str, records: Sequence[tuple[bytes, bytes | None]]) -> int:
+        """Write records of a group as one batch; return the offset of the first."""
+        ...
+
+    def become(
+        self,
+        group: Group,
+        *,
+        classic: ClassicGroup | None = None,
+        consumer: ConsumerGroup | None = None,
+        error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS,
+    ) -> None:
+        """Give a group other members, of either protocol or of none."""
+        ...

@@ -1,0 +1,21 @@
+"""A part that is made with its first use, since most brokers never need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Lazy(Generic[T]):
+    """`part()` returns the part and makes it if it is not there yet; `part.made` is None as long as nobody has used it."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self.made: T | None = None
+
+    def __call__(self) -> T:
+        if self.made is None:
+            self.made = self._make()
+        return self.made

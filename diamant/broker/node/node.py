@@ -1,0 +1,197 @@
+"""The node: the parts that a broker runs on, joined together. Knows no API, no coordinator and no HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.broker_table import SYSTEM_CLOCK
+from diamant.broker.config.listeners import Addresses
+from diamant.broker.config.security_table import kept_for_kafka
+from diamant.broker.node.flusher import Flusher
+from diamant.broker.node.index_repair import IndexMender
+from diamant.broker.node.lazy import Lazy
+from diamant.broker.node.log_events import LogEvents
+from diamant.broker.node.producer_ids import ProducerIds
+from diamant.broker.node.purgatory import Purgatory
+from diamant.broker.node.scheduler import Scheduler
+from diamant.broker.node.topic_metrics import BrokerTopicMetrics
+from diamant.broker.node.topics import Topics
+from diamant.broker.node.validation_loader import CompiledWalk
+from diamant.protocol.kraft.records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
+from diamant.storage import names
+from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+from diamant.storage.kraft.metadata_log import MetadataLog
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.log_directory import LogDirectory
+from diamant.storage.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from diamant.broker.node.fetch_sessions import FetchSessions
+
+logger = logging.getLogger(__name__)
+
+PLAINTEXT_PROTOCOL = 0
+"""SecurityProtocol of a listener in the metadata log."""
+
+BATCH_CHECKERS = 2
+"""Threads that check large batches; each may hold `append_checks.MAX_DECOMPRESSED_BYTES`."""
+
+
+class Node:
+    """What a broker runs on. Belongs to the thread of the event loop in which it is made."""
+
+    def __init__(
+        self, config: BrokerConfig, env: Env, directory: LogDirectory, metadata: MetadataLog, addresses: Addresses
+    ) -> None:
+        """`config` as given at the start; `self.config` has what the metadata log says beside it.
+
+        The directory and the metadata log are open, and closed by `close`.
+        """
+        self.loop = asyncio.get_running_loop()
+        self._static_config = config
+        self.env = env
+        self.directory = directory
+        self.metadata = metadata
+        self.addresses = addresses
+        self.config = self._dynamic_config()
+        self.is_stopping = False
+        self.started_s: float | None = None
+        """When it was ready, on the monotonic clock."""
+        self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
+        self.scheduler = Scheduler(env.clock)
+        self.purgatory = Purgatory(self.loop)
+        self.flusher = Flusher(self.loop)
+        self.batch_checkers = ThreadPoolExecutor(BATCH_CHECKERS, "check-batch")
+        self.log_events = LogEvents()
+        self.topics = Topics(metadata, directory, self.config, self.log_events.changed)
+        self.topic_metrics = BrokerTopicMetrics(self.topics.by_name.__contains__)
+        self.producer_ids = ProducerIds(lambda: metadata.image.next_producer_id, self._commit_producer_ids)
+        self.index_mender = IndexMender()
+        self.fetch_sessions: Lazy[FetchSessions] = Lazy(self._make_fetch_sessions)
+        self.log_events.subscribe(self.purgatory.wake)
+        directory.validation.is_header_only = self.config.diamant_produce_validation == "header"
+        self.compiled_walk = CompiledWalk(directory.validation)
+        directory.on_flush_due = self._flush_due
+        directory.on_index_damaged = self._index_damaged
+
+    @property
+    def cluster_id(self) -> str:
+        """The id in meta.properties, the same for the directory's whole life."""
+        return self.metadata.cluster_id
+
+    async def load(self) -> None:
+        """Open the partitions, and log what was found wrong."""
+        expected = self.topics.expected_partitions()
+        await asyncio.to_thread(self.directory.load_logs, expected, threads=self.config.num_recovery_threads)
+        of_kafka = kept_for_kafka(self.metadata.image, self.config.node_id, self.config.listeners)
+        for message in (*self.metadata.messages, *self.directory.messages, *of_kafka):
+            logger.warning("%s", message)
+        self.directory.messages.clear()
+        if self.directory.logs and not self.directory.was_clean:
+            logger.warning("the last stop was not orderly: %d logs were checked", len(self.directory.logs))
+        for failure in self.directory.failures:
+            error = failure.error
+            trace = None if isinstance(error, StorageError | OSError) else error
+            logger.error("%s-%d is not served: %s", failure.topic, failure.partition, error, exc_info=trace)
+        self.topics.adopt_loaded()
+
+    async def stop(self) -> None:
+        """End all work in the background. The scheduler has been stopped."""
+        await self.flusher.stop()
+        await self.index_mender.stop()
+        self.batch_checkers.shutdown(wait=False)
+
+    def close(self) -> None:
+        """Write everything down and let go of the directory. Blocks."""
+        try:
+            self.metadata.close()
+        except OSError as error:
+            # It fences our registration in the log, which Kafka's next start replaces anyway: no reason to stop here.
+            self.directory.messages.append(f"the metadata log could not be closed in order: {error}")
+        if self.config.clock != SYSTEM_CLOCK:
+            from diamant.storage.checkpoints.manual_clock_file import keep_clock
+
+            try:
+                keep_clock(self.env, self.config.data_dir)
+            except OSError as error:
+                self.directory.messages.append(
+                    f"where the clock stands could not be written, an earlier time is kept: {error}"
+                )
+        self.directory.close(broker_epoch=self.metadata.broker_epoch, threads=self.config.num_recovery_threads)
+
+    def apply_dynamic_config(self) -> None:
+        """Take over broker configurations that were changed over the wire."""
+        self.config = self._dynamic_config()
+        self.topics.apply_configs(broker_config=self.config)
+        for listener in self.on_reconfigured:
+            listener(self.config)
+
+    def _make_fetch_sessions(self) -> FetchSessions:
+        from diamant.broker.node.fetch_sessions import MAX_CACHED_PARTITIONS, FetchSessions
+
+        return FetchSessions(self.purgatory, lambda: int(self.loop.time() * 1000), MAX_CACHED_PARTITIONS)
+
+    def _dynamic_config(self) -> BrokerConfig:
+        configs, static = self.metadata.image.configs, self._static_config
+        return static.with_dynamic(
+            configs.get((BROKER_RESOURCE, ""), {}), configs.get((BROKER_RESOURCE, str(static.node_id)), {})
+        )
+
+    def _flush_due(self, log: Log) -> None:
+        """A segment was rolled, or `flush.messages` is reached."""
+        self.flusher.request(log)
+        self.log_events.rolled(log)
+
+    def _index_damaged(self, log: Log, segment: Segment) -> None:
+        self.index_mender.request(log, segment)
+
+    async def _commit_producer_ids(self, next_producer_id: int) -> None:
+        self.metadata.append(
+            [
+                ProducerIdsRecord(
+                    broker_id=self.config.node_id,
+                    broker_epoch=self.metadata.broker_epoch,
+                    next_producer_id=next_producer_id,
+                )
+            ]
+        )
+        await self.topics.sync()
+
+
+def open_clock(env: Env, config: BrokerConfig) -> None:
+    """Have a manual clock go on where it stood in this directory, and say so if another clock was used here. Blocks."""
+    directory = config.data_dir
+    if config.clock == SYSTEM_CLOCK:
+        if env.exists(f"{directory}/{names.MANUAL_CLOCK}"):
+            logger.warning(
+                "%s was used with a manual clock, whose time may differ from the system's: records may lie in the future. "
+                "--clock manual goes on with it",
+                directory,
+            )
+        return
+    from diamant.storage.checkpoints.manual_clock_file import open_clock
+
+    env.clock = open_clock(env, directory)
+    logger.info("the clock is manual and shows %d ms since the epoch", env.clock.now_ms())
+
+
+def open_metadata(env: Env, config: BrokerConfig, addresses: Addresses) -> MetadataLog:
+    """Open the metadata log and register this broker in it. Blocks."""
+    return MetadataLog.open(
+        env,
+        config.data_dir,
+        node_id=config.node_id,
+        endpoints=[
+            Endpoint(listener.name, told.host or listener.host, told.port, PLAINTEXT_PROTOCOL)
+            for listener, told in zip(addresses.kafka, config.advertised(addresses.kafka), strict=True)
+        ],
+        rack=config.broker_rack,
+        snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+        snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
+    )

@@ -1,0 +1,40 @@
+"""The map of the folders in ARCHITECTURE.md, made of their docstrings: `python -m tests.folder_map` writes it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "ARCHITECTURE.md"
+FLOORS = ("protocol", "storage", "cleaner", "broker")
+_BLOCK = re.compile(r"(?<=<!-- folders -->\n\n```\n).*?(?=```\n)", re.DOTALL)
+
+
+def purpose(folder: Path) -> str:
+    """What a folder is for: the first paragraph of its docstring."""
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def folder_map() -> str:
+    """A line for each folder of the product, floor by floor from the ground up."""
+    lines = []
+    for floor in FLOORS:
+        root = ROOT / "diamant" / floor
+        for folder in sorted(path.parent for path in root.rglob("__init__.py")):
+            path = folder.relative_to(ROOT / "diamant")
+            lines.append(f"{'  ' * (len(path.parts) - 1) + path.name + '/':18} {purpose(folder)}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def shown() -> str:
+    """The map as the page has it."""
+    found = _BLOCK.search(PAGE.read_text())
+    assert found is not None, "ARCHITECTURE.md has no block after <!-- folders -->"
+    return found[0]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(_BLOCK.sub(lambda _: folder_map(), PAGE.read_text()))
