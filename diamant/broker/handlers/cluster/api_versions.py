@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
@@ -22,6 +22,8 @@ from diamant.protocol.wire import apis
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.api_versions.v4.request import ApiVersionsRequest
+
     from diamant.storage.kraft.metadata_log import MetadataLog
 
 logger = logging.getLogger(__name__)
@@ -44,7 +46,7 @@ def handle(
     answers: dict[int, bytes],
     served_keys: Collection[int],
     context: RequestContext,
-    request: Any,
+    request: ApiVersionsRequest,
 ) -> Answer:
     """Answer from the cache: `answers` by version, which a change of features empties."""
     version = context.api_version

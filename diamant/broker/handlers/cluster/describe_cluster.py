@@ -8,7 +8,7 @@ Source: KafkaApis.handleDescribeCluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
@@ -16,13 +16,15 @@ from diamant.protocol.wire.authorized_operations import CLUSTER_OPERATIONS, NOT_
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 60
 BROKERS, CONTROLLERS = 1, 2
 
 
-def handle(node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: DescribeClusterRequest) -> Answer:
     """Describe the one broker."""
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
     if endpoint_type != BROKERS:

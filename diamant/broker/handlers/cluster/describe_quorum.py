@@ -17,12 +17,14 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 55
 
 
-def handle(node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: DescribeQuorumRequest) -> Answer:
     """Describe the quorum."""
     asked = [
         (str(topic.topic_name), int(partition.partition_index))
@@ -63,7 +65,7 @@ def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     return encode_response_fields(KEY, context.api_version, fields)
 
 
-def _refusal(request: Any) -> dict[str, Any]:
+def _refusal(request: DescribeQuorumRequest) -> dict[str, Any]:
     return {
         "error_code": 0,
         "error_message": "",

@@ -8,7 +8,7 @@ Source: QuorumController.unregisterBroker, ClusterControlManager.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -16,12 +16,14 @@ from diamant.protocol.kraft.records import UnregisterBrokerRecord
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 64
 
 
-def handle(node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: UnregisterBrokerRequest) -> Answer:
     """Unregister; always a coroutine, as the metadata log may have to be synced."""
     return _unregister(node, context.api_version, int(request.broker_id))
 

@@ -24,6 +24,8 @@ from diamant.storage.kraft.features import METADATA_VERSION
 from diamant.storage.kraft.features import SUPPORTED_FEATURES as READABLE_FEATURES
 
 if TYPE_CHECKING:
+    from kio.schema.update_features.v2.request import UpdateFeaturesRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 57
@@ -32,12 +34,12 @@ KRAFT_VERSION = "kraft.version"
 _FIRST_WITH_TYPE = 1
 
 
-def handle(node: Node, answers: dict[int, bytes], context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, answers: dict[int, bytes], context: RequestContext, request: UpdateFeaturesRequest) -> Answer:
     """Change; always a coroutine, as the metadata log has to be synced. `answers`: those of ApiVersions, out of date then."""
     return _update(node, answers, context.api_version, request)
 
 
-async def _update(node: Node, answers: dict[int, bytes], version: int, request: Any) -> bytes:
+async def _update(node: Node, answers: dict[int, bytes], version: int, request: UpdateFeaturesRequest) -> bytes:
     code, message = 0, None
     try:
         wanted: dict[str, tuple[int, int]] = {}

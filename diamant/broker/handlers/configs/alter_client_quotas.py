@@ -30,17 +30,19 @@ from diamant.protocol.kraft.records import ClientQuotaRecord, QuotaEntity
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 49
 
 
-def handle(node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: AlterClientQuotasRequest) -> Answer:
     """Change; always a coroutine, as the metadata log has to be synced."""
     return _alter(node, context.api_version, request)
 
 
-async def _alter(node: Node, version: int, request: Any) -> bytes:
+async def _alter(node: Node, version: int, request: AlterClientQuotasRequest) -> bytes:
     entries = [
         (in_parts_order([QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity]), entry.ops)
         for entry in request.entries

@@ -22,17 +22,19 @@ from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOUR
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.alter_configs.v2.request import AlterConfigsRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 33
 
 
-def handle(node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: AlterConfigsRequest) -> Answer:
     """Change; always a coroutine, as the metadata log has to be synced."""
     return _alter(node, context.api_version, request)
 
 
-async def _alter(node: Node, version: int, request: Any) -> bytes:
+async def _alter(node: Node, version: int, request: AlterConfigsRequest) -> bytes:
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     await node.topics.settled(resource.resource_name for resource in request.resources)
     responses = []

@@ -25,6 +25,8 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
+
     from diamant.storage.kraft.metadata_log import MetadataLog
 
 KEY = 48
@@ -38,7 +40,7 @@ class _Part(NamedTuple):
     is_any: bool
 
 
-def handle(metadata: MetadataLog, context: RequestContext, request: Any) -> Answer:
+def handle(metadata: MetadataLog, context: RequestContext, request: DescribeClientQuotasRequest) -> Answer:
     """Describe what matches."""
     try:
         wanted = _wanted(request.components)

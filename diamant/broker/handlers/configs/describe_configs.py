@@ -20,6 +20,8 @@ from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.describe_configs.v4.request import DescribeConfigsRequest
+
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.operations.compact import Compactions
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 KEY = 32
 
 
-def handle(node: Node, compactions: Lazy[Compactions], context: RequestContext, request: Any) -> Answer:
+def handle(
+    node: Node, compactions: Lazy[Compactions], context: RequestContext, request: DescribeConfigsRequest
+) -> Answer:
     """Describe every resource for itself."""
     if any(_shows_figures(node, resource) for resource in request.resources):
         return _with_figures(node, compactions(), context.api_version, request)
@@ -45,7 +49,7 @@ def _shows_figures(node: Node, resource: Any) -> bool:
     return topic is not None and any(log.config.is_compacted for log in topic.logs.values())
 
 
-async def _with_figures(node: Node, compactions: Compactions, version: int, request: Any) -> bytes:
+async def _with_figures(node: Node, compactions: Compactions, version: int, request: DescribeConfigsRequest) -> bytes:
     figures = await compactions.figures()
     results = []
     for resource in request.resources:
@@ -54,7 +58,9 @@ async def _with_figures(node: Node, compactions: Compactions, version: int, requ
     return encode_response_fields(KEY, version, {"results": results})
 
 
-def _describe(node: Node, request: Any, resource: Any, more: Sequence[DescribedConfig] = ()) -> dict[str, Any]:
+def _describe(
+    node: Node, request: DescribeConfigsRequest, resource: Any, more: Sequence[DescribedConfig] = ()
+) -> dict[str, Any]:
     result: dict[str, Any] = {
         "error_code": 0,
         "error_message": "",

@@ -26,6 +26,8 @@ from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOUR
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
+
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.operations.clock import BrokerClock
@@ -36,14 +38,22 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def handle(
-    compactions: Lazy[CompactByConfig], clock: Lazy[BrokerClock], node: Node, context: RequestContext, request: Any
+    compactions: Lazy[CompactByConfig],
+    clock: Lazy[BrokerClock],
+    node: Node,
+    context: RequestContext,
+    request: IncrementalAlterConfigsRequest,
 ) -> Answer:
     """Change; always a coroutine, as the metadata log has to be synced."""
     return _alter(compactions, clock, node, context, request)
 
 
 async def _alter(
-    compactions: Lazy[CompactByConfig], clock: Lazy[BrokerClock], node: Node, context: RequestContext, request: Any
+    compactions: Lazy[CompactByConfig],
+    clock: Lazy[BrokerClock],
+    node: Node,
+    context: RequestContext,
+    request: IncrementalAlterConfigsRequest,
 ) -> bytes:
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     await node.topics.settled(resource.resource_name for resource in request.resources)

@@ -9,7 +9,7 @@ Source: KafkaApis.handleListConfigResources.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
@@ -23,13 +23,15 @@ from diamant.protocol.kraft.records import (
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 74
 ALL_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 
 
-def handle(node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: ListConfigResourcesRequest) -> Answer:
     """List the resources of the wanted types."""
     if context.api_version == 0:
         wanted: tuple[int, ...] = (CLIENT_METRICS_RESOURCE,)

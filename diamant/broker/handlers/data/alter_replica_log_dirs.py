@@ -9,19 +9,21 @@ Source: ReplicaManager.alterReplicaLogDirs (KIP-113).
 from __future__ import annotations
 
 import os.path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.alter_replica_log_dirs.v2.request import AlterReplicaLogDirsRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 34
 
 
-def handle(node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: AlterReplicaLogDirsRequest) -> Answer:
     """Answer for every partition; one that is named for two directories gets the answer for the last."""
     ours = os.path.abspath(node.directory.path)
     topics: dict[str, dict[int, ErrorCode]] = {}

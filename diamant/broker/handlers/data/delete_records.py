@@ -17,12 +17,14 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.delete_records.v2.request import DeleteRecordsRequest
+
     from diamant.broker.node.topics import Topics
 
 KEY = 21
 
 
-def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: DeleteRecordsRequest) -> Answer:
     """Answer every partition for itself."""
     answered = [
         {

@@ -14,12 +14,14 @@ from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 35
 
 
-def handle(node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: DescribeLogDirsRequest) -> Answer:
     """List the partitions asked for, or all for null."""
     topics: dict[str, list[dict[str, Any]]] = {}
     wanted = None if request.topics is None else {str(topic.topic): set(topic.partitions) for topic in request.topics}

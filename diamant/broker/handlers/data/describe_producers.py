@@ -15,12 +15,14 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 from diamant.storage.log.producer_state import ProducerEntry
 
 if TYPE_CHECKING:
+    from kio.schema.describe_producers.v0.request import DescribeProducersRequest
+
     from diamant.broker.node.topics import Topics
 
 KEY = 61
 
 
-def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: DescribeProducersRequest) -> Answer:
     """Describe each partition named."""
     answered = [
         {

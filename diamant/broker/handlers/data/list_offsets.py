@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.node.topics import check_leader_epoch
@@ -30,6 +30,8 @@ from diamant.storage.log.log import READ_COMMITTED, Log
 from diamant.storage.log.time_search import Step, TimestampOffset, at_or_after, with_largest_timestamp
 
 if TYPE_CHECKING:
+    from kio.schema.list_offsets.v11.request import ListOffsetsRequest
+
     from diamant.broker.node.topics import Topics
 
 KEY = 2
@@ -44,7 +46,7 @@ FIRST_VERSION = {
 }
 
 
-def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: ListOffsetsRequest) -> Answer:
     """Answer every partition for itself, at once unless a large batch has to be searched."""
     version = context.api_version
     isolation_level = getattr(request, "isolation_level", 0)

@@ -17,12 +17,14 @@ from diamant.broker.node.topics import check_leader_epoch
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest
+
     from diamant.broker.node.topics import Topics
 
 KEY = 23
 
 
-def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Answer:
     """Answer every partition for itself."""
     answered = [
         {

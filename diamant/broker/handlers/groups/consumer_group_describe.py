@@ -10,7 +10,7 @@ Source: KafkaApis.handleConsumerGroupDescribe, GroupMetadataManager.consumerGrou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
@@ -19,12 +19,14 @@ from diamant.protocol.wire.authorized_operations import GROUP_OPERATIONS, NOT_RE
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 69
 
 
-def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Answer:
     """Describe each group for itself."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
     described = []

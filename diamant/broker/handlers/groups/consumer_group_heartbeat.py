@@ -9,7 +9,7 @@ Source: KafkaApis.handleConsumerGroupHeartbeat, GroupCoordinatorService.consumer
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.groups.consumer.change import MemberRequest
 from diamant.broker.handlers.groups.join_group import client_host
@@ -18,13 +18,15 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 from diamant.storage.uuid_text import ZERO_ID
 
 if TYPE_CHECKING:
+    from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 68
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Answer:
     """Answer at once."""
     version = context.api_version
     names, owned = request.subscribed_topic_names, request.topic_partitions

@@ -7,18 +7,20 @@ Source: KafkaApis.handleDeleteGroupsRequest, GroupCoordinatorShard.deleteGroups.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 42
 
 
-def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: DeleteGroupsRequest) -> Answer:
     """Delete each of the groups that may be deleted."""
     results = []
     for group_id in dict.fromkeys(map(str, request.groups_names)):

@@ -19,13 +19,15 @@ from diamant.protocol.wire.authorized_operations import GROUP_OPERATIONS
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 15
 FIRST_WITH_GROUP_ID_NOT_FOUND = 6
 
 
-def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeGroupsRequest) -> Answer:
     """Describe groups; those that do not exist, too."""
     version = context.api_version
     described = []

@@ -10,7 +10,7 @@ Source: KafkaApis.handleFindCoordinatorRequest.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from diamant.broker.coordinators.internal_topic import InternalTopic
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
@@ -18,6 +18,9 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as OldRequest
+    from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
@@ -36,7 +39,7 @@ def handle(
     transactions: Lazy[TransactionCoordinator],
     node: Node,
     context: RequestContext,
-    request: Any,
+    request: FindCoordinatorRequest,
 ) -> Answer:
     """Name this broker for every key. The first to ask for a coordinator waits until its topic is there."""
     key_type = getattr(request, "key_type", GROUP)
@@ -48,7 +51,7 @@ def handle(
 
 
 async def _create_and_answer(
-    topic: InternalTopic, node: Node, context: RequestContext, request: Any, key_type: int
+    topic: InternalTopic, node: Node, context: RequestContext, request: FindCoordinatorRequest, key_type: int
 ) -> bytes:
     try:
         await topic.ensure()
@@ -61,7 +64,7 @@ async def _create_and_answer(
 def _answer(
     node: Node,
     context: RequestContext,
-    request: Any,
+    request: FindCoordinatorRequest,
     key_type: int,
     code: ErrorCode = ErrorCode.NONE,
     message: str = "",
@@ -69,7 +72,7 @@ def _answer(
     version = context.api_version
     if not (key_type in (GROUP, TRANSACTION) or (key_type == SHARE and version >= FIRST_WITH_SHARE)):
         code, message = ErrorCode.INVALID_REQUEST, f"unknown coordinator key type {key_type}"
-    keys = request.coordinator_keys if version >= FIRST_BATCHED else (request.key,)
+    keys = request.coordinator_keys if version >= FIRST_BATCHED else (cast("OldRequest", request).key,)
     is_found = code == ErrorCode.NONE
     entries = [
         {

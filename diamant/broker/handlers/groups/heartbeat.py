@@ -9,19 +9,21 @@ Source: KafkaApis.handleHeartbeatRequest, GroupCoordinatorService.heartbeat.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.heartbeat.v4.request import HeartbeatRequest
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 12
 
 
-def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: HeartbeatRequest) -> Answer:
     """Start the member's session again."""
     error = groups.classic.heartbeat(
         str(request.group_id),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from diamant.broker.groups.classic.events import UNKNOWN_MEMBER_ID, GroupProtocol, JoinAnswer, JoinRequest
@@ -20,6 +20,8 @@ from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.join_group.v9.request import JoinGroupRequest
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 11
@@ -28,7 +30,7 @@ FIRST_WITH_NULLABLE_PROTOCOL_NAME = 7
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: JoinGroupRequest) -> Answer:
     """Join; the answer may take as long as the rebalance timeout."""
     version = context.api_version
     session_timeout = request.session_timeout

@@ -10,23 +10,25 @@ Source: KafkaApis.handleLeaveGroupRequest, GroupCoordinatorService.leaveGroup, L
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from diamant.broker.groups.classic.events import Leaver
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 13
 FIRST_BATCHED = 3
 
 
-def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: LeaveGroupRequest) -> Answer:
     """Remove the members, answer each for itself."""
     version = context.api_version
-    members = request.members if version >= FIRST_BATCHED else (request,)
+    members = request.members if version >= FIRST_BATCHED else (cast("MemberIdentity", request),)
     leavers = [Leaver(str(member.member_id), getattr(member, "group_instance_id", None)) for member in members]
     try:
         results = groups.classic.leave(str(request.group_id), leavers)

@@ -18,13 +18,15 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.list_groups.v5.request import ListGroupsRequest
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 16
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
-def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: ListGroupsRequest) -> Answer:
     """List the groups that the filters let through."""
     if groups.is_loading:
         fields: dict[str, Any] = {"error_code": int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}

@@ -8,20 +8,22 @@ Source: KafkaApis.handleOffsetDeleteRequest, OffsetMetadataManager.deleteOffsets
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.topics import Topics
 
 KEY = 47
 
 
-def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, request: OffsetDeleteRequest) -> Answer:
     """Delete offsets."""
     places = [
         (str(topic.name), partition.partition_index) for topic in request.topics for partition in topic.partitions

@@ -14,7 +14,7 @@ Source: KafkaApis.handleOffsetFetchRequest, OffsetMetadataManager.fetchOffsets a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
 from diamant.broker.coordinators.java_order import in_timeline_order, strings_in_timeline_order
@@ -26,6 +26,9 @@ from diamant.protocol.internal_topics.group_records import parse_offset_commit_v
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.offset_fetch.v9.request import OffsetFetchRequestTopics as OldTopics
+    from kio.schema.offset_fetch.v10.request import OffsetFetchRequest, OffsetFetchRequestGroup
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.topics import Topics
 
@@ -45,36 +48,38 @@ class _Wanted(NamedTuple):
     partitions: Sequence[int]
 
 
-def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, request: OffsetFetchRequest) -> Answer:
     """Look up offsets."""
     version = context.api_version
     is_stable = version >= FIRST_WITH_REQUIRE_STABLE and request.require_stable
     if version >= FIRST_WITH_GROUPS:
         answers = [_fetch_group(groups, topics, version, group, is_stable) for group in request.groups]
         return encode_response_fields(KEY, version, {"groups": answers})
-    fields = _fetch_group(groups, topics, version, request, is_stable)
+    asked = cast("OffsetFetchRequestGroup", request)  # as one group of a later version, without the member
+    fields = _fetch_group(groups, topics, version, asked, is_stable)
     if version < FIRST_WITH_GROUP_ERROR and fields["error_code"]:
         # Without a place for it the group's error stands at every partition.
         fields["topics"] = [
             {"name": name, "partitions": [_no_offset(index, fields["error_code"]) for index in partitions]}
-            for name, _, partitions in _wanted(topics, version, request)
+            for name, _, partitions in _wanted(topics, version, asked)
         ]
     return encode_response_fields(KEY, version, fields)
 
 
-def _wanted(topics: Topics, version: int, request: Any) -> list[_Wanted]:
+def _wanted(topics: Topics, version: int, request: OffsetFetchRequestGroup) -> list[_Wanted]:
     if version < FIRST_WITH_TOPIC_ID:
-        return [_Wanted(str(topic.name), None, topic.partition_indexes) for topic in request.topics]
+        named = cast("tuple[OldTopics, ...]", request.topics or ())
+        return [_Wanted(str(topic.name), None, topic.partition_indexes) for topic in named]
     by_id = topics.by_id
     wanted = []
-    for topic in request.topics:
-        known = by_id.get(topic.topic_id)
+    for topic in request.topics or ():
+        known = None if topic.topic_id is None else by_id.get(topic.topic_id)
         wanted.append(_Wanted(None if known is None else known.name, topic.topic_id, topic.partition_indexes))
     return sorted(wanted, key=lambda topic: topic.name is None)
 
 
 def _fetch_group(
-    groups: GroupCoordinator, topics: Topics, version: int, request: Any, is_stable: bool
+    groups: GroupCoordinator, topics: Topics, version: int, request: OffsetFetchRequestGroup, is_stable: bool
 ) -> dict[str, Any]:
     group_id = str(request.group_id)
     try:
@@ -91,7 +96,7 @@ def _fetch_group(
     return {"group_id": group_id, "error_code": 0, "topics": answered}
 
 
-def _check_member(group: Group, request: Any) -> None:
+def _check_member(group: Group, request: OffsetFetchRequestGroup) -> None:
     member_id = None if request.member_id is None else str(request.member_id)
     if group.consumer is not None:
         group.consumer.validate_fetch(member_id, request.member_epoch)

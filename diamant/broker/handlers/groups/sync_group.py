@@ -9,7 +9,7 @@ Source: KafkaApis.handleSyncGroupRequest, GroupCoordinatorService.syncGroup.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.groups.classic.events import SyncAnswer, SyncRequest
 from diamant.broker.network.api import Answer, Api, RequestContext
@@ -17,13 +17,15 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.sync_group.v5.request import SyncGroupRequest
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 14
 FIRST_WITH_PROTOCOL = 5
 
 
-def handle(groups: GroupCoordinator, context: RequestContext, request: Any) -> Answer:
+def handle(groups: GroupCoordinator, context: RequestContext, request: SyncGroupRequest) -> Answer:
     """Synchronise; the answer may take as long as the rebalance timeout."""
     version = context.api_version
     encode = partial(_encode, version)

@@ -22,6 +22,12 @@ from diamant.protocol.kraft.records import MetadataRecord, RemoveUserScramCreden
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.alter_user_scram_credentials.v0.request import (
+        AlterUserScramCredentialsRequest,
+        ScramCredentialDeletion,
+        ScramCredentialUpsertion,
+    )
+
     from diamant.broker.node.node import Node
 
 KEY = 51
@@ -32,17 +38,18 @@ MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16_384
 
 
-def handle(node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: AlterUserScramCredentialsRequest) -> Answer:
     """Change; always a coroutine, as the metadata log has to be synced."""
     return _alter(node, context.api_version, request)
 
 
-async def _alter(node: Node, version: int, request: Any) -> bytes:
-    counts = Counter(str(change.name) for change in (*request.deletions, *request.upsertions))
+async def _alter(node: Node, version: int, request: AlterUserScramCredentialsRequest) -> bytes:
+    changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
+    counts = Counter(str(change.name) for change in changes)
     results: dict[str, tuple[int, str | None]] = {}
     records: list[MetadataRecord] = []
     changed: list[str] = []
-    for change in (*request.deletions, *request.upsertions):
+    for change in changes:
         user = str(change.name)
         try:
             if counts[user] > 1:

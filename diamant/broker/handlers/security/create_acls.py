@@ -7,19 +7,21 @@ Source: AclApis.handleCreateAcls.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.create_acls.v3.request import CreateAclsRequest
+
     pass
 
 KEY = 30
 
 
-def handle(context: RequestContext, request: Any) -> Answer:
+def handle(context: RequestContext, request: CreateAclsRequest) -> Answer:
     """Refuse."""
     refusal = {"error_code": int(ErrorCode.SECURITY_DISABLED), "error_message": "No Authorizer is configured."}
     fields = {"results": [refusal] * len(request.creations)}

@@ -7,19 +7,21 @@ Source: KafkaApis.handleCreateDelegationTokenRequest, allowTokenRequests (KIP-48
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.create_delegation_token.v3.request import CreateDelegationTokenRequest
+
     pass
 
 KEY = 38
 
 
-def handle(context: RequestContext, request: Any) -> Answer:
+def handle(context: RequestContext, request: CreateDelegationTokenRequest) -> Answer:
     """Refuse."""
     fields = {
         "error_code": int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),

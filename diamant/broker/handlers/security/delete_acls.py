@@ -7,19 +7,21 @@ Source: AclApis.handleDeleteAcls.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.delete_acls.v3.request import DeleteAclsRequest
+
     pass
 
 KEY = 31
 
 
-def handle(context: RequestContext, request: Any) -> Answer:
+def handle(context: RequestContext, request: DeleteAclsRequest) -> Answer:
     """Refuse."""
     refusal = {
         "error_code": int(ErrorCode.SECURITY_DISABLED),

@@ -7,19 +7,21 @@ Source: AclApis.handleDescribeAcls.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.describe_acls.v3.request import DescribeAclsRequest
+
     pass
 
 KEY = 29
 
 
-def handle(context: RequestContext, request: Any) -> Answer:
+def handle(context: RequestContext, request: DescribeAclsRequest) -> Answer:
     """Refuse."""
     fields = {
         "error_code": int(ErrorCode.SECURITY_DISABLED),

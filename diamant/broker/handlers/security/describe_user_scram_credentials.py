@@ -16,12 +16,14 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest
+
     from diamant.storage.kraft.metadata_log import MetadataLog
 
 KEY = 50
 
 
-def handle(metadata: MetadataLog, context: RequestContext, request: Any) -> Answer:
+def handle(metadata: MetadataLog, context: RequestContext, request: DescribeUserScramCredentialsRequest) -> Answer:
     """Describe the users asked for."""
     known: dict[str, list[dict[str, int]]] = {}
     for (mechanism, user), credential in sorted(metadata.image.scram_credentials.items()):

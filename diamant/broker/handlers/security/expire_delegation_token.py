@@ -7,19 +7,21 @@ Source: KafkaApis.handleExpireDelegationTokenRequest, allowTokenRequests (KIP-48
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.expire_delegation_token.v2.request import ExpireDelegationTokenRequest
+
     pass
 
 KEY = 40
 
 
-def handle(context: RequestContext, request: Any) -> Answer:
+def handle(context: RequestContext, request: ExpireDelegationTokenRequest) -> Answer:
     """Refuse."""
     fields = {
         "error_code": int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),

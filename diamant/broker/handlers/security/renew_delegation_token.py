@@ -7,19 +7,21 @@ Source: KafkaApis.handleRenewDelegationTokenRequest, allowTokenRequests (KIP-48)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.renew_delegation_token.v2.request import RenewDelegationTokenRequest
+
     pass
 
 KEY = 39
 
 
-def handle(context: RequestContext, request: Any) -> Answer:
+def handle(context: RequestContext, request: RenewDelegationTokenRequest) -> Answer:
     """Refuse."""
     fields = {
         "error_code": int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),

@@ -17,12 +17,14 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
+
     from diamant.broker.node.topics import Topics
 
 KEY = 45
 
 
-def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> Answer:
     """Answer for every partition."""
     fields = {
         "allow_replication_factor_change": getattr(request, "allow_replication_factor_change", True),

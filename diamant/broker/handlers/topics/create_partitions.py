@@ -8,24 +8,26 @@ Source: ReplicationControlManager.createPartitions.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
+
     from diamant.broker.node.topics import Topics
 
 KEY = 37
 
 
-def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: CreatePartitionsRequest) -> Answer:
     """Grow topics; always a coroutine, as the metadata log has to be synced."""
     return _create(topics, context.api_version, request)
 
 
-async def _create(topics: Topics, version: int, request: Any) -> bytes:
+async def _create(topics: Topics, version: int, request: CreatePartitionsRequest) -> bytes:
     counts = Counter(str(topic.name) for topic in request.topics)
     await topics.settled(counts)
     results: dict[str, tuple[int, str | None]] = {}

@@ -21,17 +21,19 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.create_topics.v7.request import CreateTopicsRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 19
 
 
-def handle(node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: CreateTopicsRequest) -> Answer:
     """Create topics; always a coroutine, as the metadata log has to be synced."""
     return _create(node, context.api_version, request)
 
 
-async def _create(node: Node, version: int, request: Any) -> bytes:
+async def _create(node: Node, version: int, request: CreateTopicsRequest) -> bytes:
     counts = Counter(str(topic.name) for topic in request.topics)
     accepted: dict[str, NewTopic] = {}
     errors: dict[str, tuple[int, str | None]] = {}

@@ -11,7 +11,7 @@ Source: ControllerApis.deleteTopics.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
@@ -19,6 +19,9 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as OldRequest
+    from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 20
@@ -31,16 +34,16 @@ class _Wanted(NamedTuple):
     topic_id: UUID | None
 
 
-def handle(node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: DeleteTopicsRequest) -> Answer:
     """Delete topics; always a coroutine, as the metadata log has to be synced."""
     return _delete(node, context.api_version, request)
 
 
-async def _delete(node: Node, version: int, request: Any) -> bytes:
+async def _delete(node: Node, version: int, request: DeleteTopicsRequest) -> bytes:
     if version >= FIRST_WITH_TOPIC_ID:
         wanted = [_Wanted(None if topic.name is None else str(topic.name), topic.topic_id) for topic in request.topics]
     else:
-        wanted = [_Wanted(str(name), None) for name in request.topic_names]
+        wanted = [_Wanted(str(name), None) for name in cast("OldRequest", request).topic_names]
     await node.topics.settled(entry.name for entry in wanted if entry.name is not None)
     counts = Counter(wanted)
     found: dict[_Wanted, _Wanted] = {}

@@ -20,6 +20,8 @@ from diamant.protocol.wire.authorized_operations import TOPIC_OPERATIONS
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 75
@@ -30,7 +32,7 @@ class _Cursor(NamedTuple):
     partition_index: int
 
 
-def handle(node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(node: Node, context: RequestContext, request: DescribeTopicPartitionsRequest) -> Answer:
     """Describe one page."""
     wanted = {str(topic.name) for topic in request.topics}
     is_for_all = not wanted
@@ -68,7 +70,7 @@ def handle(node: Node, context: RequestContext, request: Any) -> Answer:
     return encode_response_fields(KEY, context.api_version, fields)
 
 
-def _refusal(version: int, request: Any) -> bytes:
+def _refusal(version: int, request: DescribeTopicPartitionsRequest) -> bytes:
     """What Kafka answers to a request that it cannot follow: the error for each topic."""
     topics = [
         {"error_code": int(ErrorCode.INVALID_REQUEST), "name": str(topic.name), "topic_id": None}

@@ -17,13 +17,15 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
+
     from diamant.broker.node.topics import Topics
 
 KEY = 43
 PREFERRED, UNCLEAN = 0, 1
 
 
-def handle(topics: Topics, context: RequestContext, request: Any) -> Answer:
+def handle(topics: Topics, context: RequestContext, request: ElectLeadersRequest) -> Answer:
     """Answer for every partition."""
     kind = getattr(request, "election_type", PREFERRED)
     is_known = kind in (PREFERRED, UNCLEAN)

@@ -7,18 +7,20 @@ Source: ReplicationControlManager.listPartitionReassignments (KIP-455).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
+
     pass
 
 KEY = 46
 
 
-def handle(context: RequestContext, request: Any) -> Answer:
+def handle(context: RequestContext, request: ListPartitionReassignmentsRequest) -> Answer:
     """List none."""
     return encode_response_fields(KEY, context.api_version, {"error_code": 0, "error_message": None, "topics": []})
 

@@ -12,7 +12,7 @@ Source: KafkaApis.handleTopicMetadataRequest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from diamant.broker.network.api import Answer, Api, RequestContext
@@ -28,6 +28,8 @@ from diamant.protocol.wire.authorized_operations import CLUSTER_OPERATIONS, NOT_
 from diamant.protocol.wire.schemas import decode_request
 
 if TYPE_CHECKING:
+    from kio.schema.metadata.v13.request import MetadataRequest
+
     from diamant.broker.node.node import Node
 
 KEY = 3
@@ -83,29 +85,29 @@ def handle(node: Node, cache: MetadataCache, context: RequestContext, body: byte
     return answer
 
 
-async def _create_and_answer(node: Node, context: RequestContext, request: Any, names: list[str]) -> bytes:
+async def _create_and_answer(node: Node, context: RequestContext, request: MetadataRequest, names: list[str]) -> bytes:
     errors = await node.topics.ensure(names)
     return _answer(node, context, request, errors)
 
 
-def _is_for_all(version: int, request: Any) -> bool:
+def _is_for_all(version: int, request: MetadataRequest) -> bool:
     return request.topics is None or (version < FIRST_WITH_NULL_FOR_ALL and not request.topics)
 
 
-def _names_to_create(node: Node, version: int, request: Any) -> list[str]:
+def _names_to_create(node: Node, version: int, request: MetadataRequest) -> list[str]:
     """Topics to wait for, or to create if that is allowed."""
     if _is_for_all(version, request):
         return []
     may_create = node.config.auto_create_topics_enable and getattr(request, "allow_auto_topic_creation", True)
     missing = dict.fromkeys(
         str(topic.name)
-        for topic in request.topics
+        for topic in request.topics or ()
         if topic.name is not None and getattr(topic, "topic_id", None) is None and topic.name not in node.topics.by_name
     )
     return [name for name in missing if may_create or node.topics.is_in_creation(name)]
 
 
-def _answer(node: Node, context: RequestContext, request: Any, errors: dict[str, KafkaError]) -> bytes:
+def _answer(node: Node, context: RequestContext, request: MetadataRequest, errors: dict[str, KafkaError]) -> bytes:
     version = context.api_version
     operations = TOPIC_OPERATIONS if getattr(request, "include_topic_authorized_operations", False) else NOT_REQUESTED
     if _is_for_all(version, request):
@@ -115,7 +117,7 @@ def _answer(node: Node, context: RequestContext, request: Any, errors: dict[str,
             _wanted(node, version, name, topic_id, operations, errors)
             for name, topic_id in dict.fromkeys(
                 (topic.name if topic.name is None else str(topic.name), getattr(topic, "topic_id", None))
-                for topic in request.topics
+                for topic in request.topics or ()
             )
         ]
     return encode_metadata_response(

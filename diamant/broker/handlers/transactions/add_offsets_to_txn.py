@@ -9,7 +9,7 @@ Source: KafkaApis.handleAddOffsetsToTxnRequest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
@@ -17,6 +17,8 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
@@ -25,7 +27,10 @@ FIRST_WITH_PRODUCER_FENCED = 2
 
 
 def handle(
-    groups: GroupCoordinator, transactions: TransactionCoordinator, context: RequestContext, request: Any
+    groups: GroupCoordinator,
+    transactions: TransactionCoordinator,
+    context: RequestContext,
+    request: AddOffsetsToTxnRequest,
 ) -> Answer:
     """Add the partition of the group."""
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch

@@ -11,13 +11,16 @@ Source: KafkaApis.handleAddPartitionsToTxnRequest, TransactionCoordinator.handle
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnRequest as OldRequest
+    from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnRequest
+
     from diamant.broker.node.topics import Topics
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
@@ -27,7 +30,9 @@ FIRST_BATCHED = 4
 TV2 = 2
 
 
-def handle(transactions: TransactionCoordinator, topics: Topics, context: RequestContext, request: Any) -> Answer:
+def handle(
+    transactions: TransactionCoordinator, topics: Topics, context: RequestContext, request: AddPartitionsToTxnRequest
+) -> Answer:
     """Add or verify; every partition of the request gets a code."""
     version = context.api_version
     if version >= FIRST_BATCHED:
@@ -47,9 +52,10 @@ def handle(transactions: TransactionCoordinator, topics: Topics, context: Reques
             for txn in request.transactions
         ]
         return encode_response_fields(KEY, version, {"error_code": 0, "results_by_transaction": results})
-    producer = (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    old = cast("OldRequest", request)
+    producer = (old.v3_and_below_producer_id, old.v3_and_below_producer_epoch)
     answered = _results(
-        transactions, topics, version, request.v3_and_below_transactional_id, producer, request.v3_and_below_topics
+        transactions, topics, version, old.v3_and_below_transactional_id, producer, old.v3_and_below_topics
     )
     return encode_response_fields(KEY, version, {"results_by_topic_v3_and_below": answered})
 

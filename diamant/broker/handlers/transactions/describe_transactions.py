@@ -14,12 +14,16 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
+
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 KEY = 65
 
 
-def handle(transactions: TransactionCoordinator, context: RequestContext, request: Any) -> Answer:
+def handle(
+    transactions: TransactionCoordinator, context: RequestContext, request: DescribeTransactionsRequest
+) -> Answer:
     """Describe each id."""
     states = [_describe(transactions, transactional_id) for transactional_id in request.transactional_ids]
     return encode_response_fields(KEY, context.api_version, {"transaction_states": states})

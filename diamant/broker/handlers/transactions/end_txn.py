@@ -11,13 +11,15 @@ Source: KafkaApis.handleEndTxnRequest, TransactionCoordinator.handleEndTransacti
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.end_txn.v5.request import EndTxnRequest
+
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 KEY = 26
@@ -25,7 +27,7 @@ FIRST_WITH_PRODUCER_FENCED = 2
 FIRST_TV2 = 5
 
 
-def handle(transactions: TransactionCoordinator, context: RequestContext, request: Any) -> Answer:
+def handle(transactions: TransactionCoordinator, context: RequestContext, request: EndTxnRequest) -> Answer:
     """End the transaction; a coroutine only when a new block of producer ids has to be recorded first."""
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 

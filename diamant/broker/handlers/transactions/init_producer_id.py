@@ -12,13 +12,15 @@ Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInit
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
+
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.producer_ids import ProducerIds
     from diamant.broker.transactions.coordinator import TransactionCoordinator
@@ -29,7 +31,10 @@ NOBODY = (-1, -1)
 
 
 def handle(
-    transactions: Lazy[TransactionCoordinator], producer_ids: ProducerIds, context: RequestContext, request: Any
+    transactions: Lazy[TransactionCoordinator],
+    producer_ids: ProducerIds,
+    context: RequestContext,
+    request: InitProducerIdRequest,
 ) -> Answer:
     """Hand out an id; a coroutine only when a new block of ids has to be recorded first."""
     version = context.api_version
@@ -45,13 +50,13 @@ def handle(
 
 
 def _transactional(
-    transactions: TransactionCoordinator, version: int, request: Any, expected: tuple[int, int] | None
+    transactions: TransactionCoordinator, version: int, request: InitProducerIdRequest, expected: tuple[int, int] | None
 ) -> Answer:
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 
     step = partial(
         transactions.init_producer_id,
-        request.transactional_id,
+        str(request.transactional_id),
         round(request.transaction_timeout.total_seconds() * 1000),
         None if expected is None else ProducerIdAndEpoch(*expected),
     )

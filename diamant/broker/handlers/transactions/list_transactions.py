@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
+    from kio.schema.list_transactions.v2.request import ListTransactionsRequest
+
     from diamant.broker.groups.consumer.topic_patterns import TopicPattern
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.broker.transactions.transaction import Transaction
@@ -28,7 +30,9 @@ _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _SUBSTITUTE = "\x1a"
 
 
-def handle(transactions: TransactionCoordinator, clock: Clock, context: RequestContext, request: Any) -> Answer:
+def handle(
+    transactions: TransactionCoordinator, clock: Clock, context: RequestContext, request: ListTransactionsRequest
+) -> Answer:
     """List what passes the filters; a coroutine if there is a pattern, whose matching takes its time in a thread."""
     version = context.api_version
     try:
@@ -43,7 +47,9 @@ def handle(transactions: TransactionCoordinator, clock: Clock, context: RequestC
     return _encode(version, found, unknown)
 
 
-def _filtered(transactions: TransactionCoordinator, now_ms: int, request: Any) -> tuple[list[Transaction], list[str]]:
+def _filtered(
+    transactions: TransactionCoordinator, now_ms: int, request: ListTransactionsRequest
+) -> tuple[list[Transaction], list[str]]:
     from diamant.broker.transactions.transaction import TransactionState
 
     transactions.check_all_loaded()

@@ -18,6 +18,8 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
+    from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
+
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
@@ -26,7 +28,9 @@ KEY = 27
 TV2 = 2
 
 
-def handle(groups: Lazy[GroupCoordinator], node: Node, context: RequestContext, request: Any) -> Answer:
+def handle(
+    groups: Lazy[GroupCoordinator], node: Node, context: RequestContext, request: WriteTxnMarkersRequest
+) -> Answer:
     """Append a marker to each partition named."""
     markers = [
         {
