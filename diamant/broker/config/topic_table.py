@@ -8,7 +8,6 @@ and ``ServerTopicConfigSynonyms``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from diamant.broker.config.config_key import (
     LONG_MAX,
@@ -21,9 +20,6 @@ from diamant.broker.config.config_key import (
     between_or,
     list_of,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _KEYS = (
     ConfigKey(

@@ -14,12 +14,8 @@ Kafka's own `TimelineHashMap` begins with two slots and takes the highest bits o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from uuid import UUID
-
-if TYPE_CHECKING:
-    pass
-
 
 _DEFAULT_CAPACITY = 16
 _MASK = 0xFFFFFFFF

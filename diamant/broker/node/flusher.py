@@ -11,15 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from diamant.broker.network.api import Answer, CloseConnection
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LONG_MAX
-
-if TYPE_CHECKING:
-    pass
-
 
 logger = logging.getLogger(__name__)
 

@@ -2,10 +2,4 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
-
 MULTIPLIER = 0x9E3779B97F4A7C15

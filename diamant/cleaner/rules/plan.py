@@ -14,13 +14,10 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diamant.cleaner.rules.modes import KAFKA, MODES
 from diamant.storage.segments.txn_index import AbortedTxn
-
-if TYPE_CHECKING:
-    pass
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SEGMENT_BYTES = 2**31 - 1

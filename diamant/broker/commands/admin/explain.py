@@ -5,16 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()

@@ -39,16 +39,12 @@ from diamant.broker.commands.terminal.failures import (
     fail,
     say,
 )
+from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.interrupted import fail_in_time, fail_interrupted
 
 if TYPE_CHECKING:
     from rich.console import Console
-from typing import TYPE_CHECKING
 
-from diamant.broker.commands.terminal.files import visible
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 __all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_NOTHING", "EXIT_NOT_SO", "EXIT_USAGE", "Asked", "asking", "fail"]
 

@@ -17,23 +17,16 @@ What is refused is told row by row. Everything else is committed together or not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
+from diamant.broker.node.topics import Topics
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.coordinator_batch import EncodedOffsets
 from diamant.protocol.internal_topics.group_records import OffsetCommitValue, parse_offset_commit_value
 from diamant.protocol.messages.offset_columns import TopicOffsets
-
-if TYPE_CHECKING:
-    pass
-if TYPE_CHECKING:
-    pass
-from collections.abc import Iterable
-
-from diamant.broker.node.topics import Topics
 
 StoredOffset: TypeAlias = tuple[bytes, int]
 """An encoded OffsetCommitValue, and where its record is in `__consumer_offsets`. A plain tuple: the garbage collector does not

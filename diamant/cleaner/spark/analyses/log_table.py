@@ -47,11 +47,8 @@ from diamant.storage.kraft.replay import load_metadata
 from diamant.storage.segments.log_config import LogConfig
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-from typing import TYPE_CHECKING
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 SCHEMA = (
     "log_id bigint, topic string, partition int, directory string, segments int, bytes bigint, log_start_offset bigint, "

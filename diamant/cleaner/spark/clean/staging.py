@@ -30,28 +30,22 @@ log directory a note is kept in there until it is gone (`staging_notes`).
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
+import platform
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from diamant.storage import names
-from diamant.storage.env.birth_time import birth_ms
-
-if TYPE_CHECKING:
-    from diamant.cleaner.spark.environment.locations import Location
-    from diamant.storage.env.env import Env
-import hashlib
-import logging
-import platform
-import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.cleaner.spark.clean.staged_outputs import CHUNK_BYTES
 from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.cleaner.spark.environment.locations import Location
+from diamant.storage import names
+from diamant.storage.env.birth_time import birth_ms
 from diamant.storage.env.env import parent
 from diamant.storage.errors import StorageError
 from diamant.storage.properties import parse_properties
@@ -62,6 +56,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.cleaner.rules.result import CheckDone
     from diamant.cleaner.rules.throttle import Throttle
+    from diamant.cleaner.spark.environment.locations import Location
     from diamant.storage.env.env import Env
 
 SUFFIX = ".note"
