@@ -21,7 +21,8 @@ from collections.abc import Iterable
 from struct import Struct
 from uuid import UUID
 
-from diamant.broker.groups.consumer.xxh3 import xxh3_64
+from xxhash import xxh3_64_intdigest
+
 from diamant.storage.kraft.image import MetadataImage, TopicImage
 
 SPARE_HASHES = 100
@@ -47,7 +48,7 @@ def metadata_hash(topic_names: Iterable[str], image: MetadataImage) -> int:
         hashes = [_hash_without_racks(topic) for topic in topics]
     else:
         hashes = [_hash_with_racks(topic, image) for topic in topics]
-    found = xxh3_64(b"".join(map(_HASH.pack, hashes)))
+    found = xxh3_64_intdigest(b"".join(map(_HASH.pack, hashes)))
     return found - (1 << 64) if found >> 63 else found
 
 
@@ -62,7 +63,10 @@ def _hash_without_racks(topic: TopicImage) -> int:
     known = _remembered.get(topic.topic_id)
     if known is None or known[0] != count:
         numbers = b"".join(map(_INT32.pack, range(count)))
-        known = _remembered[topic.topic_id] = count, xxh3_64(_front(topic.topic_id, topic.name, count) + numbers)
+        known = _remembered[topic.topic_id] = (
+            count,
+            xxh3_64_intdigest(_front(topic.topic_id, topic.name, count) + numbers),
+        )
     return known[1]
 
 
@@ -73,7 +77,7 @@ def _hash_with_racks(topic: TopicImage, image: MetadataImage) -> int:
         brokers = [image.brokers.get(replica) for replica in topic.partitions[number].replicas]
         for rack in sorted(broker.rack for broker in brokers if broker is not None and broker.rack is not None):
             parts.append(_INT32.pack(len(rack)) + _text(rack))
-    return xxh3_64(b"".join(parts))
+    return xxh3_64_intdigest(b"".join(parts))
 
 
 def _front(topic_id: UUID, name: str, partition_count: int) -> bytes:

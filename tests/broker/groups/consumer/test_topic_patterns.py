@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.groups.consumer.topic_patterns import MAX_PATTERN_LENGTH, MAX_STATES, TopicPattern, matching_topics
+from diamant.broker.groups.consumer.topic_patterns import MAX_PATTERN_LENGTH, TopicPattern, matching_topics
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 NAMES = ["a", "aa", "ab", "AB", "a.b", "a-b", "a_b", "x1", "12", "orders", "orders-dlq", "k", "{"]
@@ -81,7 +81,7 @@ def test_matches(pattern: str, matched: list[str]) -> None:
         ("a{1001}", "invalid repeat count"),
         ("a{3,2}", "invalid repeat count"),
         ("(?=a)", "invalid or unsupported Perl syntax"),
-        ("(?<!a)", "invalid named capture"),
+        ("(?<!a)", "invalid or unsupported Perl syntax"),
         ("(?>a)", "invalid or unsupported Perl syntax"),
         (r"(a)\1", "invalid escape sequence"),
         (r"\q", "invalid escape sequence"),
@@ -89,8 +89,7 @@ def test_matches(pattern: str, matched: list[str]) -> None:
         ("\\", "trailing backslash at end of expression"),
         ("(?P<>a)", "invalid named capture"),
         ("a" * (MAX_PATTERN_LENGTH + 1), f"it has {MAX_PATTERN_LENGTH + 1} characters"),
-        ("(((a{100}){100}){100})", f"it needs more than {MAX_STATES} states"),
-        ("(" * 500 + ")" * 500, "it is nested more than"),
+        ("(((a{100}){100}){100})", "invalid repeat count"),
     ],
 )
 def test_refused(pattern: str, reason: str) -> None:
@@ -101,14 +100,20 @@ def test_refused(pattern: str, reason: str) -> None:
     assert reason in refused.value.detail
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*a){30}", "(a?){50}a{50}", "(a|b)*a(a|b){200}"])
-def test_time_is_linear(pattern: str) -> None:
-    """Patterns that keep a backtracking engine busy for hours do not visit more states than names times states."""
-    compiled = TopicPattern(pattern)
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("(a+)+$", [True, False, False]),
+        ("(a|a)*b", [False, False, False]),
+        ("(.*a){30}", [True, False, False]),
+        ("(a?){50}a{50}", [False, False, False]),
+        ("(a|b)*a(a|b){200}", [True, False, False]),
+    ],
+)
+def test_time_is_linear(pattern: str, matched: list[bool]) -> None:
+    """Patterns that keep a backtracking engine busy for hours are done at once."""
     names = ["a" * 249, "a" * 248 + "-", "ab" * 124]
-    for name in names:
-        compiled.matches(name)
-    assert compiled._work <= sum(map(len, names)) * len(compiled._states)
+    assert [TopicPattern(pattern).matches(name) for name in names] == matched
 
 
 def test_matching_topics() -> None:
