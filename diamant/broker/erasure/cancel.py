@@ -1,6 +1,7 @@
-"""Ends an erasure or a redaction that is not over: its intent goes, its last certificate says why, and that nothing is certified.
+"""Cancels an unfinished erasure or redaction: removes its intent, and certifies the reason and that nothing is claimed.
 
-A cancellation waits for the attempt that it ends, and for nobody's turn. Once begun it comes to its end, whoever waits for it.
+A cancellation waits for the attempt that it ends, but not in the queue. Once begun it runs to its end, even if its
+caller is gone.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CANCELLED = "cancelled"
 
 
 class Cancelling(Undertakings):
-    """Undertakings that can be cancelled."""
+    """Jobs that can be cancelled."""
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 
@@ -35,7 +36,7 @@ class Cancelling(Undertakings):
     # -- the loop thread -------------------------------------------------------------------------------------------------
 
     async def _begin_cancelling(self, intent_id: str, reason: str) -> Any:
-        """Cancel it; once begun this comes to its end, whoever waits for it, and the broker stops after that."""
+        """Cancel it; once begun this runs to its end, even without a caller, and the broker's stop waits for it."""
         self._check_reason(reason, "")
         if self._is_stopping:
             raise BrokerStopping("the broker is stopping, nothing was cancelled")
@@ -57,7 +58,7 @@ class Cancelling(Undertakings):
                 found = await self._end_cancelled(intent_id, reason)
                 is_cancelled = True
             finally:
-                # Not before: whoever waits for the attempt is told what has become of it.
+                # Not before: the attempt's caller learns what has become of it.
                 del self._ending[intent_id]
                 ending.set_result(is_cancelled)
                 self._node.scheduler.poke()
@@ -74,7 +75,7 @@ class Cancelling(Undertakings):
         self._check_unsaid("the reason", [reason], sought, needles)
 
     async def _stop_attempts(self, intent_id: str) -> None:
-        """End those under way. What they have begun on the disk is over when they are."""
+        """End the attempts in progress. Their writes to the disk are finished when they are."""
         attempts = {task for task, one in self._running.items() if one == intent_id}
         for task in attempts:
             task.cancel()

@@ -3,23 +3,24 @@
     erasure = await broker.erase(b"customer-42", ["users"], reason="GDPR Art. 17")
     erasure.state, erasure.next_due_ms, erasure.certificate
 
-What happens, and what a broker that is stopped in between goes on with at its next start (`intent`):
+The phases, which a broker that was stopped resumes at its next start (`cleaner/erasure/intent.py`):
 
     writing     the key is located in every partition; tombstones are written where a value has none yet
     removing    the partitions are compacted, what waits to be deleted is deleted at once, everything is scanned:
                 the certificate for `values-gone`; if the topics had nothing of the key, for `nothing-matched`, and it is over
-    waiting     for the tombstones' horizon, or until somebody asks not to wait for it (`erase_now`); then another round
+    waiting     for the tombstones' horizon, or for a call of `erase_now`; then another round
     closing     the intent loses the key, everything is scanned again: the certificate for `key-gone`, and the intent goes
 
-The intent is on disk before anything else happens, and each phase is written down when what it stands for is done, so a phase
-may be gone through twice and none is left out. A claim ends behind the tombstone, or where the log ended when the key was located
-and no tombstone was needed. What was written behind it is named, and not erased. A partition in which something cannot be read,
-or in which a value is left, gets no claim. What cannot be finished, or cannot be certified, is tried again less and less often.
+The intent is on disk before anything else happens, and each phase is recorded once its work is done. So a phase may run
+twice, and none is left out. A claim ends behind the tombstone; if no tombstone was needed, at the end that the log had
+when the key was located. Records written behind it are named, and not erased. A partition in which something cannot be
+read, or in which a value is left, gets no claim. An erasure that cannot be finished or certified is retried with
+growing pauses.
 
-A topic is the one that had the name when the erasure was asked for (`scope`). Of one that is deleted meanwhile nothing is
-claimed, and the certificate says so; with the last of them the erasure ends.
+A topic is the one that had the name at the time of the request (`scope.py`). For a topic deleted since then there is no
+claim, and the certificate says so; with the last of them the erasure ends.
 
-One at a time; what is shared with redactions is in `undertakings`.
+One at a time; parts shared with redactions are in `job_queue.py`.
 No text of an error and no line of the log holds a key or a value.
 """
 
@@ -93,7 +94,7 @@ class Erasures(ErasureTombstones):
         self._groups = groups
         self._list = CertificateList()
         self._key_digests: dict[str, bytes] = {}
-        """By id: the keyed digest of the key of each that is under way and has its key; 200 bytes each."""
+        """The keyed digest of the key of each erasure in progress that has its key, by id; 200 bytes each."""
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 
@@ -136,7 +137,7 @@ class Erasures(ErasureTombstones):
         timeout_ms: int | None = None,
         progress: Progress | None = None,
     ) -> Erasure:
-        """Go on with one at once instead of at its horizon; see `Broker.erase_now`."""
+        """Resume an erasure now instead of at its horizon; see `Broker.erase_now`."""
         return await on_loop(
             self._loop, lambda: self._erase_now(erasure_id, is_confirmed, timeout_ms, progress or Progress())
         )
@@ -144,7 +145,7 @@ class Erasures(ErasureTombstones):
     # -- the loop thread -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take note of what a broker before has left unfinished, and go on with it as soon as it is due."""
+        """Read the intents that the last run of a broker left unfinished, and resume each when it is due."""
         for path in await asyncio.to_thread(tidy, self._env, self._directory):
             logger.warning("the broker was stopped while an erasure ended, its certificate is %s", path)
         await super().start()
@@ -173,7 +174,7 @@ class Erasures(ErasureTombstones):
         self._key_digests.pop(intent_id, None)
 
     def waiting(self, topic: str) -> WaitingErasures | None:
-        """Return which erasures are under way now, for who asks about tombstones of a topic; None if there are none."""
+        """Return the erasures in progress, for questions about a topic's tombstones; None if there are none."""
         image = self._topics.get(topic)
         if not self._key_digests or self._signing_key is None or image is None:
             return None
@@ -250,7 +251,7 @@ class Erasures(ErasureTombstones):
         if intent.is_now:
             await self._check_groups_known(progress)
         async with self._turn(intent.id):
-            # What follows may be interrupted at any point: this is what goes on then.
+            # A stop may interrupt what follows at any point; the next start resumes this intent.
             progress.undertaking = intent.id
             await self._save(intent, key)
             return await self._carry_out(intent, key, progress, is_patient=True, is_new=True)
@@ -269,17 +270,17 @@ class Erasures(ErasureTombstones):
                 if behind:
                     return await self._now_refused(intent, behind)
                 intent.due_ms = self._env.clock.now_ms()
-            # Whatever stops this, it goes on as what it is now.
+            # After any stop it resumes in its present phase.
             await self._save(intent, key)
             return await self._carry_out(intent, key, progress, is_patient=True)
 
     async def _now_refused(self, intent: Intent, behind: dict[str, list[str]]) -> Erasure:
-        """Return what is known of one that goes on waiting, as groups would miss its tombstones."""
+        """Return an erasure that keeps waiting because groups would miss its tombstones."""
         known = await self._as_certified(intent.id)
         return replace(known, next_due_ms=intent.due_ms, groups_behind=behind, is_now_refused=True)
 
     async def _over_already(self, erasure_id: str) -> Erasure:
-        """Return an erasure whose horizon has come meanwhile. NotFound if it ended otherwise, or if there was none."""
+        """Return an erasure whose horizon has passed since. NotFound if it ended otherwise, or if there was none."""
         try:
             found = await self._as_certified(erasure_id)
             if found.state in LAST_STATES:
@@ -400,7 +401,7 @@ class Erasures(ErasureTombstones):
 
     async def _not_certified(self, intent: Intent, subject: Subject, key: SigningKey, seen: Seen) -> Erasure:
         """Say why there is no claim, and when it is tried again: each try scans everything, so less and less often."""
-        # What takes no tombstone is for somebody to mend, who waits for it then.
+        # An operator repairs a partition that takes no tombstone, and then waits for the retry: the pause is bounded.
         most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
         intent.due_ms = self._retry_later_ms(min(intent.retries, most))
         intent.retries += 1
@@ -428,7 +429,7 @@ class Erasures(ErasureTombstones):
         return await self._not_certified(intent, subject, key, seen)
 
     async def _wake_others(self, intent: Intent, subject: Subject, key: SigningKey) -> None:
-        """Have other erasures of the key go on: their intents hold it until the horizon of tombstones that are gone now."""
+        """Resume other erasures of the key: their intents hold it until the horizon of tombstones that are gone now."""
         others, env, digest = [*self._due], self._env, subject.key_digest
         for one in await asyncio.to_thread(waiting_for, env, self._directory, others, key, intent, digest):
             if one in self._due:

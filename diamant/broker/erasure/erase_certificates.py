@@ -1,4 +1,4 @@
-"""What an erasure's scan amounts to, the certificate of it, and its verification: the part of `Erasures` that changes nothing."""
+"""The result of an erasure's scan, its certificate, its verification: the part of `Erasures` that changes nothing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_TOMBSTONE = "no-tombstone"
-"""Of a partition that takes none, in `not_certified`."""
+"""Of a partition that takes none, in a certificate's `not_certified`."""
 
 ONLY_THE_DIGEST = (
     "Bytes of the key and of values outside of records: the broker was stopped during the last scan, and the one after it knew "
@@ -60,7 +60,7 @@ ONLY_THE_DIGEST = (
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What stays as it is whatever becomes of topics: a scan, and what takes long to be put down of it."""
+    """A scan, and the slow parts of its account: neither changes when topics do."""
 
     report: ScanReport
     after: list[dict[str, Any]] = field(default_factory=list)
@@ -211,12 +211,12 @@ class ErasureCertificates(Cancelling):
         return await groups_not_known(self._groups, self._node.topics)
 
     async def _check_groups_known(self, progress: Progress) -> None:
-        """Refuse to override a horizon if nobody can say for whom that is too early. NotPossible."""
+        """Refuse to override a horizon if it is unknown which groups would miss the tombstone. NotPossible."""
         progress.begin("waiting for the groups to be loaded")
         unknown = await self._groups_not_known()
         if unknown:
             raise NotPossible(
-                "the tombstone cannot be removed before its horizon, as nobody knows which groups have not passed it: "
+                "the tombstone cannot be removed before its horizon, as it is unknown which groups have not passed it: "
                 f"{'; '.join(unknown)}. Nothing was changed. Without --now (now=false) it goes at its horizon; to have it go "
                 "now, see in the broker's log what is wrong with that partition, mend it and start the broker anew"
             )

@@ -1,6 +1,6 @@
-"""What is done to logs so that values, and then the key, go: the steps of `Erasures` between its scans.
+"""Steps of `Erasures` between its scans: they remove values from the logs, and then the key.
 
-What is looked for here may be hidden by a filter that is wrong; then the certifying scan finds it, and there is no certificate.
+A wrong filter may hide a record from these steps. The certifying scan then finds it, and there is no certificate.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from diamant.storage.errors import StorageError
 logger = logging.getLogger(__name__)
 
 ROUNDS = 5
-"""Compactions that are tried until the values are gone, unless somebody waits and time may help."""
+"""Compactions until the values are gone, unless a caller waits and time may help."""
 LOOK_AGAIN_S = 0.05
 MAX_LOOK_AGAIN_S = 2.0
 """While something is waited for the pause between two compactions grows from the one to the other."""
@@ -48,7 +48,7 @@ class ErasureSteps(ErasureCertificates):
     async def _remove_values(self, intent: Intent, subject: Subject, progress: Progress, *, is_patient: bool) -> None:
         """Compact until no value is left below the claims, or until that cannot be had.
 
-        With `is_patient` somebody waits for it, and so does this while time may help.
+        With `is_patient` a caller waits, and so does this method while time may help.
         """
         left, steps, ends = self._affected(intent), steps_of(intent), claim_ends(intent)
         rounds, pause_s = 0, LOOK_AGAIN_S
@@ -72,7 +72,7 @@ class ErasureSteps(ErasureCertificates):
     ) -> None:
         """Compact partitions; some are always asked for, so that the cleaner need not look for other work in between."""
         steps, room = steps_of(intent), asyncio.Semaphore(COMPACTIONS_AT_ONCE)
-        # It is loaded before: those that wait for it would all go on in the same turn.
+        # It is loaded first: all that wait for it would otherwise resume in the same turn.
         await self._compactions.compactor()
         present = {one: log for one in partitions if (log := self._log(one)) is not None}
         compacted = CompactedBytes(await self._cleaning.service(), present.values())
@@ -149,7 +149,7 @@ class ErasureSteps(ErasureCertificates):
         # If not all groups are known any more, as may be after a restart, the horizon counts again.
         intent.is_now = intent.is_now and not await self._groups_not_known()
         behind = await self._groups_behind(intent) if intent.is_now else {}
-        # Nobody need have been behind when it was asked for, and this may be a later attempt.
+        # Perhaps no group was behind at the time of the request, and this may be a later attempt.
         intent.is_now = intent.is_now and (intent.is_confirmed or not behind)
         if intent.is_now:
             self._note_override(intent, affected, behind)
@@ -171,7 +171,7 @@ class ErasureSteps(ErasureCertificates):
             if later > now_ms:
                 intent.due_ms = later
             else:
-                # Something keeps what may go: nobody knows until when.
+                # Something keeps what may go; how long is unknown.
                 intent.due_ms = self._retry_later_ms(intent.retries)
                 intent.retries += 1
             pause_s = max(0, intent.due_ms - now_ms) // 1000

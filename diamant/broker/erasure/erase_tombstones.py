@@ -1,8 +1,8 @@
-"""Finds a key, and has a tombstone behind each of its values: the step of `Erasures` before values are removed.
+"""Finds a key, and writes a tombstone behind each of its values: the step of `Erasures` before values are removed.
 
-A claim ends behind the tombstone, or, where none was needed, where the log ended when the key was located. A partition in which
-the scan finds values in spite of its claim is located once more: the claim stays where it ends, unless a tombstone is written.
-One that takes no tombstone gets no claim, and keeps no other from its own.
+A claim ends behind the tombstone; if none was needed, at the end that the log had when the key was located. If the scan
+finds values in a partition in spite of its claim, the key is located there once more: the claim keeps its end, unless a
+tombstone is written. A partition that takes no tombstone gets no claim; others are not affected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What comes of a call of `broker.erase`."""
+"""The result of a call of `broker.erase`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NOT_CERTIFIED = "not-certified"
 
 
 class EraseFailed(VerbError):
-    """The erasure could not go on; its intent stays, and it is tried again."""
+    """The erasure could not continue; its intent stays, and the broker tries again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What came of a call."""
+    """The result of one call."""
 
     id: str
     state: str
@@ -28,14 +28,14 @@ class Erasure:
     certificate: dict[str, Any]
     certificate_path: str
     public_key: str
-    """PEM, to be pinned by whoever verifies."""
+    """PEM, for the verifier to pin."""
     next_due_ms: int | None
-    """When the certificate for `key-gone` is due; None if there is nothing to come."""
+    """Due time of the certificate for `key-gone`; None if none is to come."""
     groups_behind: dict[str, list[str]]
     """By partition, as in `users-0`: the groups whose committed offset is not past the tombstone."""
     is_now_refused: bool = False
-    """The horizon was to be overridden and was not: `groups_behind` would miss the tombstone, and nobody has confirmed that; or
-    not all groups are known."""
+    """The caller asked to override the horizon, and it was kept: `groups_behind` would miss the tombstone, which the
+    caller has not confirmed; or not all groups are known."""
     groups_not_known: list[str] = field(default_factory=list)
     """Partitions of `__consumer_offsets` that are not loaded, and why: their groups may be behind, too."""
 
@@ -47,7 +47,7 @@ class Erasure:
 
     @property
     def written_since_not_listed(self) -> int:
-        """How many there are besides those."""
+        """The number of records beyond those listed."""
         return int(self.certificate.get("written_since_not_listed", 0))
 
     def to_fields(self) -> dict[str, Any]:

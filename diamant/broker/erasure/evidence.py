@@ -1,4 +1,4 @@
-"""What undertakings do with the data directory, and what every certificate says of its issuer.
+"""Access of erasures and redactions to the data directory, and what every certificate says of its issuer.
 
 Blocking work is done in threads (`_in_thread`), the rest on the loop thread.
 """
@@ -41,7 +41,7 @@ class Stopped(Exception):
 
 
 class EvidenceWork:
-    """Of one broker; the base of `Undertakings`."""
+    """The base of the queue of jobs (`job_queue.py`); one for each broker."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -74,7 +74,7 @@ class EvidenceWork:
 
     @property
     def _topics(self) -> Mapping[str, TopicImage]:
-        """What topics there are now."""
+        """The topics that exist now."""
         found: Mapping[str, TopicImage] = self._node.topics.image.topics
         return found
 
@@ -84,7 +84,7 @@ class EvidenceWork:
         return () if image is None else image.partitions.keys()
 
     def _partitions(self, topics: Iterable[str], scope: Scope) -> list[TopicPartition]:
-        """Return the partitions that an undertaking is about, as far as they are there still."""
+        """Return those partitions of a job that still exist."""
         return partitions_of(self._topics, topics, scope)
 
     def _log(self, partition: TopicPartition) -> Log | None:
@@ -142,7 +142,7 @@ class EvidenceWork:
         )
 
     def _disown(self, report: ScanReport, subject: Subject, topics: Iterable[str], scope: Scope) -> None:
-        """Say whose what was found is, going by the partitions that an undertaking's topics have now."""
+        """Tell for each finding whose it is, by the partitions that the job's topics have now."""
         there = [name for name in topics if ended_as(self._topics, name, scope) is None]
         later = later_partitions(self._topics, there, scope)
         report.disown(subject, there, partitions_of(self._topics, there, scope), later)
@@ -150,7 +150,7 @@ class EvidenceWork:
     def _staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
         """Return where jobs on Spark leave copies besides the data directory, or did; None if nowhere. Any thread."""
         staging = self._node.config.diamant_cleaner_spark_staging
-        # Notes of jobs at a place that is configured no more: see `staging_notes`.
+        # Notes of jobs at a place that is no longer configured: see `cleaner/spark/clean/staging.py`.
         if not staging and not any(one.startswith(names.STAGING_PREFIX) for one in self._env.list_dir(self._directory)):
             return None
         from diamant.cleaner.spark.runner.staging_view import staging_place
@@ -158,12 +158,12 @@ class EvidenceWork:
         return staging_place(self._env, self._node.directory.path, staging, partitions)
 
     async def _in_thread(self, work: Callable[[Callable[[], object]], T]) -> T:
-        """Run `work` in a thread. It gets a function to call now and then, which raises when nobody waits for it any more."""
+        """Run `work` in a thread. It gets a function to call now and then, which raises once no caller waits."""
         is_over = threading.Event()
 
         def check() -> None:
             if is_over.is_set():
-                raise Stopped("nobody waits for it any more")
+                raise Stopped("the caller has stopped waiting")
 
         try:
             return await asyncio.to_thread(work, check)
@@ -174,7 +174,7 @@ class EvidenceWork:
     # -- what every certificate says -------------------------------------------------------------------------------------
 
     def _origin(self, requested_ms: int, *, is_manual_clock: bool) -> dict[str, Any]:
-        """Who issues a certificate, and by which clock."""
+        """The issuer of a certificate, and its clock."""
         is_manual = is_manual_clock or not isinstance(self._env.clock, SystemClock)
         return {
             "is_evidence": not is_manual,
@@ -211,7 +211,7 @@ class EvidenceWork:
 
 def _segment_size(log: Log, base_offset: int) -> int | None:
     """Return how much is in a segment of a log by now; None if it has none with that base. Any thread."""
-    # The newest are asked for. The loop thread may change the list meanwhile.
+    # The newest are asked for. The loop thread may change the list at the same time.
     return next((one.size for one in reversed(tuple(log.segments)) if one.base_offset == base_offset), None)
 
 

@@ -61,7 +61,7 @@ def last_certificate(env: Env, directory: str, undertaking_id: str) -> KeptCerti
 
 
 def _issued_ms(certificate: Mapping[str, Any]) -> int:
-    """When a certificate says that it was issued; 0 if it does not."""
+    """The time of issue in a certificate; 0 if it has none."""
     clock = certificate.get("clock")
     issued_ms = clock.get("issued_ms") if isinstance(clock, Mapping) else None
     return issued_ms if isinstance(issued_ms, int) else 0

@@ -7,16 +7,16 @@ For topics where a tombstone removes nothing, and for personal data inside value
 
     locating    every record of every partition is judged, with cleaning paused; nothing is changed yet
     rewriting   the segments that hold such records are written without them and swapped in, as after a round of the cleaner;
-                an active one is rolled first. From here on there is an intent, and whatever stops the broker, it goes on
+                an active one is rolled first. From here on there is an intent, and after any stop the redaction resumes
     scanning    what waits to be deleted is deleted at once, and everything is read again: the certificate
 
-A redaction is about the records that were there when it was asked for, in the topic that had the name then. Those at or above the
-last stable offset belong to open transactions, or lie behind one: they stay, and if any of them match the answer is
-`not-certified`; it goes on by itself. It ends without being certified if the topic is deleted meanwhile, or if everything matches
-and nobody has said that this is meant: at once, or when that shows in a later run and nothing was removed yet.
+A redaction covers the records that were there at the time of the request, in the topic that had the name then. Those at
+or above the last stable offset belong to open transactions, or lie behind one: they stay, and if any of them match the
+answer is `not-certified`, and the broker retries. A redaction ends without a certificate if the topic is deleted, or if
+every record matches and the caller has not confirmed that: at once, or in a later run as long as nothing was removed.
 
-Bounds: those of `undertakings`, `redaction_locate` (offsets of all partitions together) and `redaction_where`. No text of an
-error and no line of the log holds what was looked for, or a key or a value.
+Bounds: those of `job_queue.py`, `cleaner/redaction/locate.py` (offsets of all partitions together) and
+`cleaner/redaction/where.py`. No text of an error and no line of the log holds the description, or a key or a value.
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ class Redactions(RedactionSteps):
         return works
 
     def _refused(self, intent: RedactionIntent, works: Sequence[Work]) -> dict[str, Any] | None:
-        """Return what ends a run in which nobody can have meant what would go; NotPossible if somebody waits for it."""
+        """Return the end of a run that would empty the topic without consent; EverythingMatches if a caller waits."""
         text = None if intent.phase == REWRITING else everything_matches(intent, works)
         if text is None:
             return None

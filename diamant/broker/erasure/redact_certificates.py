@@ -1,4 +1,4 @@
-"""What a redaction's scan amounts to, and the certificate of it: the part of `Redactions` that changes no log."""
+"""The result of a redaction's scan, and its certificate: the part of `Redactions` that changes no log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 logger = logging.getLogger(__name__)
 
 UNDECIDED_LEFT = "undecided-records"
-"""In a certificate, `ended.what` of one in the way of which are only records that nobody can decide."""
+"""In a certificate, `ended.what` of a redaction that is blocked only by records that cannot be decided."""
 
 
 class RedactionCertificates(Cancelling):
@@ -52,7 +52,7 @@ class RedactionCertificates(Cancelling):
     prefix = REDACTION_PREFIX
 
     async def start(self) -> None:
-        """Take note of what a broker before has left unfinished, and go on with it as soon as it is due."""
+        """Read the intents that the last run of a broker left unfinished, and resume each when it is due."""
         await asyncio.to_thread(tidy, self._env, self._directory, REDACTION_PREFIX)
         await super().start()
 
@@ -74,7 +74,7 @@ class RedactionCertificates(Cancelling):
         state = certified if claims and not refused else NOT_CERTIFIED
         intent.due_ms = None
         if refused and all(_is_undecided(report, one) for one in refused):
-            # Nothing changes that by itself: whoever asked has to say what is to become of them.
+            # A retry changes nothing here: the caller has to decide about these records.
             ended = {"what": UNDECIDED_LEFT, "reason": "", "at_ms": self._env.clock.now_ms()}
             return await self._issue(intent, subject, key, report, claims, refused, state, ended)
         if state == NOT_CERTIFIED:
@@ -121,7 +121,7 @@ class RedactionCertificates(Cancelling):
         state: str,
         ended: dict[str, Any] | None = None,
     ) -> Redaction:
-        """Sign and keep a certificate. The intent is written anew if it has a due time, else it goes."""
+        """Sign and keep a certificate. The intent is rewritten if it has a due time, else removed."""
         # Where nothing was scanned they mean nothing, and hashing them may take long.
         names_after = [one["file"] for one in intent.before] if self._ended(intent) is None and report.rows else []
         after = await asyncio.to_thread(self._digests, names_after, self._ends())
@@ -167,7 +167,7 @@ class RedactionCertificates(Cancelling):
     def _claims(
         self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], report: ScanReport
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """What the scan lets one say of each partition; and what not, with the reason."""
+        """Claims about each partition that the scan supports; and those that it does not, with the reason."""
         self._disown(report, subject, [intent.topic], intent.scope)
         claims, refused = [], []
         located = {work.log.partition: work for work in works}

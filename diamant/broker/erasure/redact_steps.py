@@ -1,4 +1,4 @@
-"""What is done to logs so that records go: the steps of `Redactions` between locating them and the scan."""
+"""Steps of `Redactions` between locating records and the scan: they remove the records from the logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RedactionSteps(RedactionCertificates):
 
     @asynccontextmanager
     async def _paused(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[None]:
-        """Nobody else writes segments of these partitions anew meanwhile."""
+        """While this holds, no other job rewrites segments of these partitions."""
         service = await self._cleaning.service()
         paused = []
         try:

@@ -1,4 +1,4 @@
-"""What a redaction is while it is under way, and what comes of it."""
+"""A redaction in progress, and its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from diamant.storage.log.log import Log
 
 NOT_CERTIFIED = "not-certified"
 EVERYTHING_MATCHES = "everything-matches"
-"""In a certificate, `ended.what` of one that nobody can have meant."""
+"""In a certificate, `ended.what` of a redaction that would have emptied its topic without the caller's consent."""
 
 MAX_RANGES = 10_000
 """Runs of offsets that a certificate lists, of all partitions."""
@@ -24,18 +24,18 @@ MAX_OFFSETS = 100
 
 
 class EverythingMatches(NotPossible):
-    """Every record of the topic matches, and nobody has said that this is meant."""
+    """Every record of the topic matches, and the caller has not confirmed that."""
 
     code = "everything-matches"
 
 
 class RedactFailed(VerbError):
-    """The redaction could not go on; its intent stays, and it is tried again."""
+    """The redaction could not continue; its intent stays, and the broker tries again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """What came of a call."""
+    """The result of one call."""
 
     id: str
     state: str
@@ -45,9 +45,9 @@ class Redaction:
     certificate: dict[str, Any]
     certificate_path: str
     public_key: str
-    """PEM, to be pinned by whoever verifies."""
+    """PEM, for the verifier to pin."""
     next_due_ms: int | None
-    """When it goes on by itself, if something is left; else None."""
+    """Time of the next attempt, if something is left; else None."""
 
     @property
     def unmatched(self) -> dict[str, Any] | None:
@@ -70,7 +70,7 @@ class Redaction:
 
 @dataclass(slots=True)
 class Work:
-    """One partition of a redaction under way."""
+    """One partition of a redaction in progress."""
 
     log: Log
     located: Located
@@ -119,9 +119,9 @@ def add_found(intent: RedactionIntent, work: Work) -> None:
 
 
 def everything_matches(intent: RedactionIntent, works: Sequence[Work]) -> str | None:
-    """Say so if all records that can be read are to go, nobody has agreed to that, and nothing was removed yet; else None.
+    """Say so if all readable records are to go, the caller has not agreed, and nothing was removed yet; else None.
 
-    What was removed in runs before was less than everything: others stayed then.
+    Earlier runs that removed something removed less than everything: other records stayed.
     """
     if intent.is_all_agreed or any(one["records"] for one in intent.found):
         return None

@@ -1,10 +1,10 @@
-"""Which topics and partitions an undertaking is about: those that were there when it was asked for, and no later ones.
+"""The scope of an erasure or redaction: the topics and partitions that existed at the time of the request.
 
-A topic is known by its id: one that was deleted and created again under its name is another one, and nothing is done to it. A
-partition that was added later had no record when the undertaking was asked for, so it is no part of it either.
+A topic is known by its id: one that was deleted and created again under its name is another one, and stays untouched. A
+partition that was added later held no record at the time of the request, so it is out of scope, too.
 
-A scope is what an intent holds of its topics, by name: `{"topic_id": ..., "partitions": ...}`. Intents of versions before have
-none: then names count, and all partitions.
+An intent keeps the scope by topic name: `{"topic_id": ..., "partitions": ...}`. Intents of earlier versions have none:
+then names count, and all partitions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECREATED = "topic-recreated"
 
 
 def scope_of(topics: Topics, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the scope of an undertaking that is asked for now."""
+    """Return the scope of a job that is requested now."""
     return {
         name: {"topic_id": uuid_to_text(topics[name].topic_id), "partitions": len(topics[name].partitions)}
         for name in names
@@ -43,7 +43,7 @@ def ended_as(topics: Topics, name: str, scope: Scope) -> str | None:
 
 
 def partitions_of(topics: Topics, names: Iterable[str], scope: Scope) -> list[TopicPartition]:
-    """Return the partitions of an undertaking that are there still, by topic, ascending."""
+    """Return those partitions of a job that still exist, by topic, ascending."""
     found = []
     for name in names:
         if ended_as(topics, name, scope) is None:
@@ -54,7 +54,7 @@ def partitions_of(topics: Topics, names: Iterable[str], scope: Scope) -> list[To
 
 
 def later_partitions(topics: Topics, names: Iterable[str], scope: Scope) -> list[TopicPartition]:
-    """Return the partitions of these topics that were added after the undertaking was asked for."""
+    """Return the partitions of these topics that were added after the request."""
     wanted = list(names)
     every = partitions_of(topics, [name for name in wanted if ended_as(topics, name, scope) is None], {})
     known = set(partitions_of(topics, wanted, scope))

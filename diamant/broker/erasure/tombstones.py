@@ -1,4 +1,4 @@
-"""Tombstones of an erasure: written like any record, and taken away before their horizon where somebody wants that."""
+"""Tombstones of an erasure: written like any record, and removed before their horizon on request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TombstoneRefused(Exception):
-    """A partition takes no tombstone until somebody changes something. The text says why, and what to do."""
+    """A partition takes no tombstone until an operator changes something. The text says why, and what to do."""
 
 
 def write_tombstone(node: Node, log: Log, key: bytes) -> int:
@@ -58,9 +58,9 @@ def _why_refused(log: Log, size: int, error: KafkaError) -> str:
 
 
 async def remove_tombstones(env: Env, cleaning: Cleaning, log: Log, key: bytes, end: int) -> None:
-    """Write the segments anew that have a tombstone of `key` below the offset `end`, without it. On the loop thread.
+    """Rewrite the segments that have a tombstone of `key` below the offset `end`, without it. On the loop thread.
 
-    Nobody else cleans the partition meanwhile. A segment that was begun is ended even if the caller is cancelled.
+    The partition's cleaning is paused until the end. A segment once begun is finished even if the caller is cancelled.
     """
     service = await cleaning.service()
     partition = (log.topic, log.partition)
