@@ -1,1 +1,1 @@
-"""What the coordinators of groups and of transactions share: internal topics and their loading."""
+"""Parts that the coordinators of groups and of transactions share: internal topics and their loading."""

@@ -77,7 +77,7 @@ class InternalTopic:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions it has, or would get."""
+        """The number of its partitions, or of those that it would get."""
         image = self._node.topics.image.topics.get(self.name)
         return self._new_partition_count if image is None else len(image.partitions)
 

@@ -1,8 +1,8 @@
-"""In which order Java walks through a hash map.
+"""The order in which Java iterates over a hash map.
 
-The uniform assignor hands partitions out in the order in which Kafka's hash maps happen to list members and topics. Going
-through ours in the same order gives the same assignment, and members keep their partitions when a group changes from one
-broker to the other.
+The uniform assignor hands out partitions in the order in which Kafka's hash maps happen to list members and topics. The
+same order here gives the same assignment, and members keep their partitions when a group moves from one broker to the
+other.
 
 A `java.util.HashMap` is an array of buckets: element `e` is in bucket `(h ^ h >>> 16) mod capacity`, `h` its hash code and
 the capacity a power of two. Walking goes from bucket to bucket; within one the order is that of insertion. (Java makes a

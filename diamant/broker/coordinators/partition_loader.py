@@ -1,8 +1,8 @@
 """Reading the partitions of a coordinator's topic after a start, one after the other.
 
-Requests go on meanwhile; who asks for something in a partition that is not loaded yet has it loaded next. An empty partition
-is loaded already. One whose bytes make no sense is given up: what is in it is not served, as in Kafka, rather than served as
-it once was. One that the disk does not give now is read again after FIRST_RETRY_S, and then after pauses twice as long each
+Requests are served all the time; one for a partition that is not loaded yet moves that partition to the front. An empty
+partition counts as loaded. A corrupt one is given up: its state is not served, as in Kafka, rather than served as it
+once was. A partition that the disk fails to read is retried after FIRST_RETRY_S, then after pauses twice as long each
 time, up to MAX_RETRY_S.
 
 Bounds: one partition at a time, for which `read` says what it takes; MAX_LATE calls that wait for each that is not loaded.
@@ -88,7 +88,7 @@ class PartitionLoader(Generic[_Read]):
 
     @property
     def waiting_count(self) -> int:
-        """How many partitions are not loaded yet, and have not failed."""
+        """The number of partitions that are neither loaded nor failed."""
         return len(self._waiting)
 
     def check(self, partition: int) -> None:
@@ -120,7 +120,7 @@ class PartitionLoader(Generic[_Read]):
         return list(self._late)
 
     def not_loaded(self) -> dict[int, str]:
-        """Return the partitions of which nobody knows what is in them now, ascending, and why; nothing of what is in them."""
+        """Return the partitions whose contents are unknown now, ascending, with the reasons; no contents."""
         found = {partition: "it is being loaded" for partition in self._waiting}
         return dict(sorted((found | self._failed).items()))
 
@@ -135,7 +135,7 @@ class PartitionLoader(Generic[_Read]):
             await asyncio.wait([self._task])
 
     def cancel(self) -> None:
-        """Leave off: nothing is taken over from now on. A thread may go on with what it reads for a moment."""
+        """Stop: nothing is taken over from now on. A thread may finish its present read."""
         for timer in self._retries.values():
             timer.cancel()
         self._retries.clear()

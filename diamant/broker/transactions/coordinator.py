@@ -2,7 +2,7 @@
 
 Every change takes one turn of the loop: decide (`transaction`), append the record, change memory, write what follows
 from it. A commit is PrepareCommit in the log, a marker in each partition, CompleteCommit in the log. SIGKILL between any
-two of these leaves a directory from which the next start goes on: Prepare* is where the decision stands, and markers
+two of these leaves a directory from which the next start continues: Prepare* holds the decision, and markers
 written twice do no harm. Only where a partition cannot take its marker (a failing disk) does a transaction stay in
 Prepare* while the broker runs. It is tried again with growing pauses, and whenever its producer asks.
 
@@ -80,7 +80,7 @@ class TransactionCoordinator:
         """By transactional id; to be read only."""
         self.verification = Verification(self)
         self._open: dict[str, None] = {}
-        """Ids of transactions that are under way, oldest first."""
+        """Ids of transactions in progress, oldest first."""
         self._missing_markers: dict[str, frozenset[TopicPartition]] = {}
         self._retry_s = FIRST_RETRY_S
         self._retry_timer: asyncio.TimerHandle | None = None
@@ -98,7 +98,7 @@ class TransactionCoordinator:
     # -- life ------------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Let go of timers and of the loading under way."""
+        """Cancel timers and the loading in progress."""
         self._is_stopped = True
         if self._retry_timer is not None:
             self._retry_timer.cancel()
@@ -112,12 +112,12 @@ class TransactionCoordinator:
 
     @property
     def open_transactions(self) -> list[Transaction]:
-        """Transactions that are under way or ending, the one opened first at the front."""
+        """Transactions in progress or ending, the oldest first."""
         return [self.transactions[transactional_id] for transactional_id in self._open]
 
     @property
     def is_loading(self) -> bool:
-        """Whether some transactions are not in memory yet."""
+        """True while some transactions are not in memory yet."""
         return self._loader is not None and not self._loader.is_done
 
     async def loaded(self) -> None:
@@ -127,7 +127,7 @@ class TransactionCoordinator:
 
     @property
     def next_timeout_ms(self) -> int | None:
-        """When the first of the open transactions will have been open for too long; None without any."""
+        """Time at which the first open transaction times out; None without any."""
         found = (self.transactions[transactional_id] for transactional_id in self._open)
         return min((txn.start_ms + txn.timeout_ms + 1 for txn in found if txn.state not in ENDING), default=None)
 
@@ -161,7 +161,7 @@ class TransactionCoordinator:
         """Give a transactional producer its id and an epoch that fences all before it (InitProducerId).
 
         NewProducerIdNeeded without `new_producer_id` if one is. KafkaError: as `find`; INVALID_TRANSACTION_TIMEOUT,
-        PRODUCER_FENCED; CONCURRENT_TRANSACTIONS while a transaction is under way, which is thereby aborted.
+        PRODUCER_FENCED; CONCURRENT_TRANSACTIONS while a transaction is in progress, which is thereby aborted.
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
@@ -417,7 +417,7 @@ class TransactionCoordinator:
             if txn.state in ENDING:
                 unfinished.append(txn)
         if strangers:
-            # Somebody has given the topic more partitions. What these ids did since then is in others, and counts.
+            # The topic was given more partitions. Records of these ids since then are in others, and count.
             logger.warning("%s-%d: %d ids that belong elsewhere are left out", self.topic.name, partition, strangers)
         for txn in unfinished:
             logger.info("%s: %s of transaction %s is finished", self.topic.name, txn.state.label, txn.transactional_id)
@@ -464,7 +464,7 @@ class TransactionCoordinator:
         return self._expiry.due_ms() if self.transactions else None
 
     async def _remove_expired(self) -> None:
-        """Write tombstones for ids that nobody has used for `transactional.id.expiration.ms`, and forget them."""
+        """Write tombstones for ids unused for `transactional.id.expiration.ms`, and forget them."""
         self._expiry.done()
         now_ms = self._now_ms()
         limit_ms = self._node.config.transactional_id_expiration_ms
@@ -497,7 +497,7 @@ class TransactionCoordinator:
 
 
 def _append_error(error: KafkaError) -> KafkaError:
-    """What a client is told if the state cannot be written (TransactionStateManager.appendTransactionToLog)."""
+    """The client's error if the state cannot be written (TransactionStateManager.appendTransactionToLog)."""
     code = error.code
     if code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER):
         code = ErrorCode.NOT_COORDINATOR

@@ -1,8 +1,8 @@
 """Reads a partition of `__transaction_state`: the last value of each transactional id.
 
-The bytes are read in a thread, the records are looked at on the loop, a piece at a time, so that others get their turn.
-A small partition is read on the loop, at once. A record that cannot be understood is left out and reported, as the rest is worth
-having; Kafka skips key versions it does not know and stops at a broken value.
+The bytes are read in a thread. The records are decoded on the loop, a piece at a time, so that others get their turn. A
+small partition is read on the loop, at once. A record that cannot be decoded is left out and reported; Kafka skips key
+versions it does not know and stops at a broken value.
 
 Values are only decoded once the end is reached: most were replaced by later ones.
 
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
     slices: tuple[FileSlice, ...]
     offset: int
-    """Where the reading began: what the first batch has before it is known already."""
+    """The offset at which reading began: records of the first batch before it are known already."""
 
 
 _Found = dict[bytes, tuple[int, bytes]]

@@ -6,11 +6,11 @@
     Ongoing ──────> PrepareAbort ───> CompleteAbort      from Complete*: add partitions → Ongoing,
       └───────────> PrepareCommit ──> CompleteCommit                     init producer → Empty
 
-A `Transaction` is a value. Who changes it asks one of the functions here for the next one, writes that down, and only
-then lets it take the old one's place: nothing is half done, and a refusal (KafkaError) has no effect. Kafka's state
-PrepareEpochFence, between the decision to fence and PrepareAbort, is never stored, and there is no need for it here.
+A `Transaction` is a value. To change it, a caller asks one of the functions here for the next value, writes that to the
+log, and only then replaces the old one: nothing is half done, and a refusal (KafkaError) has no effect. Kafka's state
+PrepareEpochFence, between the decision to fence and PrepareAbort, is never stored, and is not needed here.
 
-Two ways of ending a transaction (KIP-890), which one depends on the version of the client's request:
+There are two ways of ending a transaction (KIP-890); the version of the client's request selects one:
 
     TV1   the epoch stays; EndTxn sent again is recognised by the state
     TV2   every end raises the epoch, so a request with the epoch before it is one sent again, and a batch that comes late
@@ -70,7 +70,7 @@ class NewProducerIdNeeded(Exception):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who a transactional producer is at present; (-1, -1) is nobody."""
+    """The present identity of a transactional producer; (-1, -1) for none."""
 
     producer_id: int
     producer_epoch: int
@@ -106,20 +106,20 @@ class Transaction(NamedTuple):
 
     @property
     def is_commit(self) -> bool:
-        """Whether it ends, or ended, with a commit."""
+        """True if it ends, or ended, with a commit."""
         return self.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the producer id has no epoch left to give."""
+        """True if the producer id has no epoch left."""
         return self.producer_epoch >= LAST_CLIENT_EPOCH
 
     def is_timed_out(self, now_ms: int) -> bool:
-        """Whether it is open for longer than its timeout."""
+        """True if it has been open for longer than its timeout."""
         return self.state is ONGOING and self.start_ms + self.timeout_ms < now_ms
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether nothing was heard of it for `expiration_ms`."""
+        """True if it has been idle for `expiration_ms`."""
         return self.state in IDLE and self.last_update_ms <= now_ms - expiration_ms
 
 
@@ -173,7 +173,7 @@ def initialized(
     if expected.producer_epoch == txn.producer_epoch:
         return fresh._replace(producer_epoch=raised, last_producer_epoch=txn.producer_epoch)
     if expected.producer_epoch == txn.last_producer_epoch:
-        return fresh  # the answer was lost, and it asks again: nobody else has introduced himself since
+        return fresh  # the answer was lost, and it asks again: no other producer has initialized since
     raise _fenced(txn, expected)
 
 
@@ -219,7 +219,7 @@ def with_partitions(
 
 
 def check_producer(txn: Transaction, producer: ProducerIdAndEpoch) -> None:
-    """Whether `producer` may act in a transaction that is not ending; raises what `with_partitions` does."""
+    """Check that `producer` may act in a transaction that is not ending; raises what `with_partitions` does."""
     if txn.producer_id != producer.producer_id:
         raise _other_producer_id(txn, producer)
     if txn.producer_epoch != producer.producer_epoch:
@@ -297,10 +297,10 @@ def _ended_tv2(
 
 
 def fenced(txn: Transaction, now_ms: int, *, server_version: int, new_producer_id: int | None) -> Transaction:
-    """Return the abort of an open transaction that nobody asked for: its time is over, or another producer came.
+    """Return the abort of an open transaction that its producer did not ask for: a timeout, or another producer.
 
-    The epoch is raised, so that whoever had it can do nothing any more, but (from `server_version` 2 on) introduce himself
-    again with it and be given the new one. NewProducerIdNeeded as with `initialized`.
+    The epoch is raised, which fences its producer. From `server_version` 2 on that producer can initialize again with
+    the old epoch, and gets the new one. NewProducerIdNeeded as with `initialized`.
     """
     if server_version >= 2:
         return _ending_raised(txn, False, now_ms, new_producer_id)

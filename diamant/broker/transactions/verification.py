@@ -1,11 +1,11 @@
-"""Whether a producer may write transactional records to a partition (KIP-890).
+"""Checks that a producer may write transactional records to a partition (KIP-890).
 
 A partition with an open transaction of this producer and epoch takes them without a question. Otherwise the coordinator
-is asked: has the partition been added to the transaction (TV1), or it is added now (TV2). Both happen in the turn of the
-loop in which the batch is appended, so no transaction can end between the question and the append.
+checks that the partition was added to the transaction (TV1), or adds it now (TV2). This happens in the turn of the loop
+in which the batch is appended, so no transaction can end between the check and the append.
 
-Before it is asked, the partition takes note of the producer (`ProducerStateManager.start_verification`): a batch that is
-refused leaves its sequence number there, and a later one does not get in before it.
+Before that, the partition records the producer (`ProducerStateManager.start_verification`): a refused batch leaves its
+sequence number there, and a later one does not get in before it.
 
 Source: ReplicaManager.maybeSendPartitionsToTransactionCoordinator, AddPartitionsToTxnManager,
 UnifiedLog.maybeStartTransactionVerification.
@@ -26,7 +26,7 @@ _NOT_NOW = frozenset(
 
 
 class Support(NamedTuple):
-    """What the version of a request says of its client's way with transactions (TransactionSupportedOperation)."""
+    """The client's support for transactions, as the version of its request tells (TransactionSupportedOperation)."""
 
     knows_abortable: bool
     """It understands TRANSACTION_ABORTABLE."""
@@ -35,7 +35,7 @@ class Support(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A transactional batch that somebody wants to append."""
+    """A transactional batch to be appended."""
 
     log: Log
     base_sequence: int
@@ -120,7 +120,7 @@ class Verification:
 def _has_to_be_asked(
     write: Write, producer: ProducerIdAndEpoch, support: Support, errors: dict[tuple[str, int], KafkaError]
 ) -> bool:
-    """Whether only the coordinator knows; what the partition itself has against the batch goes to `errors`."""
+    """True if only the coordinator can decide; the partition's own objections to the batch go to `errors`."""
     log, base_sequence = write
     try:
         return log.producers.start_verification(
@@ -136,7 +136,7 @@ def _has_to_be_asked(
 
 
 def _told(error: KafkaError, support: Support) -> KafkaError:
-    """What a producer is told of the coordinator's error."""
+    """The error that a producer gets for the coordinator's error."""
     if error.code is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "")
     if error.code in _NOT_NOW or (error.code is ErrorCode.CONCURRENT_TRANSACTIONS and not support.adds_partitions):

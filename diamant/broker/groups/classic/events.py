@@ -1,8 +1,8 @@
-"""What goes into the state machine of a classic group and what comes out of it, as plain values.
+"""Inputs and outputs of the state machine of a classic group, as plain values.
 
-In: requests (`JoinRequest`, `SyncRequest`, `Leaver`). Out: effects, which whoever runs the machine carries out in order: answers
-to requests that waited, timers, and the record to write. A `waiter` is whatever the caller gave with its request; the machine
-hands it back with the answer and never looks into it.
+In: requests (`JoinRequest`, `SyncRequest`, `Leaver`). Out: effects, which the caller carries out in order: answers to
+requests that waited, timers, and the record to write. A `waiter` is any object that the caller passes with its request;
+the machine hands it back with the answer and never looks into it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class CancelTimer(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Write the group's record. Always the last effect; the machine goes on with `ClassicGroup.written`."""
+    """Write the group's record. Always the last effect; `ClassicGroup.written` continues."""
 
     value: GroupMetadataValue
 

@@ -1,12 +1,11 @@
-"""Which protocols the members of a classic group have in common, and which one they choose.
+"""The members of a classic group: its leader, those expected to rejoin, and the protocol that they choose.
 
-Source: ClassicGroup.supportsProtocols, selectProtocol.
+The states of the group are in `state_machine.py`.
 
-Who is in a classic group, who leads it, and who is to come back: the members, without the states that they go through.
+Bound: as the group's (`state_machine.py`).
 
-Bound: as the group's (`classic_group.py`).
-
-Source: ClassicGroup (add, remove, replaceStaticMember, maybeElectNewJoinedLeader, validateMember).
+Source: ClassicGroup (add, remove, replaceStaticMember, maybeElectNewJoinedLeader, validateMember, supportsProtocols,
+selectProtocol).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from diamant.protocol.errors import ErrorCode
 
 
 class ProtocolChoice:
-    """How many members support which protocol. Bound: the names that present members support."""
+    """The number of members that support each protocol. Bound: the names that present members support."""
 
     __slots__ = ("_supporters",)
 
@@ -93,7 +92,7 @@ class ClassicRoster:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """True if somebody with these protocols fits to the members that there are."""
+        """True if a member with these protocols is compatible with the present members."""
         return self.protocol_type == protocol_type and self._choice.has_common(names, len(self.members))
 
     def choose_protocol(self) -> str:

@@ -5,13 +5,13 @@
       ^                 Rebalance                             Rebalance                        |
       |                   |   ^                                   |                            |
       +-------------------+   +-----------------------------------+----------------------------+
-         nobody is left          join with news, a member leaves or fails, a sync is missing
+         no member is left       join with news, a member leaves or fails, a sync is missing
 
-When a phase ends the leader is answered last. It is the one to end the next phase, and in a cooperative rebalance also the one
-to end this generation, by joining again within a millisecond: the head start is for the others' requests to be there by then.
+When a phase ends the leader is answered last. The leader ends the next phase, and in a cooperative rebalance also this
+generation, by joining again within a millisecond. The head start lets the other members' requests arrive before that.
 
 Pure: no event loop, no sockets, no clock. Every event is a method that returns the effects in the order in which they are to be
-carried out (`classic_events`). A `Write` is the last effect of its list: whoever carries it out appends the record and calls
+carried out (`events.py`). A `Write` is the last effect of its list: the caller appends the record and calls
 `written` with the outcome, before any other event; what the record says counts from then on. Times are passed in: `now_ms` is
 the clock that record timestamps are on.
 
@@ -76,8 +76,8 @@ MAX_PENDING_MEMBERS = 100_000
 
 
 MIN_RETRY_MS = 100
-"""How soon a join phase that nobody has come to is looked at again, if the members' rebalance timeout is shorter: with one of 0
-Kafka does nothing else until their sessions end.
+"""The least pause before a join phase that no member has joined is looked at again. It matters if the members'
+rebalance timeout is shorter: with 0 Kafka does nothing else until their sessions end.
 """
 
 
@@ -99,7 +99,7 @@ class ClassicGroupLimits(NamedTuple):
 
 
 class _Turn:
-    """One event under way: its time, and the effects so far."""
+    """One event in progress: its time, and the effects so far."""
 
     __slots__ = ("effects", "now_ms")
 
@@ -167,7 +167,7 @@ class ClassicGroup:
 
     @property
     def protocol_type(self) -> str | None:
-        """What kind of members these are; None if there has never been one."""
+        """The protocol type of the members; None if there has never been one."""
         return self._roster.protocol_type
 
     @property
@@ -177,7 +177,7 @@ class ClassicGroup:
 
     @property
     def is_simple(self) -> bool:
-        """True for a group that nobody has joined: it has only offsets."""
+        """True for a group that no member has joined: it has only offsets."""
         return self.is_empty and self.protocol_type is None and not self._roster.pending
 
     @property
@@ -463,7 +463,7 @@ class ClassicGroup:
         self._swap(old, new)
         turn.effects.append(CancelTimer(TimerKind.SESSION, old.member_id))
         turn.effects.append(SetTimer(TimerKind.SESSION, new.member_id, new.session_timeout_ms))
-        # Whoever still waits under the old id is fenced at once.
+        # A request that still waits under the old id is fenced at once.
         self._answer_member_join(old, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old.member_id), turn)
         self._answer_member_sync(old, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID), turn)
 
@@ -480,7 +480,7 @@ class ClassicGroup:
                     members = self._joined_members() if is_leader else ()
                     answer = self._joined(new.member_id, members)._replace(skip_assignment=is_leader)
                 else:
-                    # The old leader's id: the member must not take itself for the leader, whose assignment nobody awaits.
+                    # The old leader's id, so that the member does not send an assignment, which no member awaits.
                     answer = self._joined(new.member_id)._replace(leader=old_leader or NO_LEADER)
                 _answer_join(turn, waiter, answer)
 
@@ -563,7 +563,7 @@ class ClassicGroup:
         return turn.effects
 
     def _complete_join(self, turn: _Turn) -> None:
-        """Go on with those who have joined: the next generation, or none if nobody is left.
+        """Continue with the members that have joined: the next generation, or none without members.
 
         Source: GroupMetadataManager.completeClassicGroupJoin.
         """
@@ -818,7 +818,7 @@ class ClassicGroup:
         self.current_state_timestamp_ms = turn.now_ms
 
     def _remember_subscriptions(self) -> None:
-        """Keep what the generation's members subscribe to; it is parsed when somebody asks."""
+        """Keep the subscriptions of the generation's members; they are parsed with their first use."""
         self._subscribed_topics = None
         self._subscriptions = None
         if not self.uses_consumer_protocol:

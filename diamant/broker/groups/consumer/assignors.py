@@ -1,7 +1,7 @@
-"""The assignors of consumer groups, which say which member is to have which partitions: `uniform` and `range`.
+"""The assignors of consumer groups, which assign partitions to members: `uniform` and `range`.
 
-Both are functions of the members, their subscriptions, and (uniform) what each was to have before. What they give is what
-Kafka's give in the same situation, member by member:
+Both are functions of the members, their subscriptions, and (uniform) the members' earlier targets. Their results are
+those of Kafka in the same situation, member by member:
 
     range    every topic for itself: its partitions in ranges, the first members (static ones before others, then by id) get
              one more. Topics that members share are split alike.
@@ -43,13 +43,13 @@ NOBODY = -1
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor knows of a member: existing topics that it subscribes to, and what it was to have so far."""
+    """An assignor's view of a member: existing topics that it subscribes to, and its target so far."""
 
     topic_ids: Sequence[UUID]
     assignment: Assignment = NOTHING
     instance_id: str | None = None
     topic_name_count: int = 0
-    """How many names the member subscribes to, with those that do not exist; only for the order."""
+    """The number of names that the member subscribes to, missing topics included; only for the order."""
 
 
 def assign(
@@ -78,7 +78,7 @@ def _ascending(owned: Mapping[UUID, Collection[int]]) -> Assignment:
 def _subscribers(
     members: Mapping[str, MemberSpec], ordered: Sequence[str], is_homogeneous: bool
 ) -> Mapping[UUID, Sequence[int]]:
-    """Who subscribes to each topic, as indexes of `ordered`, ascending.
+    """The subscribers of each topic, as indexes of `ordered`, ascending.
 
     Members that share one list of topics are looked at together: a thousand of them with a thousand topics each are a million
     pairs, and Python takes long to hash an id.
@@ -322,7 +322,7 @@ class _LoadQueue:
         heapify(self._heap)
 
     def least_loaded(self, count: int) -> list[int]:
-        """Who is to get `count` partitions of a topic, in order."""
+        """The members that get `count` partitions of a topic, in order."""
         heap, sizes = self._heap, self._sizes
         given: list[tuple[int, int, int]] = []  # load now, load before this topic, subscriber
         takers = []
@@ -379,7 +379,7 @@ class _Ladder:
     def next_most_loaded(self) -> int:
         if self._high_next < self._high_start:
             if self._high_end <= self._high_start and self._high_start > 0:
-                # All were excluded: go on with whoever is below.
+                # All were excluded: continue with the members below.
                 self._high_level = self._size(self._high_start - 1)
             else:
                 self._high_level -= 1

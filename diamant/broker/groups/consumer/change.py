@@ -1,6 +1,6 @@
-"""What happens to a consumer group: decisions, as the records to be written and the timers to be set.
+"""Decisions about a consumer group, as the records to write and the timers to set.
 
-A decision looks at a group and changes nothing. Whoever runs it writes `records`, applies them to `group`, sets the timers,
+A decision looks at a group and changes nothing. The caller writes `records`, applies them to `group`, sets the timers,
 and then answers; if the log refuses the records, nothing has happened.
 
     change = GroupChange(group, image, settings, moment)
@@ -57,9 +57,9 @@ from diamant.storage.kraft.image import MetadataImage
 
 
 class MemberRequest(NamedTuple):
-    """What a member says of itself in ConsumerGroupHeartbeat, or in a JoinGroup to a consumer group.
+    """A member's own account in ConsumerGroupHeartbeat, or in a JoinGroup to a consumer group.
 
-    None (-1 for the timeout) stands for "as before". `member_id` is never "": whoever gives out ids has done it.
+    None (-1 for the timeout) stands for "as before". `member_id` is never "": the caller has assigned one.
     `owned`: partitions that it owns, None if it does not say.
     """
 
@@ -78,14 +78,14 @@ class MemberRequest(NamedTuple):
 
 
 class GroupSettings(NamedTuple):
-    """What the broker's and the group's configurations say."""
+    """Settings from the broker's and the group's configurations."""
 
     default_assignor: str
     max_size: int
 
 
 class Moment(NamedTuple):
-    """When and in which circumstances a decision is made.
+    """The time and the circumstances of a decision.
 
     `has_metadata_changed`: the topics may be others than when the group last looked. `may_assign`: the last target
     assignment is old enough for another one, and none is being computed.
@@ -136,7 +136,7 @@ class GroupChange:
         self.heavy_task: TargetTask | None = None
         """A target assignment to be computed in a thread, and given to `take_targets` of a later change."""
         self.has_checked_metadata = False
-        """Whether the group now knows the topics as they are."""
+        """True once the group knows the topics as they are."""
         self.group_epoch = group.group_epoch
         """The group epoch with the decision."""
         self._image = image
@@ -146,7 +146,7 @@ class GroupChange:
     # -- heartbeats ----------------------------------------------------------------------------------------------------
 
     def heartbeat(self, request: MemberRequest, check_pattern: Callable[[str], None]) -> ConsumerGroupMember:
-        """A member joins or goes on; the member as it then is.
+        """Let a member join or continue; return it as it then is.
 
         `check_pattern` raises KafkaError INVALID_REGULAR_EXPRESSION. KafkaError: GROUP_MAX_SIZE_REACHED,
         UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID.
@@ -179,7 +179,7 @@ class GroupChange:
         return self.reconcile(after, epoch, target, has_changed, owned)
 
     def check_room(self, member_id: str) -> None:
-        """Whether one more member fits. KafkaError GROUP_MAX_SIZE_REACHED."""
+        """Check that one more member fits. KafkaError GROUP_MAX_SIZE_REACHED."""
         group = self.group
         if len(group.members) >= self._settings.max_size and member_id not in group.members:
             raise KafkaError(
@@ -313,7 +313,7 @@ class GroupChange:
         return group.is_homogeneous(len(group.members), names, regexes)
 
     def _replaced(self, before: ConsumerGroupMember) -> ConsumerGroupMember | None:
-        """Who is counted in the group for the member `before`: itself, or the static member whose place it takes."""
+        """The member that the group counts in the place of `before`: itself, or the static member that it replaces."""
         known = self.group.members.get(before.member_id)
         return known if known is not None else self.group.static_member(before.instance_id)
 
@@ -333,8 +333,9 @@ class GroupChange:
     def _update_target(
         self, before: ConsumerGroupMember, after: ConsumerGroupMember, is_homogeneous: bool
     ) -> tuple[int, Assignment]:
-        """The assignment epoch, and what the member is to have at it; computed anew if it is behind the group epoch, here or,
-        if that takes long, by whoever takes `heavy_task`.
+        """The assignment epoch, and the member's target at it.
+
+        Recomputed if it is behind the group epoch, here or, if that takes long, by the runner of `heavy_task`.
         """
         group = self.group
         if group.assignment_epoch >= self.group_epoch or not self._moment.may_assign:
@@ -360,7 +361,7 @@ class GroupChange:
         """Take in some of what a heavy task has come to, `finish_targets` after the last. Members that have left since are passed
         over; a static one that was replaced hands over to its successor.
 
-        As long as that is under way the assignment epoch is behind the group epoch; after a crash it is all done again.
+        While that is in progress the assignment epoch is behind the group epoch; after a crash all of it is done again.
         """
         group = self.group
         for member_id, target in targets.items():
@@ -419,7 +420,7 @@ class GroupChange:
     # -- leaving -------------------------------------------------------------------------------------------------------
 
     def leaving_member(self, request: MemberRequest) -> ConsumerGroupMember:
-        """Who leaves. KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """The member that leaves. KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         if request.instance_id is None:
             return self.group.member(request.member_id)
         return self.known_static_member(request.instance_id, request.member_id)
@@ -490,8 +491,10 @@ class GroupChange:
 
 
 def check_member_epoch(member: ConsumerGroupMember, received: int, owned: Owned | None) -> None:
-    """Whether a heartbeat's epoch is the member's; its last one is taken too, if the answer with the new one may have been
-    lost: what the member owns must then be part of what it was given. KafkaError FENCED_MEMBER_EPOCH.
+    """Check that a heartbeat's epoch is the member's. KafkaError FENCED_MEMBER_EPOCH.
+
+    The previous epoch is accepted, too, since the answer with the new one may have been lost: what the member owns must
+    then be part of what it was given.
     """
     if received in (JOIN_EPOCH, member.member_epoch):
         return
@@ -510,7 +513,7 @@ def check_member_epoch(member: ConsumerGroupMember, received: int, owned: Owned 
 def check_request(
     group_id: str, request: MemberRequest, *, is_member_id_required: bool, assignors: Sequence[str]
 ) -> None:
-    """Whether a ConsumerGroupHeartbeat makes sense by itself. KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
+    """Check that a ConsumerGroupHeartbeat makes sense by itself. KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
 
     `is_member_id_required`: from version 1 of the request on (KIP-1082). Source:
     GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid.
@@ -548,6 +551,6 @@ def _check_join(request: MemberRequest) -> None:
 
 
 def is_full_request(request: MemberRequest) -> bool:
-    """Whether a member has said all there is to say, as it does after an error: it wants to be told all as well."""
+    """True if a member sends all fields, as it does after an error: it then wants a full answer as well."""
     has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms != -1 and has_subscription and request.owned is not None

@@ -51,7 +51,7 @@ DISABLED = "disabled"
 
 
 def check_upgrade(classic: ClassicGroup, policy: str, max_size: int) -> None:
-    """Whether a classic group with members may become a consumer group. KafkaError GROUP_ID_NOT_FOUND, as Kafka says it."""
+    """Check that a classic group with members may become a consumer group. KafkaError GROUP_ID_NOT_FOUND."""
     if policy not in UPGRADING_POLICIES:
         reason = "online upgrade is disabled"
     elif not classic.uses_consumer_protocol:
@@ -127,7 +127,7 @@ def _upgraded_member(
 
 
 def classic_metadata(session_timeout_ms: int, protocols: Collection[GroupProtocol]) -> ClassicMemberMetadata:
-    """What a consumer group keeps of a classic member's JoinGroup."""
+    """The part of a classic member's JoinGroup that a consumer group keeps."""
     return ClassicMemberMetadata(session_timeout_ms, tuple(ClassicProtocol(name, data) for name, data in protocols))
 
 
@@ -139,7 +139,7 @@ def may_downgrade(
     *,
     joining: int = 0,
 ) -> bool:
-    """Whether a group is to become a classic one when these members are gone and `joining` classic ones are there."""
+    """True if a group is to become classic once these members have left and `joining` classic ones have joined."""
     classic_leaving = sum(member.uses_classic_protocol for member in leaving)
     if group.classic_count - classic_leaving != len(group.members) - len(leaving):
         return False

@@ -1,7 +1,7 @@
 """A consumer group (KIP-848): its members, epochs and target assignment, and nothing but state.
 
-The state changes by records only, `apply(key, value)`: those that a decision (`consumer_changes.py`) has just written, or
-those that are read back at a start. So memory never says anything that the log does not.
+The state changes by records only, `apply(key, value)`: those that a decision (`change.py`) has just written, or those
+that are read back at a start. So memory never differs from the log.
 
     group epoch       grows with every change of members' subscriptions or of the topics
     assignment epoch  the group epoch that the target assignment was computed for
@@ -99,16 +99,16 @@ class ConsumerGroup:
         self.target: dict[str, Assignment] = {}
         self.resolved: dict[str, ResolvedRegularExpression] = {}
         self.regex_counts: Counter[str] = Counter()
-        """How many members subscribe to each regular expression."""
+        """The number of members that subscribe to each regular expression."""
         self.name_counts: Counter[str] = Counter()
-        """How many members subscribe to each topic by name."""
+        """The number of members that subscribe to each topic by name."""
         self.classic_protocol_counts: Counter[str] = Counter()
         self.classic_count = 0
         self.has_partition_metadata = False
-        """Whether there is a record that only Kafka before 4.1 wanted; it is erased with the next change."""
+        """True if there is a record that only Kafka before 4.1 needed; it is erased with the next change."""
         self.is_dead = False
         self._name_sets: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()  # by their hashes
-        self._holders: dict[UUID, dict[int, int]] = {}  # member epoch of whoever holds a partition
+        self._holders: dict[UUID, dict[int, int]] = {}  # member epoch of the holder of a partition
 
     # -- what others ask -----------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class ConsumerGroup:
         return not self.members
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member subscribes to a topic, by name or by regular expression."""
+        """True if a member subscribes to a topic, by name or by regular expression."""
         return topic in self.name_counts or any(topic in found.topics for found in self.resolved.values())
 
     def subscribed_topics(self) -> set[str]:
@@ -150,17 +150,17 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def target_of(self, member: ConsumerGroupMember) -> Assignment:
-        """The target assignment of a member; of a static one that of whoever has its instance id."""
+        """The target assignment of a member; of a static one that of the member with its instance id."""
         if member.instance_id is None:
             return self.target.get(member.member_id, NOTHING)
         return self.target.get(self.static_members.get(member.instance_id, ""), NOTHING)
 
     def current_epoch_of(self, topic_id: UUID, partition: int) -> int:
-        """The epoch of the member that holds a partition, NOT_ASSIGNED if nobody does."""
+        """The epoch of the member that holds a partition, NOT_ASSIGNED if no member does."""
         return self._holders.get(topic_id, {}).get(partition, NOT_ASSIGNED)
 
     def preferred_assignor(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> str | None:
-        """The assignor that most members ask for, with `before` replaced by `after`; None if nobody asks for one.
+        """The assignor that most members ask for, with `before` replaced by `after`; None if no member asks for one.
 
         Of those that as many ask for it is the first in the map with which Kafka counts, a copy of the group's: a name that
         is new to the copy goes to the front of its bucket (`HashMap.compute`).
@@ -179,13 +179,13 @@ class ConsumerGroup:
         return max(in_java_order(names, string_hash, capacity), key=counts.__getitem__, default=None)
 
     def is_homogeneous(self, member_count: int, names: Counter[str], regexes: Counter[str]) -> bool:
-        """Whether `member_count` members with these subscriptions all have the same one."""
+        """True if `member_count` members with these subscriptions all have the same one."""
         if not regexes:
             return all(count == member_count for count in names.values())
         return len(regexes) == 1 and regexes.total() == member_count and not names and len(self.resolved) <= 1
 
     def is_waiting_for_partitions(self, member: ConsumerGroupMember) -> bool:
-        """Whether others still hold what `member` is to have."""
+        """True if other members still hold partitions of the target of `member`."""
         return any(
             partition not in member.assigned.get(topic_id, {})
             and self.current_epoch_of(topic_id, partition) != NOT_ASSIGNED
@@ -194,7 +194,7 @@ class ConsumerGroup:
         )
 
     def supports_classic_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a classic member with these protocols fits: one of them must be known to all classic members."""
+        """True if a classic member with these protocols is compatible: all classic members must know one of them."""
         names = list(names)
         if protocol_type != PROTOCOL_TYPE:
             return False
@@ -213,7 +213,7 @@ class ConsumerGroup:
         *,
         is_transactional: bool = False,
     ) -> PartitionCheck | None:
-        """Whether a commit may be made; None if all of it may, else what each of its partitions is to be asked.
+        """Check a commit; None if all of it may be made, else the check for each of its partitions.
 
         A commit with an older epoch than the member's counts for partitions that the member had then and still has
         (KIP-1251). KafkaError, for the whole request: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION for
@@ -253,7 +253,7 @@ class ConsumerGroup:
         return check
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Whether offsets may be read. KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION.
+        """Check that offsets may be read. KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION.
 
         Source: ConsumerGroup.validateOffsetFetch.
         """
@@ -285,7 +285,7 @@ class ConsumerGroup:
         handler(self, key, value)
 
     def tombstones(self) -> Iterator[GroupRecord]:
-        """What erases the group, in the order that Kafka wants: the group's own record last."""
+        """The records that erase the group, in Kafka's order: the group's own record last."""
         group_id = self.group_id
         for member_id in self.members:
             yield ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None
@@ -301,7 +301,7 @@ class ConsumerGroup:
         yield ConsumerGroupMetadataKey(group_id), None
 
     def records(self) -> Iterator[GroupRecord]:
-        """What makes this group out of nothing (`createConsumerGroupRecords`)."""
+        """The records that create this group (`createConsumerGroupRecords`)."""
         group_id = self.group_id
         for member_id, member in self.members.items():
             yield ConsumerGroupMemberMetadataKey(group_id, member_id), member.metadata_value()
@@ -422,7 +422,7 @@ class ConsumerGroup:
             if holders is None:
                 continue
             for partition in epochs:
-                # Another epoch: somebody else has it already, as the records were written.
+                # Another epoch: another member has it already, as the records were written.
                 if holders.get(partition) == member_epoch:
                     del holders[partition]
             if not holders:
@@ -448,7 +448,7 @@ def regexes_of(member: ConsumerGroupMember | None) -> frozenset[str]:
 
 
 def count_change(counts: Counter[str], before: Iterable[str], after: Iterable[str]) -> None:
-    """Count `before` out and `after` in; what nobody has is not kept."""
+    """Count `before` out and `after` in; entries with a count of 0 are dropped."""
     counts.update(after)
     for name in before:
         counts[name] -= 1

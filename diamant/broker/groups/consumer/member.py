@@ -33,7 +33,7 @@ NO_PARTITIONS: EpochedPartitions = {}
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target assignment."""
+    """The progress of a member towards its target assignment."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -68,7 +68,7 @@ class ConsumerGroupMember:
         return self.classic is not None
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
-        """Whether nothing is left to do to reach that target assignment."""
+        """True if the member has reached that target assignment."""
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
 
     def assignment_epoch(self, topic_id: UUID, partition: int) -> int | None:

@@ -1,4 +1,4 @@
-"""One member on its way from what it has to what it is to have, a step per heartbeat.
+"""Moves one member from its present to its target assignment, a step per heartbeat.
 
 A member first gives up what it must (it stays in its epoch until it has said that it did), then it gets what is free, at
 the epoch of the target assignment, and then what others release. Nothing is given to it that another member may still hold:
@@ -35,11 +35,11 @@ def next_step(
     owned: Owned | None,
     current_epoch_of: Callable[[UUID, int], int],
 ) -> ConsumerGroupMember:
-    """The member after the next step, or the same one if it cannot go on.
+    """The member after the next step, or the same one if it cannot proceed.
 
-    `owned` is what the member has reported with this heartbeat, None if it did not. `current_epoch_of(topic_id, partition)`
-    is the epoch of the member that holds a partition, NOT_ASSIGNED if nobody does. KafkaError FENCED_MEMBER_EPOCH for a
-    member whose state a later version has written, unless it owns nothing.
+    `owned` is what the member has reported with this heartbeat, None if it did not.
+    `current_epoch_of(topic_id, partition)` is the epoch of the member that holds a partition, NOT_ASSIGNED if no member
+    does. KafkaError FENCED_MEMBER_EPOCH for a member whose state a later version has written, unless it owns nothing.
     """
     if not has_subscription_changed and member.is_reconciled_to(target_epoch):
         return member
@@ -80,7 +80,7 @@ class _Step:
         self._current_epoch_of = current_epoch_of
 
     def owns_any(self, partitions: EpochedPartitions) -> bool:
-        """Whether the member may still use one of these; one that did not say may."""
+        """True if the member may still use one of these; also if it did not say what it owns."""
         if self._owned is None:
             return True
         return any(

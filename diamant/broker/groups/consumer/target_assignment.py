@@ -1,8 +1,8 @@
-"""The target assignment of a consumer group as a task: all that it depends on, taken at one moment, to be computed in any thread.
+"""The target assignment of a consumer group as a task: its inputs, taken at one moment, to be computed in any thread.
 
-A small group's task is run where it was made. One that would hold up the loop (not `is_light`) is for a thread: the group goes on
-with its last target assignment meanwhile, as it does when `group.consumer.assignment.interval.ms` is not over, and what comes out
-counts for the group epoch that the task was made at.
+A small group's task is run where it was made. One that would hold up the loop (not `is_light`) is for a thread: until
+it is done the group keeps its last target assignment, as it does until `group.consumer.assignment.interval.ms` is over.
+The result counts for the group epoch at which the task was made.
 
 Source: TargetAssignmentBuilder of Kafka 4.3.
 """
@@ -43,7 +43,7 @@ class TargetTask(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """What there is to be looked at: partitions, and pairs of a member and a topic where members differ."""
+        """The amount of work: partitions, and pairs of a member and a topic where members differ."""
         partitions = sum(count for _, count in self.topics.values())
         if self.is_homogeneous:
             return partitions + len(self.members) + len(self.topics)
@@ -51,11 +51,11 @@ class TargetTask(NamedTuple):
 
     @property
     def is_light(self) -> bool:
-        """Whether the loop may run it."""
+        """True if the loop may run it."""
         return self.weight <= LIGHT_WEIGHT
 
     def run(self) -> dict[str, Assignment]:
-        """What every member is to have, by its id."""
+        """The target of every member, by its id."""
         # Members with the same subscription share a list: ordering one takes a while.
         ordered = {subscription: self._ordered(names) for subscription, names in self.names.items()}
         specs = {
@@ -70,7 +70,7 @@ class TargetTask(NamedTuple):
         return assign(self.assignor, specs, dict(self.topics.values()), self.is_homogeneous)
 
     def run_in_parts(self) -> list[dict[str, Assignment]]:
-        """What changes by `run`, in parts that the loop takes in one at a time."""
+        """Run, and return the changes in parts; the loop applies one part at a time."""
         parts: list[dict[str, Assignment]] = []
         room = 0
         for member_id, target in self.run().items():
@@ -117,7 +117,7 @@ def target_task(
 
 
 def subscription_of(member: ConsumerGroupMember) -> Subscription:
-    """What members are told apart by."""
+    """The subscription of a member, as a key for grouping."""
     return member.subscribed_topic_names, member.subscribed_topic_regex
 
 

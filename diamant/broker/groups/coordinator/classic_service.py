@@ -185,7 +185,7 @@ class ClassicGroups:
                 return self._converted().classic_heartbeat(group, member_id, instance_id, generation_id)
         except REQUEST_ERRORS as error:
             code = _answer_code(error)
-            # While the group is being loaded nobody can tell; an error would make the member leave.
+            # While the group is being loaded this is unknown; an error would make the member leave.
             return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
         code, effects = group.classic.heartbeat(member_id, instance_id, generation_id)
         self._run(group.classic, effects)
@@ -232,9 +232,7 @@ class ClassicGroups:
         self._run(classic, classic.rebalance(self._limits(), self._now_ms()))
 
     def release(self, classic: ClassicGroup, error: ErrorCode) -> None:
-        """A group does not have these members any more (`GroupCoordinator.become`): whoever waits is answered `error`, timers
-        stop.
-        """
+        """Drop a group's members (`GroupCoordinator.become`): answer waiting requests with `error`, stop timers."""
         self._run(classic, classic.dissolve(error, self._now_ms()))
 
     def stop(self, groups: Iterable[Group]) -> None:
@@ -245,7 +243,7 @@ class ClassicGroups:
         self.timers.close()
 
     def count_by_state(self) -> Counter[GroupState]:
-        """How many classic groups are in which state."""
+        """The number of classic groups in each state."""
         return Counter(group.classic.state for group in self._store.groups.values() if group.classic is not None)
 
     # -- parts of a join -----------------------------------------------------------------------------------------------
@@ -307,8 +305,9 @@ class ClassicGroups:
         return answered
 
     def _answer_sync(self, group_id: str, effect: AnswerSync) -> None:
-        """An assignment is given to nobody before it is as durable as `flush.messages` demands: a follower's request waits for
-        the record that the leader's has led to.
+        """Answer with an assignment, once it is as durable as `flush.messages` demands.
+
+        A follower's request waits for the record that the leader's request has written.
         """
         waiter, answer = effect.waiter, effect.answer
         assert isinstance(waiter, Waiter)
@@ -331,7 +330,7 @@ class ClassicGroups:
     def _expired(self, classic: ClassicGroup, kind: TimerKind, member_id: str) -> None:
         group = self._store.group(classic.group_id)
         if group is None or group.classic is not classic:
-            return  # it was deleted or converted meanwhile
+            return  # it was deleted or converted since
         now_ms = self._now_ms()
         if kind is TimerKind.SESSION:
             effects = classic.session_expired(member_id, self._limits(), now_ms)

@@ -1,7 +1,7 @@
-"""What all groups have committed, for answers that are wrong if a group is missing: who has not passed a tombstone.
+"""Committed offsets of all groups, for answers that are wrong if a group is missing: which have not passed a tombstone.
 
-After a start the groups are loaded in the background, and a partition of `__consumer_offsets` that cannot be read is left out. So
-whoever asks waits until everything is loaded that can be, and is told of what is not:
+After a start the groups are loaded in the background, and a partition of `__consumer_offsets` that cannot be read is
+left out. So a caller waits until everything is loaded that can be, and learns what is not:
 
     unknown = await groups_not_known(groups, topics)    empty: `offsets_of` and `all_offsets` know every group
 
@@ -41,7 +41,7 @@ async def groups_not_known(
         return []
     try:
         async with asyncio.timeout(timeout_s):
-            # One that could not be read is begun anew now and then: that is not waited for.
+            # A partition that could not be read is retried now and then: that is not waited for.
             await groups().loaded()
     except TimeoutError:
         pass

@@ -1,14 +1,14 @@
 """Consumer groups at work (KIP-848): decisions joined with the log, timers, and the rest of the broker.
 
-Every request is answered at once: decide (`consumer_changes.py`), append the records as one batch, apply them, set the timers,
-answer, all in one turn of the loop. What is answered survives SIGKILL, and memory does not differ from the log.
+Every request is answered at once: decide (`consumer/change.py`), append the records as one batch, apply them, set the
+timers, answer, all in one turn of the loop. What is answered survives SIGKILL, and memory does not differ from the log.
 
 Classic members of a consumer group (`conversion.py`) are served by the methods `classic_...`, with the values that the classic
 groups' service takes and gives. They share the group's state; a JoinGroup is their heartbeat with news, a SyncGroup only fetches
 what the join has settled. Nothing of theirs waits.
 
-The target assignment of a large group is computed in a thread (`target_assignment.py`); nobody waits for it, its members get
-theirs a heartbeat later.
+The target assignment of a large group is computed in a thread (`target_assignment.py`). No request waits for it:
+members get their parts a heartbeat later.
 
 Changes of topics are noticed with the next heartbeat in the group: `Topics.generation` says that there was one.
 
@@ -100,7 +100,7 @@ RETRY_MS = 1_000
 
 
 class _Live:
-    """What is known of a group beside its records: only what makes it quicker or lazier."""
+    """Facts about a group besides its records: only what saves work."""
 
     __slots__ = (
         "assigned_at_s",
@@ -121,7 +121,7 @@ class _Live:
         self.resolving: asyncio.Task[None] | None = None
 
     def cancel(self) -> None:
-        """Stop what is under way for the group; what a thread is at goes on, for nobody."""
+        """Cancel the group's tasks in progress; a running thread finishes, and its result is dropped."""
         for task in (self.assigning, self.resolving):
             if task is not None:
                 task.cancel()
@@ -142,7 +142,7 @@ class ConsumerGroups:
     # -- ConsumerGroupHeartbeat ----------------------------------------------------------------------------------------
 
     def heartbeat(self, group_id: str, request: MemberRequest, version: int) -> dict[str, Any]:
-        """A member joins, goes on or leaves: the fields of the answer.
+        """Let a member join, stay or leave; return the fields of the answer.
 
         KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, and what
         `GroupChange.heartbeat` raises.
@@ -208,7 +208,7 @@ class ConsumerGroups:
         return group.consumer
 
     def _group_for(self, group_id: str, *, is_joining: bool) -> tuple[ConsumerGroup, list[GroupRecord]]:
-        """The group, made or converted if somebody joins; and the records to be written before those of the decision.
+        """The group, made or converted if a member joins; and the records to be written before those of the decision.
 
         What is made or converted is not the group yet: `_commit` makes it so.
         """
@@ -466,12 +466,12 @@ class ConsumerGroups:
         }
 
     def count_by_state(self) -> Counter[ConsumerGroupState]:
-        """How many consumer groups are in which state."""
+        """The number of consumer groups in each state."""
         groups = self._store.groups.values()
         return Counter(group.consumer.state for group in groups if group.consumer is not None)
 
     def tombstones(self, group: Group) -> list[tuple[bytes, bytes | None]]:
-        """What erases the group from the log, encoded; none if it is no consumer group."""
+        """The records that erase the group from the log, encoded; none if it is no consumer group."""
         return [] if group.consumer is None else [encode_record(*record) for record in group.consumer.tombstones()]
 
     # -- groups that come and go ---------------------------------------------------------------------------------------
@@ -551,7 +551,7 @@ class ConsumerGroups:
         )
 
     def _has_metadata_changed(self, group: ConsumerGroup, live: _Live | None) -> bool:
-        """Whether topics that the group reads are others than when its epoch was written."""
+        """True if topics that the group reads have changed since its epoch was written."""
         generation = self._node.topics.generation
         if live is not None and live.topics_generation == generation:
             return False
@@ -597,7 +597,7 @@ class ConsumerGroups:
             return
         if group.classic is not None:
             logger.info("group %s: now a consumer group", consumer.group_id)
-        # Whoever waits in a rebalance is to join again, as a member of the consumer group.
+        # Members that wait in a rebalance have to join again, as members of the consumer group.
         self._store.become(group, consumer=consumer)
 
     def _fence(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember]) -> None:
@@ -687,8 +687,9 @@ class ConsumerGroups:
     # -- target assignments that take long -----------------------------------------------------------------------------
 
     async def _assign(self, group: ConsumerGroup, live: _Live, task: TargetTask) -> None:
-        """Compute a target assignment in a thread. Members get theirs with their next heartbeats; if the group has changed
-        meanwhile, the next heartbeat has it computed again.
+        """Compute a target assignment in a thread.
+
+        Members get theirs with their next heartbeats. If the group has changed since, the next heartbeat starts over.
         """
         try:
             for part in await asyncio.to_thread(task.run_in_parts):
@@ -733,7 +734,7 @@ class ConsumerGroups:
             live.resolved_at_s = self._loop.time()
             live.resolved_generation = generation
             if self._live.get(group) is not live:
-                return  # it was deleted or converted meanwhile
+                return  # it was deleted or converted since
             change = self._change(group)
             change.take_resolved(
                 {regex: ResolvedRegularExpression(topics, version, now_ms) for regex, topics in found.items()}

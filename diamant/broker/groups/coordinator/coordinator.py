@@ -3,10 +3,11 @@
 All of a group is in one partition of that topic, found by the hash of its id. A change is decided, written and applied in one
 turn of the loop, so memory is what the log adds up to, and what was answered survives SIGKILL.
 
-After a start the partitions are loaded in the background (`partition_loader.py`). Until one is loaded, requests about its groups
-are refused, and have it loaded next.
+After a start the partitions are loaded in the background (`coordinators/partition_loader.py`). Until one is loaded,
+requests about its groups are refused, and move it to the front.
 
-Bounds: what the topic holds, which its cleaner keeps at one record per key; see `loading.py` for what reading it takes.
+Bounds: what the topic holds, which its cleaner keeps at one record per key; `partition_scan.py` says what reading it
+takes.
 
 Source: GroupCoordinatorService, GroupCoordinatorShard, CoordinatorRuntime.
 """
@@ -110,7 +111,7 @@ class GroupCoordinator:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Let go of timers and of requests that wait. What still comes is refused: nothing waits for a broker that stops."""
+        """Cancel timers and waiting requests. Later requests are refused: nothing waits for a broker that stops."""
         self._is_stopped = True
         if self._loader is not None:
             await self._loader.stop()
@@ -125,7 +126,7 @@ class GroupCoordinator:
             await self._loader.done()
 
     def check_usable(self, group_id: str | None, *, may_be_empty: bool = False) -> None:
-        """Whether requests about a group can be answered now.
+        """Check that requests about a group can be answered now.
 
         KafkaError: INVALID_GROUP_ID for null, or "" unless `may_be_empty`; NOT_COORDINATOR if there is no topic, or its
         partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS while its partition is being loaded, which is then loaded next;
@@ -262,7 +263,7 @@ class GroupCoordinator:
         self.forget(group_id)
 
     def _tombstones_per_batch(self, group_id: str, reserved_bytes: int = 0) -> int:
-        """How many tombstones of a group's offsets certainly fit into a batch, beside `reserved_bytes` of other records."""
+        """A safe number of tombstones of a group's offsets for one batch, beside `reserved_bytes` of other records."""
         limit = self.log_of(group_id).config.max_message_bytes - BATCH_OVERHEAD_BYTES - reserved_bytes
         size = len(encode_offset_commit_key(group_id, "", 0)) + MAX_TOPIC_NAME_BYTES + RECORD_OVERHEAD_BYTES
         return max(min(TOMBSTONES_PER_BATCH, limit // size), 1)
@@ -275,10 +276,10 @@ class GroupCoordinator:
         consumer: ConsumerGroup | None = None,
         error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS,
     ) -> None:
-        """Give a group other members, of either protocol or of none. Nothing else does, so nothing of what was goes on.
+        """Give a group other members, of either protocol or of none. Only this method does.
 
-        Timers of what was stop, and whoever waits in it is answered `error`, by default that it is to join again; sessions of
-        what comes begin. The records that say so have been written.
+        Timers of the old members stop, and their waiting requests are answered `error`, by default to join again. The
+        new members' sessions begin. The records of the change have been written.
         """
         was_classic, was_consumer = group.classic, group.consumer
         group.classic, group.consumer = classic, consumer
@@ -568,7 +569,7 @@ class GroupCoordinator:
             if count % GROUPS_PER_TURN == 0:
                 await asyncio.sleep(0)
         if strangers:
-            # Somebody has given the topic more partitions. What these groups did since then is in others, and counts.
+            # The topic was given more partitions. Records of these groups since then are in others, and count.
             logger.warning(
                 "%s-%d: %d groups that belong elsewhere are left out", self.topic.name, partition, len(strangers)
             )
@@ -584,7 +585,7 @@ def _check_member(
     *,
     is_transactional: bool,
 ) -> None:
-    """Whether these may be committed by that member; raises KafkaError for all of them."""
+    """Check that this member may commit these offsets; raises KafkaError for all of them."""
     if group.classic is not None:
         group.classic.validate_commit(member_id, instance_id, generation, version, is_transactional=is_transactional)
     elif group.consumer is not None:

@@ -1,8 +1,6 @@
-"""A group: its committed offsets, and its members by one of two protocols.
+"""A group: its committed offsets, its members by one of two protocols, and the expiry of its offsets.
 
-Which offsets of a group are past their time: pure, for `offsets.retention.minutes`.
-
-Time is counted
+Expiry is pure, for `offsets.retention.minutes`. Time is counted
 
 - for a simple group from each commit,
 - for a classic group that has become Empty from that moment (from each commit where it is not known),
@@ -84,7 +82,7 @@ def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[tuple[
 
 
 def _base_time(group: Group) -> tuple[bool, int | None]:
-    """Whether offsets may expire at all, and since when; None for since the commit."""
+    """Tell if offsets may expire, and the start of their retention; None for the time of the commit."""
     classic = group.classic
     if classic is None or not classic.protocol_type:
         return True, None

@@ -29,8 +29,8 @@ from diamant.protocol.internal_topics.group_records import OffsetCommitValue, pa
 from diamant.protocol.messages.offset_columns import TopicOffsets
 
 StoredOffset: TypeAlias = tuple[bytes, int]
-"""An encoded OffsetCommitValue, and where its record is in `__consumer_offsets`. A plain tuple: the garbage collector does not
-go on looking at those, and there may be a million of them."""
+"""An encoded OffsetCommitValue, and the offset of its record in `__consumer_offsets`. A plain tuple: the garbage
+collector stops tracking those, and there may be a million of them."""
 
 
 MAX_METADATA_BYTES = 0x7FFF
@@ -40,7 +40,7 @@ MAX_METADATA_BYTES = 0x7FFF
 def without_long_metadata(
     topics: Sequence[TopicOffsets], limit: int
 ) -> tuple[Sequence[TopicOffsets], list[tuple[int, int]]]:
-    """What can be committed under `offset.metadata.max.bytes`, and the (number, row) in `topics` of what is too long."""
+    """Offsets that `offset.metadata.max.bytes` allows, and the (number, row) in `topics` of those that are too long."""
     for topic in topics:
         if topic.metadata is not None:
             return _without_long_metadata(topics, limit)
@@ -65,7 +65,7 @@ def _without_long_metadata(
 
 
 def _is_too_long(metadata: str, limit: int) -> bool:
-    """Whether a text has more UTF-16 code units than allowed (OffsetMetadataManager.isMetadataInvalid), or does not fit."""
+    """True if a text has too many UTF-16 code units (OffsetMetadataManager.isMetadataInvalid), or does not fit."""
     if metadata.isascii():
         return len(metadata) > min(limit, MAX_METADATA_BYTES)
     return len(metadata.encode("utf-16-be")) // 2 > limit or len(metadata.encode()) > MAX_METADATA_BYTES
@@ -95,11 +95,11 @@ class GroupOffsets:
 
     @property
     def count(self) -> int:
-        """How many are committed."""
+        """The number of committed offsets."""
         return sum(len(partitions) for partitions in self.committed.values())
 
     def get(self, topic: str, partition: int) -> StoredOffset | None:
-        """What is committed for a partition."""
+        """The committed offset of a partition."""
         partitions = self.committed.get(topic)
         return None if partitions is None else partitions.get(partition)
 

@@ -1,25 +1,22 @@
-"""From the log of a `__consumer_offsets` partition to the groups it adds up to.
+"""Reads a partition of `__consumer_offsets` into groups, as the coordinator's `PartitionLoader` wants it.
 
-Most records of such a log are replaced by later ones, so the scan decodes next to nothing: it walks over the batches and keeps
-the latest value of every key as bytes. What survives is taken apart at the end.
+Most records of such a log are replaced by later ones, so the scan decodes next to nothing: it walks over the batches
+and keeps the latest value of every key as bytes. Survivors are decoded at the end.
 
     scan = PartitionScan("__consumer_offsets-7")
     scan.feed(data)                                        # bytes of whole batches, again and again
     loaded = scan.finish()
 
-All of this is pure and made for a thread. Markers end transactions: until then the offsets of a transaction wait by producer
-id. When a transaction is committed, one that is stored already and is behind it in the log stays.
+The scan is pure and made for a thread. Markers end transactions: until then the offsets of a transaction wait by
+producer id. When a transaction is committed, an offset that is stored already and is behind it in the log stays.
 
-Bounds: one value per key that the log holds; a compressed batch may grow to `MAX_DECOMPRESSED_BYTES`.
+The loop looks up the next range of the log, and a thread reads and scans it (`coordinators/partition_loader.py`). So
+requests are served between two ranges and, as the interpreter changes threads often, during them.
 
-Source: CoordinatorLoaderImpl, OffsetMetadataManager.replay and replayEndTransactionMarker, GroupCoordinatorShard.replay.
+Bounds: one value per key that the log holds; a compressed batch may grow to `MAX_DECOMPRESSED_BYTES`; one range of
+`offsets.load.buffer.size`.
 
-Reading a partition of `__consumer_offsets`, as the coordinator's `PartitionLoader` wants it.
-
-The loop looks up the next range of the log, a thread reads and scans it (`loading.py`), so requests go on between two ranges
-and, as the interpreter changes threads often, during them.
-
-Bounds: one range of `offsets.load.buffer.size` and one scan.
+Source: CoordinatorLoaderImpl, OffsetMetadataManager.replay, replayEndTransactionMarker, GroupCoordinatorShard.replay.
 """
 
 from __future__ import annotations
@@ -244,7 +241,7 @@ class PartitionScan:
                 self._offsets[key] = stored
 
     def finish(self) -> LoadedPartition:
-        """What the log adds up to. CorruptBatch if a key or value cannot be read. The scan is used up."""
+        """Return the state in the log. CorruptBatch if a key or value cannot be read. The scan is used up."""
         groups: dict[str, Group] = {}
         # The partitions of one topic in one group have the front of their keys in common.
         by_front: dict[bytes, dict[int, StoredOffset]] = {}
@@ -301,7 +298,7 @@ class PartitionScan:
 
 
 def _parse_offset_key(key: bytes, offset: int) -> OffsetCommitKey:
-    """What the key of the record at `offset` says; CorruptBatch, which tells the record by its offset: a log has no keys."""
+    """The parsed key of the record at `offset`. CorruptBatch names the offset only: log lines hold no keys."""
     try:
         parsed = parse_key(key)
     except CorruptBatch as error:
@@ -314,7 +311,7 @@ def _parse_offset_key(key: bytes, offset: int) -> OffsetCommitKey:
 
 
 def _check_value(stored: StoredOffset) -> None:
-    """Whether a value can be decoded when somebody asks."""
+    """Check that a value can be decoded later."""
     value, offset = stored
     try:
         parse_offset_commit_value(value)
@@ -341,13 +338,14 @@ async def scanned(log: Log, buffer_size: int) -> PartitionScan:
 
 
 async def finished(scan: PartitionScan) -> LoadedPartition:
-    """What the scan adds up to. Raises CorruptBatch."""
+    """Return the state that the scan found. Raises CorruptBatch."""
     return await to_thread(scan.finish)
 
 
 async def left_behind(loaded: LoadedPartition, topic_ids: Mapping[str, UUID]) -> list[tuple[Group, str, int]]:
-    """Which offsets were committed for topics that do not exist any more, nor another one's of the same name: the broker was
-    killed before it could remove them with the topic. `topic_ids`: those that there are, by name.
+    """Offsets of topics that no longer exist, and of earlier topics of the same name.
+
+    The broker was killed before it could remove them with the topic. `topic_ids`: the present ones, by name.
     """
     return await to_thread(_left_behind, loaded, topic_ids)
 

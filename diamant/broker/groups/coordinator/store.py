@@ -1,4 +1,4 @@
-"""What the services of both protocols use of the group coordinator, and of each other."""
+"""The interfaces through which the services of both protocols use the group coordinator, and each other."""
 
 from __future__ import annotations
 

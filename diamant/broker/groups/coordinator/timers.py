@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class Loop(Protocol):
-    """What is used of an event loop; a test may bring its own time."""
+    """The used part of an event loop; a test may bring its own time."""
 
     def time(self) -> float:
         """Seconds on a clock that never goes back."""
@@ -72,7 +72,7 @@ class Timers:
         return None if entry is None else max(entry.deadline_s - self._loop.time(), 0) * 1000
 
     def advance_ms(self, delta_ms: float) -> None:
-        """Let `delta_ms` pass for all timers at once, as when somebody moves a broker's clock with its sessions.
+        """Let `delta_ms` pass for all timers at once, as when a broker's clock is moved with its sessions.
 
         Those whose time is over then are called back before this returns, in the order of their deadlines.
         """
