@@ -1,4 +1,4 @@
-"""From a request to its handler: version check, decoding, one place for errors.
+"""The dispatcher, from a request to its handler: version check, decoding, one place for errors.
 
 A handler is a function `handle(*needs, context, request)`; `table.py` lists their modules and needs. It returns the response
 body (bytes, or buffers and file slices in order), an awaitable of it, or None for "no answer" (Produce with acks=0).
@@ -61,7 +61,7 @@ class Dispatcher:
         context = RequestContext(version, request.client_id, connection)
         flusher = self._flusher
         if flusher.owed:
-            flusher.owed = set()  # of what timers have appended nobody is told
+            flusher.owed = set()  # no answer reports what timers have appended
         answer = handle(context, decode(version, request.body))
         if not flusher.owed:
             return answer

@@ -39,7 +39,7 @@ REDACTION_PREFIX = "diamant-redaction-"
 
 
 class Services:
-    """What answers requests, over Kafka's protocol and over HTTP. Belongs to the loop thread."""
+    """The parts that answer requests, over Kafka's protocol and over HTTP. Belongs to the loop thread."""
 
     def __init__(
         self, node: Node, served_keys: Collection[int], load: Callable[[Services, int], tuple[Decode, Handler]]
@@ -74,19 +74,19 @@ class Services:
     # -- erasures and redactions ---------------------------------------------------------------------------------
 
     async def resume_jobs(self) -> None:
-        """Go on with what an earlier run has left unfinished."""
+        """Resume the jobs that an earlier run left unfinished."""
         found = self.node.env.list_dir(self.node.config.data_dir)
         for prefix, queue in ((ERASURE_PREFIX, self.erasures), (REDACTION_PREFIX, self.redactions)):
             if any(name.startswith(prefix) and not name.endswith(".json") for name in found):
                 await queue().start()
 
     def next_job_ms(self) -> int | None:
-        """When the next of them is to go on, on the broker's clock."""
+        """Time at which the next of them is due, on the broker's clock."""
         due = (queue.next_due_ms() for queue in self.jobs)
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     async def run_due_jobs(self) -> None:
-        """Go on with those that are due."""
+        """Resume those that are due."""
         for queue in self.jobs:
             await queue.go_on()
 

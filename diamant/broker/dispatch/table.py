@@ -1,7 +1,7 @@
 """The table of APIs: for each its handler and what the handler is handed. ApiVersions is computed from it.
 
-A handler's module is imported with the first request for it: most brokers serve a dozen of these APIs in their life, and
-importing all of them would be a good part of the start. What it is handed is looked up then, too.
+A handler's module is imported, and its needs are looked up, with the first request for it: most brokers serve a dozen
+of these APIs in their life, and importing all of them would take a good part of the start.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Requests past the installed faults: what none of them wants goes on as always, the others have something happen to them.
+"""A dispatcher with faults: it applies a matching fault to a request, and passes on all other requests as they are.
 
-It stands in the place of the broker's dispatcher while there are faults. A request that is hit is answered by a task, so
-its connection is busy meanwhile and the order of its answers stays right; the task goes with the connection, but what has
-begun to be carried out is carried out to its end.
+It replaces the broker's dispatcher while there are faults. A matched request is answered by a task, so its connection
+is busy until then and the order of its answers stays right. The task ends with the connection, but a request whose
+handling has begun is carried out to its end.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class FaultDispatch:
             self._server.dispatch = self
 
     def uninstall(self) -> None:
-        """Put the dispatcher back; harmless a second time. Requests under way are answered as was begun."""
+        """Put the dispatcher back; harmless a second time. Requests in progress are answered as was begun."""
         if self._carry_out is not None:
             self._server.dispatch = self._carry_out
             self._carry_out = None
@@ -187,7 +187,7 @@ class AskedRequest:
         return spec.error is None or self._has_place_for(spec, spec.error)
 
     def wants(self, spec: FaultSpec) -> Callable[[str | None, int | None], bool]:
-        """Which parts the fault is about. A topic as a whole is meant by one of its partitions where topics are described."""
+        """A predicate for the parts that the fault matches. Where topics are described, a partition means its topic."""
 
         def wants(topic: str | None, partition: int | None) -> bool:
             if spec.topic is None:
@@ -315,7 +315,7 @@ class HitRequest:
         return self._encoded(response)
 
     async def _handled(self, request: Request) -> Body:
-        """What the handler answers. If the connection goes, a waiting fetch goes with it, anything else is carried out."""
+        """The handler's answer. If the connection closes, a pending fetch ends; anything else is carried out."""
         answer = self._carry_out(self._connection, request)
         if answer is None or isinstance(answer, bytes | bytearray | memoryview | list | tuple):
             return cast(Body, answer)
@@ -402,7 +402,7 @@ class HitRequest:
     async def _throttled(self, body: Buffer | Sequence[Part]) -> Buffer | Sequence[Part]:
         key, version = self._asked.key, self._asked.version
         throttle_time_ms = self._spec.throttle_time_ms
-        if _throttle_position(key, version) == 0:  # the first field: the rest, be it a range of a file, stays as it is
+        if _throttle_position(key, version) == 0:  # the first field; the rest may be a range of a file and stays
             parts = [body] if isinstance(body, bytes | bytearray | memoryview) else list(body)
             first = parts[0]
             assert not isinstance(first, FileSlice)
@@ -423,7 +423,7 @@ def _fetch_key(topic: Fields) -> Any:
 
 
 def _throttle_position(key: int, version: int) -> int | None:
-    """How many fields stand before the throttle time; None if the version has none."""
+    """The number of fields before the throttle time; None if the version has none."""
     for position, field in enumerate(schema_fields(response_class(key, version))):
         if field.name == _THROTTLE_FIELD:
             return position

@@ -278,7 +278,7 @@ def identity(value: Any) -> Fields:
 
 
 def topic_partitions(api_key: int, request: Fields, name_of: NameOf) -> Iterator[tuple[str | None, int | None]]:
-    """What a request is about: (topic, partition), (topic, None) where it names no partitions."""
+    """The topics and partitions of a request: (topic, partition), or (topic, None) where it names no partitions."""
     if api_key in TOPIC_APIS:
         yield from _parts(request, MIRRORS[api_key], None, name_of)
 
@@ -377,7 +377,7 @@ def partition_of(value: Any) -> int | None:
 
 
 def topic_of(value: Fields) -> str | None:
-    """The topic that an element names, be it as a resource; ids are not looked up."""
+    """The topic that an element names, also as a resource; ids are not looked up."""
     if value.get("resource_type") == TOPIC_RESOURCE:
         return str(value["resource_name"])
     return next((value[word] for word in _TOPIC_WORDS if value.get(word)), None)

@@ -24,7 +24,7 @@ WAIT_TIMEOUT_S = 10.0
 
 
 class Installer(Protocol):
-    """Where a fault is installed: the faults of one broker."""
+    """The faults of one broker, which a fault is installed in."""
 
     @property
     def is_on_loop(self) -> bool:
@@ -116,11 +116,11 @@ class Fault:
             raise TimeoutError(self._too_late(count, timeout_s)) from None
 
     def release(self) -> int:
-        """Let go what it holds or delays now; how many requests that were. It stays installed."""
+        """Release the requests that it holds or delays now; return how many. It stays installed."""
         return self._installer.call(self._release)
 
     def remove(self) -> None:
-        """Take it away and let go what it holds; harmless a second time. Counts can still be read."""
+        """Remove it and release the requests that it holds; harmless a second time. Counts can still be read."""
         self._installer.remove(self.id)
 
     def as_json(self) -> dict[str, Any]:

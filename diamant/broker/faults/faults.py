@@ -51,7 +51,7 @@ class Faults:
         self._last_id = 0
         self._dispatch = FaultDispatch(node, server, served_keys, self._installed, self._count)
         self.fired: Counter[tuple[str, int]] = Counter()
-        """How often faults fired, by (effect, API key), those included that were removed. The loop thread's."""
+        """Counts of fired faults, by (effect, API key), removed ones included. Belongs to the loop thread."""
 
     def __len__(self) -> int:
         return len(self._installed)
@@ -112,11 +112,11 @@ class Faults:
         return self.call(lambda: self._installed.get(fault_id))
 
     def remove(self, fault_id: int) -> bool:
-        """Take a fault away and let go what it holds; False if it is not there."""
+        """Remove a fault and release the requests that it holds; False if it is not there."""
         return self.call(lambda: self._remove(fault_id))
 
     def clear(self) -> int:
-        """Take all faults away and let go what they hold; how many there were."""
+        """Remove all faults and release the requests that they hold; return how many there were."""
         return self.call(self._clear)
 
     @property

@@ -1,4 +1,4 @@
-"""What a fault matches and what it does, as a checked value; the same words in Python and in JSON.
+"""The specification of a fault, checked: what it matches and what it does; the same words in Python and in JSON.
 
 FaultSpec.make(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", times=2)
 """
@@ -14,7 +14,7 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 
 MAX_DELAY_MS = 300_000
-"""Of a delay; what is held is let go after this long, too."""
+"""Of a delay; held requests are released after this long, too."""
 
 MAX_THROTTLE_MS = 300_000
 MAX_TEXT_LENGTH = 1000
@@ -103,11 +103,11 @@ class FaultSpec:
 
     @property
     def is_cut(self) -> bool:
-        """True if the answer is cut off, be it before its first byte (`cut=0`)."""
+        """True if the answer is cut off, also before its first byte (`cut=0`)."""
         return self.cut is not False
 
     def as_json(self) -> dict[str, Any]:
-        """What was asked for, without what was left at its default."""
+        """The specification as given, without fields at their defaults."""
         shown: dict[str, Any] = {}
         for name, value in asdict(self).items():
             default = _DEFAULTS[name]
@@ -213,7 +213,7 @@ def _check_effects(spec: FaultSpec) -> None:
     if not answering and not (spec.delay_ms or spec.hold or spec.throttle_time_ms):
         raise FaultError(f"a fault does something: give one of {', '.join(EFFECTS)}")
     if spec.hold and spec.delay_ms:
-        raise FaultError("hold and delay_ms: a request cannot have both; what is held is let go by release or remove")
+        raise FaultError("hold and delay_ms: a request cannot have both; release or remove let a held request continue")
     if spec.partition is not None and spec.topic is None:
         raise FaultError("partition: say of which topic")
     if spec.probability == 1 and spec.seed is not None:

@@ -1,4 +1,4 @@
-"""Metadata answers that tell of a state that is not, or not any more: on their plain fields, in place."""
+"""Metadata answers with a wrong or outdated state; changes plain fields in place."""
 
 from __future__ import annotations
 

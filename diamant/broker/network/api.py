@@ -28,7 +28,7 @@ REQUEST_ERRORS = (KafkaError, CorruptBatch, CorruptLog, StorageError, OSError)
 
 
 class RequestContext(NamedTuple):
-    """What a handler knows about a request beside its body."""
+    """The facts about a request besides its body."""
 
     api_version: int
     client_id: str | None
@@ -51,7 +51,7 @@ class Api(NamedTuple):
 
 
 def frame_header(api_key: int, api_version: int, correlation_id: int, body_size: int) -> bytes:
-    """What precedes a response body: its size and response header v0 or, with an empty tag section, v1."""
+    """The bytes before a response body: its size and response header v0 or, with an empty tag section, v1."""
     if apis.response_header_version(api_key, api_version) == 0:
         return struct.pack(">ii", body_size + 4, correlation_id)
     return struct.pack(">iib", body_size + 5, correlation_id, 0)
@@ -103,7 +103,7 @@ class CloseConnection(Exception):
 
 
 class ConnectionInfo(NamedTuple):
-    """What handlers may know about a connection."""
+    """The facts about a connection that handlers may use."""
 
     listener_name: str
     peer: str

@@ -1,4 +1,4 @@
-"""The sockets of listeners: bound before anything else is done, so that a port in use is told of at once."""
+"""The sockets of listeners: bound before anything else, so that a port in use is reported at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bound_socket(listener: Listener) -> socket.socket:
 
 
 def reachable(listener: Listener, sock: socket.socket) -> Listener:
-    """Return where somebody on this machine reaches the socket: its port, and loopback for "every interface"."""
+    """Return the socket's address for clients on this machine: its port, and loopback for "every interface"."""
     host = listener.host
     if host in META_ADDRESSES:
         host = "::1" if host == "::" else "127.0.0.1"

@@ -1,4 +1,4 @@
-"""Log lines for connections that are closed for what they have sent: one for each address and minute, and a count of the rest.
+"""Log lines for connections closed for bad input: one for each address and minute, and a count of the rest.
 
 Bound: `MAX_ADDRESSES` are told apart, some 300 bytes each; the rest are one.
 """

@@ -1,7 +1,7 @@
-"""`queued.max.request.bytes`: how much memory requests may take before connections are no longer read.
+"""`queued.max.request.bytes`: the memory that requests may take before connections are no longer read.
 
-As in Kafka (SimpleMemoryPool) a frame is admitted as long as anything is left, so the most that is in use is the limit and
-one request more, and whatever has been admitted can be received and answered: nothing waits for itself.
+As in Kafka (SimpleMemoryPool) a frame is admitted as long as anything is left. So at most the limit and one request
+more are in use, and every admitted request can be received and answered: there is no deadlock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class RequestMemory:
 
     @property
     def available_bytes(self) -> int:
-        """What is left; negative while the last admitted request exceeds the limit."""
+        """The bytes left; negative while the last admitted request exceeds the limit."""
         return self._available
 
     def admit(self, size: int, owner: object, admitted: Callable[[], None]) -> bool:
@@ -34,7 +34,7 @@ class RequestMemory:
         self._available -= size
 
     def release(self, size: int) -> None:
-        """Give back; whoever has waited longest is admitted."""
+        """Give back; the request that has waited longest is admitted."""
         self._available += size
         while self._available > 0 and self._waiting:
             owner = next(iter(self._waiting))

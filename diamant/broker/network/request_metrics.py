@@ -1,4 +1,4 @@
-"""How many requests were answered, how fast, with which errors; bytes and connections (Kafka's RequestMetrics).
+"""Counts of answered requests, their latencies and errors; bytes and connections (Kafka's RequestMetrics).
 
 Plain numbers that only grow, added to on the loop thread and read by `metrics.take`. An answer costs a clock reading, a
 search in 16 bounds and three additions, about a microsecond. Error codes are read from the encoded answer, except those of
@@ -74,7 +74,7 @@ class RequestMetrics:
             row.codes.read(body)
 
     def rows(self) -> list[VersionCounts]:
-        """What was counted, by API key and version, every error code included."""
+        """All counts, by API key and version, with every error code."""
         for row in self._rows.values():
             if row.codes is not None:
                 row.codes.settle()

@@ -1,16 +1,15 @@
 """Writes answers that hold ranges of log files: from the page cache to the socket, without a copy in our memory.
 
-asyncio allows no second watcher on a descriptor that a transport owns, and its own sendfile stops all reading meanwhile.
+asyncio allows no second watcher on a descriptor that a transport owns, and its own sendfile stops all reading.
 So this writes on a duplicate of the socket's descriptor, and only while the transport's own buffer is empty.
 
 All of it happens in callbacks of the loop: one answer of a megabyte takes about ten of them, and a task for each would
 cost more than the sending.
 
-Small answers that go out together, when several connections have sent their requests at once.
-
-Every write wakes a client that waits, which takes more of both processors than the answer itself; written in a row, the later
-ones meet a client that is awake. With 16 connections that commit offsets this is a fifth more requests per second. Where hardly
-anything else is to be done in a turn of the loop, an answer is written at once.
+`Outbox` holds small answers back and writes them in a row, when several connections have sent their requests at once.
+Every write wakes a waiting client, which costs more than the answer itself; in a row, the later writes meet a client
+that is awake. With 16 connections that commit offsets this is a fifth more requests per second. If a turn of the loop
+has hardly any other work, an answer is written at once.
 
 Bounds: one answer of `MAX_BYTES` per connection (a connection with further requests writes at once), for `MAX_DELAY_S` and the
 request after that.
@@ -86,7 +85,7 @@ class AnswerWriter:
     def _advance(self) -> None:
         """Send until the socket is full, a range is cold, or the turn is over."""
         done = self._done
-        if done is None or done.done():  # closed meanwhile
+        if done is None or done.done():  # closed since
             return
         turn_bytes = TURN_MAX_BYTES
         try:
@@ -131,7 +130,7 @@ class AnswerWriter:
             count = min(left, TURN_MAX_BYTES)
             self._warm_until = self._sent + count
             if part.file.try_pread(1, position + count - 1) is None:
-                # Not in the page cache: a thread brings it there, so that a cold disk stops nobody else.
+                # Not in the page cache: a thread brings it there, so that a cold disk does not stop the loop.
                 self._read_in_thread(part, position, count)
                 return None
         sent = os.sendfile(self._socket.fileno(), descriptor, position, self._warm_until - self._sent)

@@ -2,11 +2,11 @@
 
 Theory of operation. Each connection handles one request after the other. Handling is synchronous in the common case:
 bytes arrive, `ServerConnection` makes requests of them, the dispatcher returns the answer, the answer is written, all
-in one callback without a task; small answers to several connections are written in a row (`outbox.py`). When an answer
-takes longer (a fetch that waits, a metadata sync) or the peer does not read what we write, the connection is *busy*:
-requests that arrive meanwhile stay in a queue, and once that holds `max_queued_bytes` the socket is not read any more.
+in one callback without a task; small answers to several connections are written in a row (`Outbox`). When an answer
+takes longer (a pending fetch, a metadata sync) or the peer does not read what we write, the connection is *busy*: its
+further requests stay in a queue, and once that holds `max_queued_bytes` the socket is not read any more.
 
-Ranges of a log go from the page cache to the socket in `answer_writer.py`, on a duplicate of the socket's descriptor.
+Ranges of a log go from the page cache to the socket in `response_writer.py`, on a duplicate of the socket's descriptor.
 The transport's own buffer is empty whenever that happens, because its high-water mark is zero: anything that the kernel
 did not take at once pauses the connection.
 
@@ -150,7 +150,7 @@ class Server:
             listener.close()
 
     async def close(self, timeout_s: float) -> None:
-        """Stop accepting, let requests under way be answered, close what is idle; after `timeout_s` close the rest as
+        """Stop accepting, answer the requests in progress, close what is idle; after `timeout_s` close the rest as
         it is.
         """
         self.stop_accepting()
@@ -175,9 +175,9 @@ class Server:
         self._sweep_timer = asyncio.get_running_loop().call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Close connections without traffic. One timer for all, and none while nobody is connected.
+        """Close connections without traffic. One timer for all, and none without connections.
 
-        As in Kafka (Selector.IdleExpiryManager) a request under way does not count as traffic: it is how a peer that
+        As in Kafka (Selector.IdleExpiryManager) a request in progress does not count as traffic: it is how a peer that
         stopped reading is found. The time is the loop's, not the `Env` clock: moving that must not cut connections.
         """
         self._sweep_timer = None
@@ -359,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def queued_bytes(self) -> int:
-        """What the requests in the queue amount to."""
+        """The bytes of all requests in the queue."""
         return self._queued_bytes
 
     def finish(self) -> None:

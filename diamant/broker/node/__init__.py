@@ -1,1 +1,1 @@
-"""What a broker runs on: topics, timers, flushes, pending fetches. Knows no API. Beside it the cleaner and the housekeeping."""
+"""The basis of a broker: topics, timers, flushes, pending fetches; the cleaner and the housekeeping. Knows no API."""

@@ -1,7 +1,8 @@
-"""The cleaner as a part of the broker: when it is loaded, its settings from the configuration, and who tells it what.
+"""The cleaner as a part of the broker: its loading, its settings from the configuration, its events.
 
-Topics tell it of new, deleted and reconfigured logs, the broker of rolled segments, appends to compacted logs and changed
-`log.cleaner.*`. It tells of cleaned logs and deleted segments, for waiting fetches, checkpoints and the removal of files.
+Topics report new, deleted and reconfigured logs to it; the broker reports rolled segments, appends to compacted logs
+and changed `log.cleaner.*`. It reports cleaned logs and deleted segments, for pending fetches, checkpoints and the
+removal of files.
 
 It is loaded with the first compacted log: a broker without one starts some 50 ms sooner and stays smaller.
 """
@@ -83,7 +84,7 @@ class Cleaning:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the clock alone will make something due; None if nothing is known of."""
+        """Time at which the clock alone makes work due; None if no such work is known."""
         return None if self._service is None else self._service.next_deadline_ms
 
     async def _load(self) -> CleanerService:
@@ -122,7 +123,7 @@ class Cleaning:
         stopping.cancel()
 
     def status(self) -> CleanerStatus:
-        """What it tells about itself; nothing yet if it is not loaded."""
+        """The cleaner's status; empty until the cleaner is loaded."""
         from diamant.cleaner.service.metrics import CleanerStatus
 
         return CleanerStatus() if self._service is None else self._service.status()
@@ -138,7 +139,7 @@ class Cleaning:
             self._service.saw_append(log)
 
     def rolled(self, log: Log) -> None:
-        """Take note of a segment that was closed."""
+        """Record that a segment was closed."""
         if self._service is not None:
             self._service.rolled(log)
 
@@ -204,7 +205,7 @@ def make_service(node: Node, service: type[CleanerService]) -> CleanerService:
 
 
 def _process_runners(env: Env) -> Callable[[], Runner] | None:
-    """How to make runners with worker processes; None if the files are not where another process could find them."""
+    """A maker of runners with worker processes; None if other processes cannot see the files."""
     if not isinstance(env, RealEnv):
         return None
 
@@ -221,7 +222,7 @@ def _offload_from_bytes(config: BrokerConfig) -> float:
 
 
 def _spark_runners(node: Node) -> Callable[[Runner], Runner] | None:
-    """How to make runners on Spark, given who takes over what they fail at; None as for processes."""
+    """A maker of runners on Spark, given the runner for rounds that fail there; None as for processes."""
     if not isinstance(node.env, RealEnv):
         return None
     turns: SparkTurns | None = None
@@ -247,7 +248,7 @@ def _spark_runners(node: Node) -> Callable[[Runner], Runner] | None:
 
 
 def check_cleaner_change(config: BrokerConfig, changes: Mapping[str, str | None]) -> None:
-    """Whether the cleaner can be reconfigured so while it runs; raises KafkaError (``LogCleaner.validateReconfiguration``)."""
+    """Check that a running cleaner accepts changes; raises KafkaError (``LogCleaner.validateReconfiguration``)."""
     names = ("log.cleaner.threads", "log.cleaner.dedupe.buffer.size")
     values = {name: config[name] for name in names}
     for name in names:

@@ -1,13 +1,12 @@
-"""Fetch sessions (KIP-227): what a consumer wants, remembered, so that it need only say what changes, and is only told what
-changed.
+"""Fetch sessions (KIP-227): remembered requests, so that a consumer sends only changes, and receives only changes.
 
-A session knows which of its partitions have to be looked at: those that the client named, those whose log has changed since,
-and those that had more to give than the last answer could hold. All others cost nothing, neither when a fetch comes nor while
-it waits.
+A session knows which of its partitions to look at: those that the client named, those whose log has changed since, and
+those with more data than the last answer could hold. All others cost nothing, neither when a fetch comes nor while it
+waits.
 
 Bounds: `max.incremental.fetch.session.cache.slots` sessions and MAX_CACHED_PARTITIONS partitions in all of them, at about
 0.5 KB each. When the slots are taken, a session that was silent for EVICTION_MS makes room, or one that is older than that
-and smaller than the new one; otherwise the client gets no session and goes on with full requests, which is always allowed.
+and smaller than the new one; otherwise the client gets no session and sends full requests, as it always may.
 
 Source: FetchSession, FetchSessionCache, FetchManager.
 """
@@ -60,7 +59,7 @@ class SessionPartition:
         self.log_start_offset = -1
 
     def is_news(self, result: FetchPartitionResult) -> bool:
-        """Whether the client has to be told; notes what it then knows (`CachedPartition.maybeUpdateResponseData`)."""
+        """True if the client has to be told; notes what it then knows (`CachedPartition.maybeUpdateResponseData`)."""
         is_news = result.records_size > 0 or result.diverging_epoch is not None
         if result.high_watermark != self.high_watermark:
             self.high_watermark = result.high_watermark
@@ -81,7 +80,7 @@ class FetchSession:
     def __init__(self, session_id: int, watch: Watch, *, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
         self.epoch = INITIAL_EPOCH + 1
-        """What the next request has to say."""
+        """The epoch that the next request must carry."""
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms
@@ -93,7 +92,7 @@ class FetchSession:
 
     @property
     def size(self) -> int:
-        """How many partitions it has."""
+        """The number of its partitions."""
         return len(self.partitions)
 
     def next_epoch(self) -> None:
@@ -129,7 +128,7 @@ class FetchSession:
             self.track(partition, None)
 
     def track(self, partition: SessionPartition, log: Log | None) -> None:
-        """Note which log is a partition's now: None if it does not exist, another one if its topic was made anew."""
+        """Note a partition's present log: None if it does not exist, another one if its topic was recreated."""
         before = partition.log
         if log is before:
             return
@@ -230,7 +229,7 @@ class FetchSessions:
         """The session that an incremental request belongs to, with its changes made.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, or FETCH_SESSION_TOPIC_ID_ERROR if it
-        began with names and goes on with ids, or the other way.
+        began with names and continues with ids, or the other way.
         """
         session = self._sessions.get(request.session_id)
         if session is None:

@@ -1,9 +1,8 @@
 """fsync of logs, off the loop: what `flush.messages`, `flush.ms` and rolled segments ask for.
 
-The owner takes a plan of what to sync, a thread runs it, the owner moves the recovery point. One plan at a time:
-fsyncs of one disk gain nothing from each other's company. A failed fsync is final for its log: the page cache may
-have dropped what could not be written. So is a flush that did not come to its end for any other reason (no memory, no
-thread): what it was to sync is not vouched for.
+The owner takes a plan of what to sync, a thread runs it, the owner moves the recovery point. One plan at a time: fsyncs
+of one disk gain nothing in parallel. A failed fsync is final for its log: the page cache may have dropped what could
+not be written. So is a flush that failed for any other reason (no memory, no thread): its data may not be on disk.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Flush(NamedTuple):
-    """A flush under way: `future` is done when the log is on disk below `end_offset`, or has failed."""
+    """A flush in progress: `future` is done when the log is on disk below `end_offset`, or has failed."""
 
     log: Log
     end_offset: int
@@ -54,7 +53,7 @@ class Flusher:
         return future
 
     def _covering(self, log: Log) -> asyncio.Future[None]:
-        """Return the end of a flush of all that `log` holds now: that of the one under way, if nothing came since it began.
+        """Return the end of a flush of all that `log` holds now: the one in progress, if nothing came since it began.
 
         The future is the caller's own: who cancels it takes nothing from others.
         """
@@ -64,21 +63,21 @@ class Flusher:
         return asyncio.shield(self._asked_for(log))
 
     def pending(self, log: Log) -> asyncio.Future[None] | None:
-        """Return what has to be over before `flush.messages` lets somebody be told what `log` holds now; None if nothing.
+        """Return the flush to await before `flush.messages` lets clients see what `log` holds now; None for none.
 
         Then it is on disk, or the log has failed. The future is the caller's own.
         """
         return self._covering(log) if log.is_flush_wanted else None
 
     def owe(self, log: Log) -> None:
-        """Have the answer to the request under way wait for `log`, if `flush.messages` says so."""
+        """Make the answer to the present request wait for `log`, if `flush.messages` says so."""
         if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
             self.owed.add(log)
 
     def owe_under_way(self) -> None:
-        """Have the answer to the request under way wait for all that `flush.messages` wants on disk now, or has not got there.
+        """Make the answer to the present request wait for all flushes that `flush.messages` wants, also failed ones.
 
-        For those who are told once more what was done before: which logs that has gone to nobody remembers.
+        For answers that repeat the outcome of an earlier request: the logs which that one wrote to are not remembered.
         """
         self._failed = {log for log in self._failed if not log.is_deleted}
         for log in (*self._due, *self._failed, *(() if self._running is None else (self._running.log,))):
@@ -149,7 +148,7 @@ def _as_os_error(error: BaseException) -> OSError:
 def after_flush(flusher: Flusher, answer: Answer) -> Coroutine[Any, Any, Any]:
     """The answer of a coordinator, once what it has appended in this turn of the loop is on disk (`flush.messages`).
 
-    Awaiting it raises CloseConnection if that cannot be synced: nobody may believe that it is safe.
+    Awaiting it raises CloseConnection if the sync fails: the client must not believe that its data is safe.
     """
     logs, flusher.owed = flusher.owed, set()
     return _when_synced(flusher, answer, logs)

@@ -1,6 +1,6 @@
-"""What a broker does at its logs from time to time: retention, checkpoints, timed flushes, expiry, removal of files.
+"""Periodic work on a broker's logs: retention, checkpoints, timed flushes, expiry, removal of files.
 
-What the disk refuses has its next turn soon (`REFUSED_BY_DISK_S`); trouble with one log keeps no other from its turn.
+Work that the disk refuses is retried soon (`REFUSED_BY_DISK_S`); trouble with one log holds up no other.
 Source: Kafka's LogManager and ProducerStateManager.
 """
 
@@ -41,9 +41,9 @@ class Housekeeping:
         self._node = node
         self._changed_since_ms: int | None = None
         self._asked_ms: dict[Log, int] = {}
-        """When a flush of a log was asked for last, of those with `flush.ms`."""
+        """Time of the last flush request, for each log with `flush.ms`."""
         self._timed_flush_ms: int | None = None
-        """When the scheduler believes that the next of them is due."""
+        """Time at which the scheduler expects the next of them."""
         self._troubles = LogTroubles()
         node.log_events.subscribe(self.on_change)
 
@@ -62,7 +62,7 @@ class Housekeeping:
 
     @property
     def has_changes(self) -> bool:
-        """Whether something has changed that the checkpoints do not say yet, and no write of them is under way."""
+        """True if the checkpoints lack a change, and no write of them is in progress."""
         return self._changed_since_ms is not None
 
     def on_change(self, log: Log) -> None:
@@ -161,7 +161,7 @@ class Housekeeping:
         return [log for log in logs if log.log_end_offset > log.recovery_point and log.write_failure is None]
 
     def _flush_due_ms(self, log: Log) -> int:
-        # With 0 it is the next millisecond, else this would be due again and again while a flush is under way.
+        # With 0 it is the next millisecond, else this would be due again and again while a flush is in progress.
         return max(log.last_flush_ms, self._asked_ms.get(log, 0)) + max(log.config.flush_ms, 1)
 
     def _timed_flush_due_ms(self) -> int | None:

@@ -1,9 +1,9 @@
-"""Offset indexes that turned out to be damaged, made anew in memory while the broker runs.
+"""Rebuilds damaged offset indexes in memory while the broker runs.
 
-Until one is, each read that needs it reads headers from further back, in the worst case from the segment's beginning. Only
-closed segments are mended, one at a time, from their `.log` files in a thread. No file is changed, so neither a cleaner's swap
-nor a removal meanwhile is any matter, and the next start begins with the damaged file again. If the `.log` file is damaged, too,
-the index stays: its good entries lead to what lies behind the damage.
+Until then, each read that needs the index reads headers from further back, in the worst case from the segment's
+beginning. Only closed segments are mended, one at a time, from their `.log` files in a thread. No file is changed, so a
+swap or a removal of the segment at the same time does no harm, and the next start finds the damaged file again. If the
+`.log` file is damaged, too, the index stays: its good entries lead to what lies behind the damage.
 
 Bounds: `MAX_MENDED` segments at once, with 8 bytes for each entry (2 MiB for 1 GiB at the default interval,
 `segment.index.bytes` at most); what is beyond stays slow. One thread, and one that waits for each damaged segment.
@@ -34,7 +34,7 @@ class IndexMender:
         self._is_stopping = False
 
     def request(self, log: Log, segment: Segment) -> None:
-        """Have the offset index of a closed segment made anew soon, if there is room for it."""
+        """Schedule the rebuild of a closed segment's offset index, if there is room for it."""
         segment.is_index_damaged = False
         self._mended = [one for one in self._mended if not one.is_deleted]
         if self._is_stopping or len(self._mended) >= MAX_MENDED or segment in self._mended:
@@ -45,11 +45,11 @@ class IndexMender:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def __len__(self) -> int:
-        """The number of segments whose index has been made anew, or is about to be."""
+        """The number of segments whose index was rebuilt, or is about to be."""
         return len(self._mended)
 
     async def stop(self) -> None:
-        """End the work under way; nothing of it counts."""
+        """End the work in progress and discard it."""
         self._is_stopping = True
         if self._task is not None:
             await asyncio.wait({self._task})
@@ -65,7 +65,7 @@ class IndexMender:
                 log, segment = self._waiting.popleft()
                 try:
                     await self._mend(log, segment)
-                except CorruptLog as error:  # it stays among the mended, so that nobody reads all of it once more
+                except CorruptLog as error:  # it stays among the mended, so that it is not read in full again
                     logger.warning(
                         "%s stays as it is, since the .log file is damaged: %s", segment.offset_index.path, error
                     )

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Lazy(Generic[T]):
-    """`part()` returns the part and makes it if it is not there yet; `part.made` is None as long as nobody has used it."""
+    """`part()` returns the part and makes it with the first call; `part.made` is None until then."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""Tells of logs that have changed: appended to, truncated, cleaned, or whatever else a fetch may wait for."""
+"""Events of logs that have changed: appended to, truncated, cleaned, or in any other way that a fetch may await."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ BATCH_CHECKERS = 2
 
 
 class Node:
-    """What a broker runs on. Belongs to the thread of the event loop in which it is made."""
+    """The basis of a broker. Belongs to the thread of the event loop in which it is made."""
 
     def __init__(
         self, config: BrokerConfig, env: Env, directory: LogDirectory, metadata: MetadataLog, addresses: Addresses
@@ -62,7 +62,7 @@ class Node:
         self.config = self._dynamic_config()
         self.is_stopping = False
         self.started_s: float | None = None
-        """When it was ready, on the monotonic clock."""
+        """Time at which it was ready, on the monotonic clock."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
         self.scheduler = Scheduler(env.clock)
         self.purgatory = Purgatory(self.loop)
@@ -108,7 +108,7 @@ class Node:
         self.batch_checkers.shutdown(wait=False)
 
     def close(self) -> None:
-        """Write everything down and let go of the directory. Blocks."""
+        """Flush everything and release the directory. Blocks."""
         try:
             self.metadata.close()
         except OSError as error:
@@ -165,7 +165,7 @@ class Node:
 
 
 def open_clock(env: Env, config: BrokerConfig) -> None:
-    """Have a manual clock go on where it stood in this directory, and say so if another clock was used here. Blocks."""
+    """Set a manual clock to where it stood in this directory; warn if another clock was used here. Blocks."""
     directory = config.data_dir
     if config.clock == SYSTEM_CLOCK:
         if env.exists(f"{directory}/{names.MANUAL_CLOCK}"):

@@ -7,8 +7,8 @@ several appends within one turn cost one check. A producer without consumers pay
 A fetch session waits for the same logs again and again. It has a `Watch` on them, which remembers what changed also between
 two fetches, so that waiting once more does not cost anything per log.
 
-Who was told of a change is not told of the next one in the same log before it has looked at the first. So appends cost nothing
-for a session whose client has gone, or takes its time: each of its logs has told it once, and goes on without it.
+A session that was notified of a change is not notified of the next one in the same log before it has looked at the
+first. So appends cost nothing for a session whose client is gone or slow: each of its logs notifies it once.
 
 Bounds: one waiter per connection, since a connection's requests are handled one after the other; one watch per session.
 """
@@ -23,7 +23,7 @@ from diamant.storage.log.log import Log
 
 
 class Waiter(Protocol):
-    """A fetch under way, as the purgatory sees it."""
+    """A pending fetch, as the purgatory sees it."""
 
     def refresh(self, logs: Iterable[Log]) -> bool:
         """Read the partitions of these logs again; True when the fetch is complete."""
@@ -56,7 +56,7 @@ class Watch:
         self._purgatory = purgatory
         self.logs: set[Log] = set()
         self.dirty: set[Log] = set()
-        """What changed since it was last looked at."""
+        """Logs that changed since they were last looked at."""
         self.waiter: Waiter | None = None
         self.future: asyncio.Future[Any] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -73,7 +73,7 @@ class Watch:
         self._purgatory.remove_log(self, log)
 
     def take_dirty(self) -> set[Log]:
-        """What changed since this was last asked; the next change of these counts again."""
+        """Return the logs that changed since the last call; their next change counts again."""
         dirty, self.dirty = self.dirty, set()
         for log in dirty:
             self._purgatory.add_log(self, log)
@@ -169,7 +169,7 @@ class Purgatory:
         dirty, self._dirty = self._dirty, set()
         for entry in dirty:
             if entry.future is None or entry.waiter is None or entry.future.done():
-                continue  # a watch of which nobody waits keeps in mind what changed
+                continue  # a watch without a waiter remembers what changed
             logs, entry.dirty = entry.dirty, set()
             for log in logs:
                 self.add_log(entry, log)

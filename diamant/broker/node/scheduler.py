@@ -90,7 +90,7 @@ class Scheduler:
         self._task = self._loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Let the job under way end, start no other."""
+        """Let the job in progress end, start no other."""
         if isinstance(self._clock, SettableClock) and self._clock_moved in self._clock.on_change:
             self._clock.on_change.remove(self._clock_moved)
         task, self._task = self._task, None

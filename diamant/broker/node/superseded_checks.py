@@ -1,11 +1,11 @@
-"""Whether anything is superseded in logs whose dirty part is old: what was found by looking (`cleaner.superseded_look`).
+"""Checks for superseded records in logs whose dirty part is old, and their results.
 
-Nothing is read until the oldest dirty record is older than three quarters of `diamant.erasure.deadline.ms`. What was found holds
-until a round has been over the log. What was appended since can be near the deadline no sooner than that long after the look, and
-only then is a log in which nothing was found looked at again; others after `PAUSE_MS` of the broker's clock.
+Nothing is read until the oldest dirty record is older than three quarters of `diamant.erasure.deadline.ms`. A result
+holds until a round has cleaned the log. Records appended after a check come near the deadline no sooner than that long
+after it. So a log without superseded records is checked again only then; others after `PAUSE_MS` of the broker's clock.
 
-Bounds: `MAX_BYTES` are read of a log that can be told of, and one call begins no other look after so many bytes of all logs; what
-it leaves cannot be told until the next call.
+Bounds: a check reads at most `MAX_BYTES` of a log. One call begins no further check after so many bytes of all logs;
+the logs that it leaves stay unknown until the next call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAUSE_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is known of one log."""
+    """The result for one log."""
 
     oldest_ms: int | None
     """Since when something superseded is there, or since a moment before; None: nothing is."""
@@ -98,10 +98,10 @@ class SupersededLooks:
             report = await asyncio.to_thread(look, log.env, plan)
         except CannotBeTold:
             told, read = Told(oldest_ms, False), MAX_BYTES
-        except OSError:  # A round or retention has replaced a segment meanwhile.
+        except OSError:  # A round or retention has replaced a segment since.
             told, read = Told(oldest_ms, False), 0
         except CorruptLog:
-            # Nobody can say that what a damaged segment may supersede is gone.
+            # A damaged segment may supersede records, and there is no proof that those are gone.
             told, read = Told(oldest_ms, True), 0
         else:
             found_ms = report.oldest_ms

@@ -1,4 +1,4 @@
-"""What goes in and out per topic, as plain counters that the handlers add to (Kafka's BrokerTopicMetrics).
+"""Traffic per topic, as plain counters that the handlers add to (Kafka's BrokerTopicMetrics).
 
 Counts begin at zero with the broker and only grow. Those of a deleted topic go into the sums over all topics.
 """

@@ -4,7 +4,7 @@ Every change is decided and appended to the metadata log in one step of the loop
 append), applied to the partitions, synced in a thread, and only then answered. The metadata come first: a partition
 that they name and the disk does not have is made empty at the next start, one that only the disk has is set aside.
 
-Fencing by leader epoch (KIP-320): whether a client talks to the leader it means.
+Fencing by leader epoch (KIP-320) checks that a client talks to the leader that it means.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class NewTopic(NamedTuple):
 
 
 class TopicListener(Protocol):
-    """Who is told of topics that come and go, in the very turn of the loop; on the loop thread."""
+    """A listener for created and deleted topics; called on the loop thread, in the same turn of the loop."""
 
     def topic_created(self, topic: Topic) -> None:
         """A topic can be used from now on."""
@@ -116,7 +116,7 @@ class Topics:
     # -- start ---------------------------------------------------------------------------------------------------
 
     def expected_partitions(self) -> dict[TopicPartition, PartitionSource]:
-        """What the log directory should hold."""
+        """The partitions that the log directory should hold."""
         expected = {}
         for topic in self.image.topics.values():
             source = PartitionSource(topic.topic_id, log_config(self.configs_of(topic.name), self._config))
@@ -179,7 +179,7 @@ class Topics:
         assignments: Mapping[int, Sequence[int]] | None = None,
         configs: Mapping[str, str | None] | None = None,
     ) -> NewTopic:
-        """What CreateTopics would create; -1 stands for the broker's default. Raises KafkaError
+        """The topic that CreateTopics would create; -1 stands for the broker's default. Raises KafkaError
         (ReplicationControlManager.createTopic).
         """
         check_name(name)
@@ -270,7 +270,7 @@ class Topics:
             await synced
 
     def check_partition_count(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
-        """Whether a topic may grow to `count` partitions (ReplicationControlManager.createPartitions); raises
+        """Check that a topic may grow to `count` partitions (ReplicationControlManager.createPartitions); raises
         KafkaError.
         """
         image = self.image.topics.get(name)
@@ -348,7 +348,7 @@ class Topics:
     # -- configurations ------------------------------------------------------------------------------------------
 
     def apply_configs(self, names: Iterable[str] | None = None, *, broker_config: BrokerConfig | None = None) -> None:
-        """Give the logs of these topics (default: of all) their settings anew; `broker_config` replaces the broker's."""
+        """Refresh the settings of the logs of these topics (default: all); `broker_config` replaces the broker's."""
         if broker_config is not None:
             self._config = broker_config
         self.generation += 1
@@ -394,7 +394,7 @@ class Topics:
                 if isinstance(log, BaseException):
                     raise log
                 if self.image.topics.get(topic.name) is not image:
-                    return  # deleted meanwhile
+                    return  # deleted since
                 self._directory.adopt(log)
                 self._take(topic, log, image)
                 if self.on_created is not None:
@@ -484,7 +484,7 @@ class Topics:
         return len(assignments)
 
     def check_replicas(self, replicas: Sequence[int]) -> None:
-        """Whether a partition can have these replicas (ReplicationControlManager.validateManualPartitionAssignment);
+        """Check that a partition can have these replicas (ReplicationControlManager.validateManualPartitionAssignment);
         raises KafkaError.
         """
         reason = ""
@@ -517,7 +517,7 @@ class Topics:
 
 
 def check_name(name: str) -> None:
-    """Whether a topic may have this name; raises INVALID_TOPIC_EXCEPTION (`common.internals.Topic.validate`)."""
+    """Check the name of a topic; raises INVALID_TOPIC_EXCEPTION (`common.internals.Topic.validate`)."""
     reason = ""
     if not name:
         reason = "the empty string is not allowed"

@@ -1,4 +1,4 @@
-"""When to load the compiled validation of records: once traffic makes it worth the 0.5 s and 65 MB that numba costs.
+"""Loads the compiled validation of records once traffic makes it worth the 0.5 s and 65 MB that numba costs.
 
 Until then, and for batches of a few records always, the plain walk serves. Loading happens in a thread; the logs share one
 `Validation`, whose walk is exchanged when the compiled one is ready.
@@ -52,7 +52,7 @@ class CompiledWalk:
 
             kernels.warm_up()
         except Exception:
-            logger.exception("the compiled validation cannot be loaded; the plain one goes on")
+            logger.exception("the compiled validation cannot be loaded; the plain one stays in use")
             return
         self._validation.walk = kernels.walk_records
         self._validation.is_compiled = True
