@@ -1,4 +1,4 @@
-"""What the coordinators' metrics are made of: groups by state, how far each group is behind, transactions and their age.
+"""Figures for the coordinators' metrics: groups by state, the lag of each group, transactions and their age.
 
 Taken on the loop thread for one scrape, with pauses in which others have their turn; a group or a partition may change
 in between. A million committed offsets take about a second of such turns.
@@ -30,7 +30,7 @@ OFFSETS_PER_TURN = 2_000
 
 
 class Lag(NamedTuple):
-    """How many offsets a group is behind the end of a partition; the greater ones are shown first."""
+    """The lag of a group in one partition, in offsets; the greatest are shown first."""
 
     lag: int
     group_id: str

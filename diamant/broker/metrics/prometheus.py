@@ -81,7 +81,7 @@ class RequestFigures(NamedTuple):
 
 
 class TrafficFigures(NamedTuple):
-    """What went through the sockets."""
+    """Connections, and bytes through them."""
 
     connections_created: int
     connections_closed: int
@@ -90,7 +90,7 @@ class TrafficFigures(NamedTuple):
 
 
 class TopicFigures(NamedTuple):
-    """What went in and out."""
+    """Traffic of a topic."""
 
     messages_in: int
     bytes_in: int
@@ -99,7 +99,7 @@ class TopicFigures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a broker's metrics are made of."""
+    """The figures of a broker's metrics."""
 
     is_running: bool
     data_dir: str
@@ -209,7 +209,7 @@ def _traffic(counted: RequestMetrics) -> TrafficFigures:
 
 
 def offline_partitions(node: Node) -> int:
-    """How many partitions could not be opened or cannot be written any more."""
+    """The number of partitions that could not be opened or can no longer be written."""
     topics = node.topics.image.topics
     failed = sum(failure.topic in topics for failure in node.directory.failures)
     return failed + sum(log.write_failure is not None for log in node.directory.logs.values())

@@ -1,1 +1,1 @@
-"""What clients may ask beyond Kafka: compact, count, explain, latest, clock, status."""
+"""Operations that Kafka does not have: compact, count, explain, latest, clock, status."""

@@ -10,9 +10,9 @@ expiry of producers, transactional ids and offsets, file.delete.delay.ms. What h
 is left of the interval. Sessions of group members, rebalances, waiting fetches and connections stay on real time, except that
 with `sessions` the timers of groups advance, too.
 
-An advance does not jump over what the cleaner does on the way: it stops at each deadline that is known (mode prompt), lets
-everything happen that is due there, and goes on. So a tombstone whose round falls into the first of eight days is gone after
-eight days if its horizon is one day. Bounds: `MAX_STOPS` on the way, then it goes straight to the end.
+An advance does not jump over the cleaner's work on the way: it stops at each known deadline (mode prompt), waits for
+all work due there, and continues. So a tombstone whose round falls into the first of eight days is gone after eight
+days if its horizon is one day. Bounds: `MAX_STOPS` on the way, then it goes straight to the end.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _real_clock = SystemClock()
 
 @dataclass(frozen=True, slots=True)
 class ClockReport:
-    """What the clock shows. Times in milliseconds since the epoch."""
+    """A reading of the clock. Times in milliseconds since the epoch."""
 
     kind: str
     """`system`, or `manual`: one that can be moved."""
@@ -73,7 +73,7 @@ class ClockReport:
 
 @dataclass(frozen=True, slots=True)
 class MoveReport:
-    """What a move did."""
+    """The effects of a move."""
 
     clock: ClockReport
     from_ms: int
@@ -106,7 +106,7 @@ class HasSettled(Protocol):
 
 
 class _Journey:
-    """A move under way."""
+    """A move in progress."""
 
     def __init__(self, from_ms: int, target_ms: int, with_sessions: bool, progress: Progress) -> None:
         self.target_ms = target_ms
@@ -147,11 +147,11 @@ class BrokerClock:
     # -- any thread ------------------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """What the clock shows."""
+        """The time on the clock."""
         return self._node.env.clock.now_ms()
 
     def state(self) -> ClockReport:
-        """What the clock shows, and what kind of clock it is."""
+        """The time on the clock, and the kind of clock."""
         clock = self._node.env.clock
         is_frozen = clock.is_frozen if isinstance(clock, ManualClock) else isinstance(clock, SettableClock)
         kind = "manual" if isinstance(clock, SettableClock) else "system"
@@ -215,7 +215,7 @@ class BrokerClock:
         if not isinstance(clock, ManualClock):
             raise NotAllowed("this clock moves only when it is told to, and cannot be made to run")
         async with self._turn:
-            # Between the two it runs on a little; the file holds the earlier time, and says which way it goes on.
+            # Between the two it runs on a little; the file holds the earlier time, and the way in which it continues.
             await self._keep(clock, clock.now_ms(), is_frozen=is_frozen)
             if is_frozen:
                 now_ms = clock.freeze()
@@ -343,5 +343,5 @@ async def _deadline(timeout_ms: int) -> AsyncIterator[None]:
     except TimeoutError:
         raise TimedOut(
             f"not everything that is due has happened within {timeout_ms} ms. The clock stands where it got to, and what is "
-            "due goes on: look at it, and advance by the rest, or by 0 to wait"
+            "due continues: look at it, and advance by the rest, or by 0 to wait"
         ) from None

@@ -1,8 +1,9 @@
 """`diamant.clock.advance.ms` by IncrementalAlterConfigs on the broker: move the manual clock, wait, answer with an error code.
 
-For clients that have nothing but Kafka's admin client, as `diamant.compact` is for topics (`compact_config.py`): it acts and is
-never stored. The value is in milliseconds, or a duration like `8d`. The wait ends after `diamant.compact.wait.max.ms`, which is
-less than clients wait for an answer. DescribeConfigs of a broker with such a clock shows its time as `diamant.clock.now.ms`.
+For clients that have nothing but Kafka's admin client, as `diamant.compact` is for topics (`compact_by_config.py`): it
+acts and is never stored. The value is in milliseconds, or a duration like `8d`. The wait ends after
+`diamant.compact.wait.max.ms`, which is less than clients wait for an answer. DescribeConfigs of a broker with such a
+clock shows its time as `diamant.clock.now.ms`.
 
 | error | when |
 |---|---|
@@ -57,7 +58,7 @@ async def advance(clock: BrokerClock, delta_ms: int, *, timeout_ms: int) -> Kafk
 
 
 def described(clock: Clock) -> list[DescribedConfig]:
-    """What DescribeConfigs of the broker shows beside its configurations; nothing if the clock cannot be moved."""
+    """Entries of the clock in DescribeConfigs of the broker; none if the clock cannot be moved."""
     if not isinstance(clock, SettableClock):
         return []
     shown = (

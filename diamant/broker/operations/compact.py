@@ -3,8 +3,8 @@
     report = await broker.compact("users")
     report.is_clean, report.removed, report.partitions[0].bytes_after
 
-Partitions are compacted beside each other, each as far as it was written when the call came to it. Calls at the same time share
-their rounds. Whoever stops waiting (timeout, cancelled) leaves the rounds to themselves: a later call joins them.
+Partitions are compacted in parallel, each up to the end that it had when the call came to it. Calls at the same time
+share their rounds. Rounds continue when their caller stops waiting (timeout, cancelled): a later call joins them.
 
 Bound: `MAX_CALLS` at once; each holds a few hundred bytes per partition.
 """
@@ -113,7 +113,7 @@ class Compactions:
         self._stopping.set()
 
     async def compactor(self) -> Compactor:
-        """What compacts single partitions; the cleaner is loaded if it is not yet."""
+        """The compactor of single partitions; loads the cleaner if necessary."""
         if self._compactor is None:
             service = await self._cleaning.service()
             from diamant.cleaner.on_demand.compaction import Compactor
@@ -122,7 +122,7 @@ class Compactions:
         return self._compactor
 
     async def figures(self) -> TopicFigures:
-        """What DescribeConfigs shows of topics."""
+        """The figures that DescribeConfigs shows of topics."""
         compactor = await self.compactor()
         from diamant.broker.operations.topic_figures import TopicFigures
 
@@ -156,7 +156,7 @@ class Compactions:
                 )
         except TimeoutError:
             raise TimedOut(
-                f"{topic} was not compacted within {timeout_ms} ms; the round under way goes on, and another call joins it"
+                f"{topic} was not compacted within {timeout_ms} ms; its round continues, and another call joins it"
             ) from None
         finally:
             self._calls -= 1
@@ -168,7 +168,7 @@ class Compactions:
             await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 return running.result()
-            raise BrokerStopping("the broker is stopping, the compaction goes on with its next start")
+            raise BrokerStopping("the broker is stopping, the compaction continues with its next start")
         finally:
             for task in (running, stopping):
                 task.cancel()

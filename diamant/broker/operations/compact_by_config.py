@@ -1,17 +1,17 @@
 """`diamant.compact=now` by IncrementalAlterConfigs: compact, wait for a bounded time, answer with an error code of Kafka's.
 
-The wait ends after `diamant.compact.wait.max.ms` with REQUEST_TIMED_OUT, while the compaction goes on. Who asks again on the
-same connection as long as it does is taken for the one who was told so and waits for that compaction's end, which covers what
-was written before the first request: else a topic that is written to all the time would never be done. Any other request is a new
-one, and covers all that was written before it.
+The wait ends after `diamant.compact.wait.max.ms` with REQUEST_TIMED_OUT, while the compaction continues. A further
+request on the same connection joins it and waits for its end, which covers everything written before the first request:
+otherwise a topic with constant writes would never be done. Any other request begins a new compaction, and covers
+everything written before it.
 
-Bounds: `RATE_PER_S` new compactions in the long run, `BURST` at once, later ones wait for their turn within their time; those
-that go on unwatched count among `compaction.MAX_CALLS`.
+Bounds: `RATE_PER_S` new compactions in the long run, `BURST` at once, later ones wait for their turn within their time;
+those without a caller count among `compact.MAX_CALLS`.
 
 | error | when |
 |---|---|
 | INVALID_CONFIG | the topic is not compacted; a value other than `now` |
-| UNKNOWN_TOPIC_OR_PARTITION | there is no such topic, or it was deleted meanwhile |
+| UNKNOWN_TOPIC_OR_PARTITION | there is no such topic, or it was deleted during the wait |
 | REQUEST_TIMED_OUT | the time is over, or the broker stops: try again |
 | THROTTLING_QUOTA_EXCEEDED | too many such requests: try again later |
 | KAFKA_STORAGE_ERROR | a partition could not be cleaned |
@@ -72,7 +72,7 @@ class Allowance:
 
 @dataclass(slots=True)
 class _Running:
-    """A compaction that somebody began."""
+    """A compaction that a request began."""
 
     task: asyncio.Task[CompactionReport]
     timed_out: set[str] = field(default_factory=set)
@@ -89,7 +89,7 @@ class CompactByConfig:
         self._allowance = Allowance(RATE_PER_S, BURST)
 
     def check(self, topic: str, policy: str | None) -> None:
-        """Whether a topic can be compacted at all; `policy` is a `cleanup.policy` that the request sets. Raises KafkaError."""
+        """Check that a topic can be compacted; `policy` is the request's `cleanup.policy`. Raises KafkaError."""
         if policy is not None:
             if "compact" not in [one.strip() for one in policy.split(",")]:
                 raise KafkaError(
@@ -147,7 +147,7 @@ class CompactByConfig:
 
     def _end(self, topic: str, running: _Running) -> None:
         if not running.task.cancelled():
-            running.task.exception()  # nobody may be waiting any more
+            running.task.exception()  # its caller may be gone
         left = self._running[topic]
         left.remove(running)
         if not left:

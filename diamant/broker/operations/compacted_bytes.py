@@ -1,4 +1,4 @@
-"""How much of some partitions is compacted, in bytes of log, for the `Progress` of whoever waits for that."""
+"""The compacted share of some partitions, in bytes of log, for the `Progress` of a waiting caller."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""`broker.count`: how many records are in a topic, by kind (`cleaner/queries/record_count.py`).
+"""`broker.count`: counts the records of a topic, by kind (`cleaner/queries/record_count.py`).
 
-At once there are bounds, told by headers of batches; nothing else is read. Exactly they are counted in a thread, from the
-files of one moment, as `explain` has them, while everybody goes on writing and cleaning.
+The quick answer has bounds, from the headers of batches; nothing else is read. The exact count runs in a thread, over
+the files of one moment, as `explain` has them, while writing and cleaning continue.
 
-Bounds: `MAX_AT_ONCE` counts; for each the descriptors of `log_files` and the memory of `record_count`. At once headers of
-`MAX_CENSUS_BYTES` of log that were not counted before are looked at for each partition; in a larger one the number of its
-offsets is all that is known.
+Bounds: `MAX_AT_ONCE` counts; for each the descriptors of `explain.LogFiles` and the memory of `record_count.py`. The
+quick answer reads headers in at most `MAX_CENSUS_BYTES` of each partition that were not counted before; of a larger one
+only the number of its offsets is known.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ MAX_AT_ONCE = 2
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
-    """What one partition has."""
+    """The counts of one partition."""
 
     partition: int
     count: RecordCount
     problems: tuple[str, ...] = ()
-    """What could not be read, and was not counted."""
+    """Files that could not be read, and were not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRecords:
-    """What a topic has, or one partition of it."""
+    """The counts of a topic, or of one partition of it."""
 
     topic: str
     is_exact: bool

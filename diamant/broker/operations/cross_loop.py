@@ -1,6 +1,6 @@
-"""Calling a broker's verbs from wherever the caller is: its own loop, another loop, or a thread without one.
+"""Calls of a broker's operations from any place: its own loop, another loop, or a thread without one.
 
-State belongs to the broker's loop thread. `on_loop` has a coroutine run there and waits for it in the caller's loop;
+State belongs to the broker's loop thread. `on_loop` runs a coroutine there and waits for it in the caller's loop;
 `call` waits for it in a thread that has none.
 
     report = await broker.compact("t")              # from any event loop

@@ -1,20 +1,21 @@
-"""How long what should be gone is still there, topic by topic, against `diamant.erasure.deadline.ms`.
+"""The age of records that should be gone, topic by topic, against `diamant.erasure.deadline.ms`.
 
-Told from what the cleaner knows anyway, and without reading a record unless the deadline is near:
+Computed from what the cleaner knows anyway; records are read only when the deadline is near:
 
-* the oldest superseded value      At most since the oldest record was appended that no round has been over: whatever supersedes
-                                   a record that is still there is among those. It may be younger, or there may be none:
-                                   from three quarters of the deadline on that is looked up (`superseded_looks`). Where it takes
-                                   too much to be told the partition is named, and its topic is not late for it.
+* the oldest superseded value      At most as old as the oldest record that no round has cleaned: every record that
+                                   supersedes another one still there is among those. It may be younger, or there may
+                                   be none: from three quarters of the deadline on a check tells
+                                   (`node/superseded_checks.py`). Where the check would read too much, the partition is
+                                   named, and its topic is not late for it.
 * the oldest tombstone             In mode prompt, of the clean part: since the first round that kept it, which gave it the
                                    earliest of the horizons that are there, with the present `delete.retention.ms`. Of each
                                    segment the 64 earliest horizons are known. One in the dirty part counts as above.
 
-So what is told is never too young. Consumers behind a tombstone: groups whose committed offset has not passed the end of the last
-segment known to have one; perhaps they have passed the tombstone itself. While groups are being loaded, or if some cannot be,
-nobody knows how many these are: the metric is NaN.
+So no age is ever too low. Consumers behind a tombstone: groups whose committed offset has not passed the end of the
+last segment known to have one; perhaps they have passed the tombstone itself. While groups are being loaded, or if some
+cannot be, their number is unknown: the metric is NaN.
 
-The deadline is for topics of users; the internal topics are told of, but are never late.
+The deadline is for topics of users; the internal topics are listed, but are never late.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class TopicDeadline:
     """Until the deadline; negative if it is past."""
     is_late: bool
     not_told: tuple[int, ...] = ()
-    """Partitions whose dirty records are near the deadline, and nobody knows whether they supersede anything."""
+    """Partitions whose dirty records are near the deadline, and may or may not supersede anything."""
     consumers_behind: tuple[tuple[int, int | None], ...] = ()
     """By partition, if it has tombstones: groups that have committed offsets there and not passed them; None: not known."""
 

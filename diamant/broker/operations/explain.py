@@ -1,16 +1,16 @@
-"""The files of a log at one moment, for whoever reads them while the cleaner goes on replacing them.
+"""`broker.explain`: why records are still on the disk, when they go, and what would remove them now.
 
-Descriptors keep what is open. With more than `MAX_OPEN_FILES` segments the others are opened when it is their turn, and `Changed`
-says that one of them is not what it was. Files that the log has let go of come last, one at a time, as long as they are there.
+The loop takes the log's state in one turn; a thread opens the files of that moment and, if the cleaner has replaced
+none of them since, reads what the filters of keys do not rule out. So the answer is of one moment, however long reading
+takes, and holds up neither writers nor the cleaner. Files that the log has released are read as well, since they are
+still on the disk.
 
-`broker.explain`: why records are still on the disk, when they go, and what would have them go now.
+`LogFiles` are these files of one moment. Open descriptors keep them. With more than `MAX_OPEN_FILES` segments the
+others are opened when it is their turn, and `Changed` tells that one of them was replaced. Files that the log has
+released come last, one at a time, as long as they are there.
 
-The loop takes the log's state in one turn; a thread opens the files of that moment and, if the cleaner has replaced none of them
-meanwhile, reads what the filters of keys do not rule out. So what is told is of one moment, however long reading takes, and
-nobody waits for it. Files that the log has let go of are read as well, since they are still on the disk.
-
-Bounds: `MAX_AT_ONCE` explanations; `MAX_OPEN_FILES` descriptors for each (`log_files`), beyond which a log is read only if the
-cleaner leaves it alone for that long; records and tombstones as in `key_scan` and `tombstone_scan`.
+Bounds: `MAX_AT_ONCE` explanations; `MAX_OPEN_FILES` descriptors for each, beyond which a log is read only if the
+cleaner leaves it alone for that long; records and tombstones as in `cleaner/explain/scans.py`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class LogFiles(Iterable[OpenSegment]):
             self._later.append((segment, base_offset, size))
 
     def add_other(self, path: str) -> None:
-        """Take what else lies in the directory, if it has records: what the log has let go of. Of the rest it is only counted."""
+        """Take a further file of the directory if the log has released it; others with records are only counted."""
         name = path.rpartition("/")[2]
         parsed = names.parse_segment_file(name)
         if name.startswith(names.STAGING_PREFIX):
@@ -108,12 +108,12 @@ class LogFiles(Iterable[OpenSegment]):
         if self._aside:
             problems.append(
                 f"{self._aside} files that a start has taken out of the log were not read ({names.ASIDE_SUFFIX}): they may have "
-                "older records; read them with `diamant log dump`, and remove them when nobody needs them"
+                "older records; read them with `diamant log dump`, and remove them when you do not need them any more"
             )
         return replace(found, problems=(*found.problems, *problems)) if problems else found
 
     def present(self) -> Iterator[OpenSegment]:
-        """Yield those that the log has not let go of."""
+        """Yield those that the log has not released."""
         yield from self._open
         for segment, base_offset, size in self._later:
             try:
@@ -178,7 +178,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `broker.explain` found, partition by partition."""
+    """The result of `broker.explain`, partition by partition."""
 
     topic: str
     now_ms: int
@@ -189,7 +189,7 @@ class Explanation:
 
     @property
     def records(self) -> int:
-        """How many records were found."""
+        """The number of records found."""
         return sum(len(one.records) + one.records_left_out for one in self.partitions)
 
     def to_fields(self) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class Explaining:
             raise BadArgument(f"offset is {offset}, expected 0 or more")
         logs = self.logs(topic, partition)
         if self._running >= MAX_AT_ONCE:
-            raise TooMany(f"{MAX_AT_ONCE} explanations are under way, try again when one is over")
+            raise TooMany(f"{MAX_AT_ONCE} explanations are in progress, try again when one is over")
         self._running += 1
         key = key.encode() if isinstance(key, str) else key
         progress = progress or Progress()
@@ -359,8 +359,8 @@ class Explaining:
         """Take the state of a log and open its files; for a key without those that cannot hold it."""
         for _ in range(MAX_ATTEMPTS):
             async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
-                while log.is_exchanging:  # noqa: ASYNC110  (it lasts some turns of the loop, and nobody tells its end)
-                    # The files of new segments have other names meanwhile.
+                while log.is_exchanging:  # noqa: ASYNC110  (some turns of the loop, and no event tells its end)
+                    # Until then the files of new segments have other names.
                     await asyncio.sleep(EXCHANGE_PAUSE_S)
             taken = await self._take(log)
             try:
@@ -370,7 +370,7 @@ class Explaining:
             if not any(segment.is_deleted for segment in taken.segments):
                 return taken, files
             files.close()
-        raise NotPossible(f"{log.topic}-{log.partition} was cleaned {MAX_ATTEMPTS} times in a row meanwhile; try again")
+        raise NotPossible(f"{log.topic}-{log.partition} was cleaned {MAX_ATTEMPTS} times while it was read; try again")
 
     async def _take(self, log: Log) -> Taken:
         unknown = [segment for segment in log.segments if not segment.knows_first_timestamp]
@@ -456,7 +456,7 @@ class Taken:
         )
 
     def open(self, key: bytes | None) -> LogFiles:
-        """Open the files, those that the log has let go of included. Changed if one is gone."""
+        """Open the files, released ones included. Changed if one is gone."""
         state = self.state
         aborted: set[AbortedTxn] = set()
         sizes = [(one.base_offset, one.size) for one in state.segments]
@@ -480,6 +480,6 @@ class Taken:
 
 
 def _sorted(scan: KeyScan) -> KeyScan:
-    """Put what is in the log before what it has let go of."""
+    """Order records: those in the log first, then those in released files."""
     scan.records.sort(key=lambda record: (record.is_removed, record.offset))
     return scan

@@ -1,9 +1,10 @@
 """`broker.latest`: the compacted view of a topic, as a stream (`cleaner/queries/latest_records.py`).
 
-The files of one moment are read in a thread, a page at a time, and only when somebody asks for the next page: everybody else
-goes on writing and cleaning, and a slow reader holds back nothing but itself.
+The files of one moment are read in a thread, a page at a time, and only when the caller asks for the next page: writing
+and cleaning continue, and a slow reader holds up only itself.
 
-Bounds: `MAX_AT_ONCE` readers; for each the map of `latest_records`, the descriptors of `log_files`, and a page.
+Bounds: `MAX_AT_ONCE` readers; for each the map of `latest_records.py`, the descriptors of `explain.LogFiles`, and a
+page.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class LatestReading:
 
         def check() -> None:
             if is_over.is_set():
-                raise NotPossible("nobody reads any more")
+                raise NotPossible("the caller has stopped reading")
             explaining.check()
 
         try:
@@ -84,7 +85,7 @@ class LatestReading:
             self._running -= 1
 
     async def _next(self, records: Iterator[Record], is_over: Event) -> tuple[Record, ...]:
-        """Return the next page, an empty one at the end. The thread has let go of the files when this is over."""
+        """Return the next page, an empty one at the end. After this the thread no longer uses the files."""
         reading = asyncio.ensure_future(self._explaining.read(lambda: _page(records)))
         try:
             return await asyncio.shield(reading)

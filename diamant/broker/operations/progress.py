@@ -1,4 +1,4 @@
-"""How far a long call has come. Who does the work writes it, on the loop thread or on one other; whoever asks reads it."""
+"""The progress of a long call. The worker writes it, on the loop thread or on one other; any thread may read it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Measure: TypeAlias = Callable[[], tuple[int, int]]
 class Progress:
     """`stage` is what is being done, in a few words without keys or values; `done` of `total` are counted in `unit`.
 
-    A `total` of None: nobody knows yet. `on_change` is called after each change, in the thread that made it.
-    `undertaking`: the id of the erasure or redaction that goes on whatever becomes of the call, once it is one.
+    A `total` of None: not known yet. `on_change` is called after each change, in the thread that made it.
+    `undertaking`: once there is one, the id of the erasure or redaction, which continues without the call.
     """
 
     __slots__ = ("_began_s", "_measure", "done", "on_change", "stage", "total", "undertaking", "unit")
@@ -32,7 +32,7 @@ class Progress:
         self._began_s = time.monotonic()
 
     def begin(self, stage: str, total: int | None = None, unit: str = "", *, measure: Measure | None = None) -> None:
-        """Go on to another stage. With `measure` whoever reads this has it asked, until `end_measure` or the next stage."""
+        """Begin another stage. Each reading calls `measure`, if given, until `end_measure` or the next stage."""
         self.stage, self.done, self.total, self.unit = stage, 0, total, unit
         self._measure, self._began_s = measure, time.monotonic()
         self._tell()

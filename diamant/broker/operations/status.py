@@ -1,7 +1,7 @@
-"""How a broker is, in one answer: what it is, its clock, and the state of its cleaner by partition (`diamant status`).
+"""The state of a broker in one answer: its identity, its clock, and its cleaner by partition (`diamant status`).
 
-Made of numbers that are there anyway: it looks at no log. Bound: `MAX_PARTITIONS` partitions are listed, those first that are in
-trouble or late; the totals are of all.
+Computed from numbers in memory: it reads no log. Bound: `MAX_PARTITIONS` partitions are listed, those in trouble or
+late first; the totals are of all.
 """
 
 from __future__ import annotations

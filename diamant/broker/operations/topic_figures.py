@@ -1,8 +1,8 @@
-"""What DescribeConfigs shows of a compacted topic beside its configurations: how clean it is (`diamant_configs.ROWS`).
+"""Figures that DescribeConfigs shows beside the configurations of a compacted topic: how clean it is.
 
-Numbers are of this moment, but for what would take long to find out: for one request counts look through `MAX_COUNTED_BYTES` at
-most that were not counted before, and with more than `MAX_SEGMENTS` segments what the cleaner's last scan found is shown.
-Otherwise `unknown`.
+The rows are in `config/virtual_topic_table.py`. Figures are of this moment, except those that would take long to
+compute: one request reads at most `MAX_COUNTED_BYTES` that were not counted before, and with more than `MAX_SEGMENTS`
+segments it shows the result of the cleaner's last scan. Otherwise `unknown`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class TopicFigures:
     async def _count(
         self, logs: Sequence[Log], starts: Sequence[int]
     ) -> tuple[SegmentCensus | None, SegmentCensus | None]:
-        """What the clean parts and the others hold; None if it would take too long to find out."""
+        """Counts of the clean parts and of the dirty parts; None where counting would take too long."""
         clean, dirty = SegmentCensus(), SegmentCensus()
         for log, start in zip(logs, starts, strict=True):
             census = self._compactor.census_of(log)
@@ -120,7 +120,7 @@ class TopicFigures:
 
 
 def _uncleanable(logs: Sequence[Log], statuses: Mapping[tuple[str, int], PartitionStatus]) -> str:
-    """How many, and of the first ones why: clients are told of no path but of files in the partition's own directory."""
+    """The number of uncleanable partitions, with the first reasons; paths are file names in the partition only."""
     named = []
     for log in logs:
         one = statuses.get((log.topic, log.partition))

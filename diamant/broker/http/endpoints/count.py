@@ -1,4 +1,4 @@
-"""How many records a topic has, over HTTP: `POST /v1/count`.
+"""The number of records in a topic, over HTTP: `POST /v1/count`.
 
 {"topic": "users"}                      bounds, at once
 {"topic": "users", "exact": true}       the numbers, or the job that will have them

@@ -33,7 +33,7 @@ async def erase(call: Call) -> Any:
 
 
 async def erase_now(call: Call) -> Any:
-    """Go on with an erasure at once."""
+    """Resume an erasure now."""
     fields = call.fields
     return await call.services.erasures().erase_now(
         call.path["id"],

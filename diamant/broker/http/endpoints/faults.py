@@ -3,7 +3,7 @@
 POST   /v1/faults                {"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}     201
 GET    /v1/faults                all of them, with counts and what fired
 GET    /v1/faults/3              one; ?wait_fired=2&timeout_ms=5000: when it has fired twice (408 if it does not)
-POST   /v1/faults/3/release      let go what it holds
+POST   /v1/faults/3/release      release the requests that it holds
 DELETE /v1/faults/3              remove one
 DELETE /v1/faults                remove all
 """
@@ -75,7 +75,7 @@ class FaultRoutes:
         return web.json_response(shown)
 
     async def release(self, request: web.BaseRequest) -> web.Response:
-        """Let go what one holds."""
+        """Release the requests that one holds."""
         return web.json_response({"released": self._fault(request).release()})
 
     def _fault(self, request: web.BaseRequest) -> Fault:

@@ -2,7 +2,7 @@
 
 /healthz            200 as long as the broker answers at all: restart it if it does not
 /healthz?erasure    503 while something superseded or deleted is older than `diamant.erasure.deadline.ms` and still there;
-                    200 with the status `cannot-be-told`, and the partitions, if nobody knows whether something is
+                    200 with the status `cannot-be-told`, and the partitions, if that is unknown
 /readyz             200 if clients may be sent here: 503 while it stops
 """
 

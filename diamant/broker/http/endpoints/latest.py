@@ -4,7 +4,7 @@
     {"partition": 0, "offset": 42, "timestamp": 1700000000000, "key": {"text": "a"}, "value": {"text": "1"}, "headers": []}
 
 Bytes that are no UTF-8 are `{"base64": ...}`; the value of a tombstone is null. The connection breaks before the last chunk if
-not everything could be sent. A reader that takes less than `http_routes.MIN_BYTES_PER_SECOND` for long is cut off.
+not everything could be sent. A reader that takes less than `routes.MIN_BYTES_PER_SECOND` for long is cut off.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Redactions over HTTP: `/v1/redact`. Their certificates are at `/v1/certificates`. docs/redact.md has examples.
 
-What is looked for is in the body and not in the path, where access logs of proxies would keep it.
+The description is in the body and not in the path, where access logs of proxies would keep it.
 """
 
 from __future__ import annotations

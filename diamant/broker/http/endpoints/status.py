@@ -1,4 +1,4 @@
-"""How the broker is, over HTTP: `/v1/status`.
+"""The state of the broker, over HTTP: `/v1/status`.
 
 GET /v1/status      what it is, its clock, its cleaner by partition
 """

@@ -1,17 +1,17 @@
-"""Jobs: calls that may take longer than anybody waits for an answer.
+"""Jobs: calls that may take longer than their callers wait.
 
 POST <verb>?wait_ms=5000    200 with the result if it was over by then, else 202 with the job
 GET  /v1/jobs               those that are remembered, without their results
 GET  /v1/jobs/<id>          one; ?wait_ms=5000: when it is over, at most so much later
 DELETE /v1/jobs/<id>        end one that leaves nothing half-done (`Route.can_be_ended`), and has begun no erasure or redaction
 
-A job goes on whether somebody waits or not, and ends with the broker. Bounds: `MAX_JOBS` are remembered, results of
+A job runs with or without a waiting caller, and ends with the broker. Bounds: `MAX_JOBS` are remembered, results of
 `MAX_RESULT_BYTES` together; the oldest that are over are forgotten first, and while `MAX_JOBS` run no other begins (429).
 `MAX_WAITERS` requests wait at once, others are answered without waiting.
 
-No job shows a key or a value of a record. Fields of a result that have one (`Route.not_kept`) are for whoever waits for the POST
-itself; in a job they are null, and they are not kept once nobody waits any more. The list shows no results. A result that the
-POST was answered with is not kept, others are for `RESULT_KEEP_S`.
+No job shows a key or a value of a record. Fields of a result that have one (`Route.not_kept`) go to the caller of the
+POST only; in a job they are null, and they are dropped when that caller stops waiting. The list shows no results. A
+result that answered the POST is not kept, others are for `RESULT_KEEP_S`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _real_clock = SystemClock()
 
 
 def error_fields(error: BaseException) -> dict[str, Any]:
-    """What a failure looks like in JSON: a sentence, a word and the status; nothing of an unexpected one but that."""
+    """A failure in JSON: a sentence, a word and the status; of an unexpected one only that it happened."""
     if isinstance(error, VerbError):
         return {"error": str(error), "code": error.code, "status": error.status}
     if isinstance(error, JsonError):
@@ -72,7 +72,7 @@ class Job:
         self.id = str(number)
         self._can_be_ended = can_be_ended
         self.is_ended = False
-        """Whether somebody wanted it to end."""
+        """True once a caller has asked it to end."""
         self._not_kept = not_kept
         self._is_left = False
         self.verb = verb
@@ -91,7 +91,7 @@ class Job:
         self.result, self.result_bytes = None, 0
 
     def leave(self) -> None:
-        """Nobody waits for the POST's own answer any more."""
+        """No caller waits for the POST's own answer any more."""
         self._is_left = True
         self.result = self._kept
 
@@ -110,12 +110,12 @@ class Job:
 
     @property
     def can_be_ended(self) -> bool:
-        """Whether it may end before it is over: an erasure that has begun would go on by itself."""
+        """True if it may be ended early: an erasure that has begun would continue by itself."""
         return self._can_be_ended and self.progress.undertaking is None and self.state == RUNNING
 
     @property
     def href(self) -> str:
-        """Where it can be looked at."""
+        """The path of its status."""
         return f"/v1/jobs/{self.id}"
 
     def to_fields(self, *, with_result: bool = True) -> dict[str, Any]:
@@ -202,7 +202,7 @@ class Jobs:
         await asyncio.wait({job.task})
 
     def take_result(self, job: Job) -> Mapping[str, Any]:
-        """Return the result of a job that is done, for whoever began it; it is not kept any longer."""
+        """Return the result of a finished job to the caller that began it, and drop it."""
         result = job.result
         assert result is not None
         job.forget_result()
@@ -241,7 +241,7 @@ class Jobs:
             return
         over = next((job.id for job in self._by_id.values() if job.state != RUNNING), None)
         if over is None:
-            raise TooMany(f"{MAX_JOBS} jobs are under way: wait for one to end")
+            raise TooMany(f"{MAX_JOBS} jobs are in progress: wait for one to end")
         self._forget(over)
 
     def _trim_results(self, latest: Job) -> None:

@@ -1,4 +1,4 @@
-"""What every path below `/v1` has in common: who may ask, how JSON comes in, and how errors go out.
+"""Common rules of all paths below `/v1`: allowed callers, JSON bodies, and errors.
 
 A browser on the machine can be made to send requests here by any page it shows. So the Host header must be a name of this
 broker (a page whose own name was made to point here sends that name), a body must be declared as JSON (a form cannot),

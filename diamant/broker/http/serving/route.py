@@ -1,6 +1,6 @@
-"""A row of the HTTP table: where, what may be sent, who answers. And what the one who answers gets.
+"""A row of the HTTP table: its path, its parameters, its function, and the function's argument.
 
-A module `http_<verb>.py` has its rows in `ROUTES`:
+A module of `http/endpoints/` has its rows in `ROUTES`:
 
     ROUTES = (
         Route(
@@ -14,7 +14,7 @@ A module `http_<verb>.py` has its rows in `ROUTES`:
         ),
     )
 
-and is entered in `http_modules.MODULES` with the paths below which its rows lie; it is imported with the first request there.
+and is entered in `endpoints/table.py` with the paths of its rows; it is imported with the first request there.
 Parameters are checked before the row's function is called: unknown ones, missing ones, wrong types and numbers out of range
 are answered by 400. The OpenAPI document is made of the rows, so what is not in a row does not exist.
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
 
 ParamType: TypeAlias = Literal["string", "integer", "boolean", "strings", "object", "key", "any"]
-"""`strings`: a list of texts; in a query the parameter is given several times. `key`: see `verbs/record_key.py`, the
+"""`strings`: a list of texts; in a query the parameter is given several times. `key`: see `client/record_key.py`, the
 function gets bytes. `any`: no check at all."""
 
 MAX_INTEGER = (1 << 63) - 1
@@ -151,7 +151,7 @@ class Route(NamedTuple):
     """For the OpenAPI document: what a success answers."""
     max_body_bytes: int = MAX_BODY_BYTES
     max_wait_ms: int = 0
-    """How long the function may wait; the connection lives for so much longer."""
+    """The time that the function may wait; the connection lives for so much longer."""
 
 
 def matched(template: str, steps: list[str]) -> dict[str, str] | None:

@@ -1,10 +1,13 @@
-"""What the broker answers over HTTP: `/metrics`, `/health` and what is below `/v1`. Imported with the first connection, for
-it is large; what answers a verb is imported with the first request for it (`http_modules`).
+"""The HTTP server's connections and routing: `/metrics`, `/health` and the paths below `/v1`.
 
-One request for each connection, within `CONNECTION_TIMEOUT_S` from the accept to the last byte, so that neither silent nor slow
-peers keep anything, and so much longer as the request waits for a job, or its body takes at `MIN_BYTES_PER_SECOND`; at most
-`MAX_CONNECTIONS`. When there are so many, the oldest that has not sent a request yet gives way; if all have, `PROBE_CONNECTIONS`
-more are taken, for `PROBES` only. Bodies are bounded (`Route.max_body_bytes`).
+It is large, so it is imported with the first connection; an endpoint is imported with the first request for it
+(`http/endpoints/table.py`).
+
+Each connection has one request. It must end within `CONNECTION_TIMEOUT_S`, from the accept to the last byte, so that
+neither silent nor slow peers keep resources. The time grows by the request's wait for a job, and by the time that its
+body takes at `MIN_BYTES_PER_SECOND`. There are at most `MAX_CONNECTIONS`: beyond that the oldest connection without a
+request gives way; if all have sent one, `PROBE_CONNECTIONS` more are accepted, for `PROBES` only. Bodies are bounded
+(`Route.max_body_bytes`).
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ API_PREFIX = "/v1/"
 
 
 class Routes:
-    """The rows that are imported so far, and the answers. GET answers HEAD, too. See `http_route` for how a row comes in."""
+    """The rows imported so far, and their answers. GET answers HEAD, too. `http/serving/route.py`: how to add a row."""
 
     def __init__(self, services: Services, endpoints: Mapping[str, str], started_s: float, token: TokenCheck) -> None:
         """`endpoints`: modules with `ROUTES` by the path below which they lie, the longest prefix of whole steps counts.
@@ -259,7 +262,7 @@ class Routes:
         return job.to_fields()
 
     async def _metrics(self, _call: Call) -> web.Response:
-        # Whoever asks while the text is being made gets the same.
+        # Requests that come while the text is being made get the same text.
         if self._scrape is None:
             self._scrape = asyncio.create_task(self._make_metrics())
         body = await asyncio.shield(self._scrape)
@@ -290,7 +293,7 @@ class Routes:
 
 
 def _query(row: Route, request: web.BaseRequest) -> dict[str, Any]:
-    """What a query says, checked, with defaults. Raises JsonError."""
+    """The values of a query, checked, with defaults. Raises JsonError."""
     params = {param.name: param for param in ((*row.query, WAIT_PARAM) if row.is_job else row.query)}
     unknown = [name for name in request.query if name not in params]
     if unknown:
@@ -307,7 +310,7 @@ def _query(row: Route, request: web.BaseRequest) -> dict[str, Any]:
 
 
 async def _fields(row: Route, request: web.BaseRequest) -> dict[str, Any]:
-    """What a body says, checked, with defaults; nothing for one that its function reads. Raises JsonError."""
+    """The fields of a body, checked, with defaults; none if the function itself reads the body. Raises JsonError."""
     if row.takes_any_body or request.method not in ("POST", "PUT"):
         return {}
     body = await read_object(
@@ -379,7 +382,7 @@ class TimedServer(web.Server):
 
     @property
     def count(self) -> int:
-        """How many connections there are."""
+        """The number of connections."""
         return len(self.connections) - len(self._ending)
 
     def make_room(self) -> bool:
@@ -392,7 +395,7 @@ class TimedServer(web.Server):
         return False
 
     def is_for_probes(self, request: web.BaseRequest) -> bool:
-        """Take note that a request has come; tell whether its connection was taken for probes only."""
+        """Record that a request has come; tell whether its connection was accepted for probes only."""
         self._silent.pop(request.protocol, None)
         return request.protocol in self._for_probes
 
@@ -433,7 +436,7 @@ class Serving:
     """
 
     def __init__(self, routes: Routes, sock: socket.socket) -> None:
-        """`sock` listens and does not block; whoever made it closes it after `close`."""
+        """`sock` listens and does not block; its maker closes it after `close`."""
         self.server = TimedServer(routes)
         self._routes = routes
         routes.extend = self.server.extend
@@ -448,7 +451,7 @@ class Serving:
         self._loop.add_reader(self._sock, self._accept)
 
     async def close(self) -> None:
-        """Accept no more, answer what is under way if that is quick, and close every connection."""
+        """Accept no more, answer requests in progress if that is quick, and close every connection."""
         self._loop.remove_reader(self._sock)
         if self._retry is not None:
             self._retry.cancel()

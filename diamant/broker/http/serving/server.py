@@ -1,6 +1,6 @@
 """The broker's HTTP port: bound at the start, served from the first connection on.
 
-Until someone connects there is a listening socket and nothing else: aiohttp takes some tenths of a second and 17 MB, so it is
+Before the first connection there is only a listening socket: aiohttp takes some tenths of a second and 17 MB, so it is
 imported in a thread when it is needed, while the first peer waits in the socket's queue.
 """
 
@@ -47,7 +47,7 @@ class HttpServer:
         self._token: TokenCheck | None = None
 
     def start(self) -> None:
-        """Listen. What is wrong with the token, or with having none, is logged here, not when somebody needs it."""
+        """Listen. A wrong or missing token is logged here, not with the first request that needs it."""
         listener, path = self._token_source
         if path or not listener.host.startswith("127."):
             from diamant.broker.http.serving.token import load_token_check
@@ -70,7 +70,7 @@ class HttpServer:
         self._sock.close()
 
     def abandon(self) -> None:
-        """Let go of the port without waiting for anything; for a start that fails."""
+        """Release the port without waiting for anything; for a start that fails."""
         self._is_closed = True
         asyncio.get_running_loop().remove_reader(self._sock)
         self._sock.close()

@@ -1,8 +1,8 @@
-"""The bearer token that verbs which change data need when HTTP is answered elsewhere than on loopback, or when there is one.
+"""The bearer token for requests that change data: needed if one is configured, or if HTTP listens beyond loopback.
 
 It is the first line of a file (`diamant.http.token.file`), without the white space around it, `MIN_TOKEN_BYTES` to
-`MAX_TOKEN_BYTES` long. The file is read at the start and should be its owner's alone (mode 0600). What is wrong with it leaves
-those verbs closed to everyone, and the broker running: a mistake here must not open anything.
+`MAX_TOKEN_BYTES` long. The file is read at the start and should be its owner's alone (mode 0600). With a faulty file
+such requests are refused, and the broker runs: a mistake here must not open anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCHEME = "bearer"
 
 
 class TokenCheck:
-    """Whether a request may change data."""
+    """Checks that a request may change data."""
 
     def __init__(self, *, is_needed: bool, token: bytes | None, problem: str | None) -> None:
         """`problem`: why there is no token although one is needed, for the refusal."""
@@ -32,7 +32,7 @@ class TokenCheck:
         self.problem = problem
 
     def refusal(self, authorization: str | None) -> tuple[int, str] | None:
-        """Return the status and sentence that refuse a request with this Authorization header; None if it may go on."""
+        """Return the status and text that refuse a request with this Authorization header; None if it is allowed."""
         if not self.is_needed:
             return None
         if self._token is None:
@@ -40,14 +40,14 @@ class TokenCheck:
         scheme, _, given = (authorization or "").partition(" ")
         if scheme.lower() != _SCHEME or not given.strip():
             return 401, "this changes data and needs the broker's token: Authorization: Bearer <token>"
-        # In constant time for what is given; the length of the token may show, which helps nobody.
+        # In constant time for what is given; the length of the token may show, which helps no attacker.
         if not hmac.compare_digest(given.strip().encode(errors="replace"), self._token):
             return 401, "the token is not the one in the broker's diamant.http.token.file"
         return None
 
 
 def load_token_check(listener: Listener, path: str | None) -> TokenCheck:
-    """What is to be asked of requests that arrive at `listener`; `path` is the token's file. Blocks for one small file."""
+    """Return the check for requests to `listener`; `path` is the token's file. Blocks for one small file."""
     if not path:
         if is_loopback(listener.host):
             return TokenCheck(is_needed=False, token=None, problem=None)
