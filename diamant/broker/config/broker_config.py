@@ -1,4 +1,4 @@
-"""The configurations of a broker as typed attributes: `BrokerConfig`, the view of the table `broker_configs`.
+"""The configurations of a broker as typed attributes: `BrokerConfig`, the view of the tables beside it.
 
 A value comes from the first of these that has one: what was set for this broker over the wire, what was set for all
 brokers over the wire, the properties it was started with, the default.
@@ -46,7 +46,7 @@ MAX_PROPERTIES_BYTES = 1024 * 1024
 
 
 class BrokerConfig:
-    """What a broker runs with. Immutable; raises ConfigError for what cannot be.
+    """The configuration of a broker. Immutable; raises ConfigError for values that cannot be.
 
     ``listen``: ``host:port`` or ``NAME://host:port``, one or several; port 0 takes a free port. ``data_dir``: the data
     directory. ``properties``: texts by Kafka's names. Further keywords are Kafka's names with underscores and may be
@@ -144,13 +144,13 @@ class BrokerConfig:
     advertised_listeners: list[Listener]
     """In the order of `listeners`. A port of 0 stands for the port that its listener gets."""
     http_listener: Listener | None
-    """Where HTTP is answered; None if it is off."""
+    """The listener of the HTTP port; None if it is off."""
     warnings: tuple[str, ...]
-    """What was accepted but is not as it seems, one line each; logged once when the configuration is made."""
+    """Warnings about accepted values that do not do what they seem to, one line each; logged once at construction."""
     clock: str
     """Whose time counts: "system" or "manual" (`diamant.clock`)."""
     spark_conf: Mapping[str, str]
-    """What is passed on to Spark: `diamant.cleaner.spark.conf.*` without the prefix. May hold secrets."""
+    """Settings for Spark: `diamant.cleaner.spark.conf.*` without the prefix. May hold secrets."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class BrokerConfig:
         return self.num_recovery_threads_per_data_dir
 
     def advertised(self, bound: Sequence[Listener]) -> list[Listener]:
-        """What clients are told of listeners with the ports they really have; an empty host stands for where they arrived."""
+        """The listeners as clients see them, with their real ports; an empty host stands for the address of arrival."""
         is_explicit = self["advertised.listeners"] is not None
         found = []
         for listener, told, actual in zip(self.listeners, self.advertised_listeners, bound, strict=True):
@@ -227,7 +227,7 @@ class BrokerConfig:
         return self._topic_defaults[name]
 
     def sources(self, name: str) -> list[ConfigSynonym]:
-        """Where a broker configuration could get its value from, the winner first. KeyError for other names."""
+        """All sources of a broker configuration's value, the winner first. KeyError for other names."""
         key = BROKER_CONFIGS[name]
         found = []
         for source, layer in self._layers.items():
@@ -405,7 +405,7 @@ def _data_dir(values: Mapping[str, Value]) -> str:
 
 
 def _listeners(values: Mapping[str, Value], *, is_map_set: bool) -> tuple[list[Listener], list[Listener]]:
-    """What to bind and what to tell clients, in the same order."""
+    """The listeners to bind and those to tell clients, in the same order."""
     if "broker" not in _strings(values["process.roles"]):
         raise ConfigError("process.roles: broker must be among them")
     controllers = {name.upper() for name in _strings(values["controller.listener.names"])}
@@ -443,12 +443,12 @@ def _names(listeners: Iterable[Listener]) -> str:
 
 
 def _advertised_by_default(listener: Listener) -> Listener:
-    """A host that means every interface becomes this machine's name, for whoever has no connection to look at."""
+    """Replace a host that means every interface by this machine's name, where there is no connection to look at."""
     return listener._replace(host=socket.gethostname()) if listener.host in META_ADDRESSES else listener
 
 
 def check_cleaner_memory(values: Mapping[str, Value]) -> None:
-    """Whether each of the cleaner's threads has enough memory for keys (``KafkaConfig.validateValues``)."""
+    """Check that each of the cleaner's threads has enough memory for keys (``KafkaConfig.validateValues``)."""
     size, threads = values["log.cleaner.dedupe.buffer.size"], values["log.cleaner.threads"]
     assert isinstance(size, int)
     assert isinstance(threads, int)

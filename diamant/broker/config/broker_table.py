@@ -1,11 +1,10 @@
 """The table of the broker's configurations: name, type, default, limits and documentation of each.
 
-Names and meaning are Kafka's; where the default is not, the documentation says so. `config.BrokerConfig` is its typed view.
+Names and meaning are Kafka's; where the default is not, the documentation says so. `BrokerConfig` is its typed view.
 
-Names of broker configurations that Kafka 4.3 has, cannot change while it runs, and that mean nothing here.
-
-Setting one of them over the wire is refused as by Kafka. What Kafka can change, and names that nobody knows, are kept: a
-Kafka that opens the directory takes them over.
+There are also the names that Kafka 4.3 cannot change while it runs, and that mean nothing here. Setting one of them
+over the wire is refused as by Kafka. What Kafka can change, and unknown names, are kept: a Kafka that opens the
+directory takes them over.
 
 Source: what Kafka 4.3.1 answers to DescribeConfigs with `read_only`.
 """

@@ -43,7 +43,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by DescribeConfigs' number (``DescribeConfigsResponse.ConfigSource``)."""
+    """The source of a value, by DescribeConfigs' number (``DescribeConfigsResponse.ConfigSource``)."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -100,7 +100,7 @@ def _shown(value: object) -> str:
 
 
 class Validator(NamedTuple):
-    """What a key allows: ``check(name, value)`` raises InvalidValue; ``allowed`` says the same for the reader."""
+    """The values that a key allows: ``check(name, value)`` raises InvalidValue; ``allowed`` describes them."""
 
     allowed: str
     check: Callable[[str, Value], None]
@@ -127,14 +127,14 @@ class ConfigKey:
 
     @property
     def allowed(self) -> str:
-        """What may be written, for documentation and messages."""
+        """The allowed values, for documentation and messages."""
         if self.validator is not None:
             return self.validator.allowed
         return "true, false" if self.type is ConfigType.BOOLEAN else "any"
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether its value is shown to nobody: a password, or what may hold one."""
+        """True if its value is never shown: a password, or a value that may hold one."""
         return self.type is ConfigType.PASSWORD
 
     def shown(self, value: Value) -> str | None:

@@ -1,4 +1,4 @@
-"""Where the broker listens and what it tells clients: the text of `listeners` and `advertised.listeners`.
+"""Addresses to listen on and addresses for clients: the text of `listeners` and `advertised.listeners`.
 
 A listener is ``NAME://host:port``. An empty host binds every interface, port 0 takes a free one, ``[::1]`` is IPv6.
 Names are in capitals; `listener.security.protocol.map` gives each its security protocol. Kafka: ``ListenersValidator``,
@@ -39,7 +39,7 @@ class Listener(NamedTuple):
 
 @dataclass(slots=True)
 class Addresses:
-    """Where a broker is reached, with the ports that it really has."""
+    """The addresses of a running broker, with the ports that it really has."""
 
     kafka: list[Listener]
     http: Listener | None = None
@@ -49,7 +49,7 @@ class Addresses:
 
     @property
     def http_url(self) -> str | None:
-        """Where HTTP is answered for this machine, as ``http://host:port``; None if it is off."""
+        """The URL of the HTTP port for clients on this machine, ``http://host:port``; None if HTTP is off."""
         return None if self.http is None else f"http://{self.http.address}"
 
 

@@ -38,7 +38,7 @@ def describe_loggers() -> list[DescribedConfig]:
 
 
 def check_logger_changes(changes: Mapping[str, str | None]) -> None:
-    """Whether levels can be changed so; None takes a logger's own level away. Raises KafkaError."""
+    """Check changes of levels; None removes a logger's own level. Raises KafkaError."""
     existing = {name for name, _ in _loggers()}
     for name, level in changes.items():
         if level is not None and level not in _LEVELS:

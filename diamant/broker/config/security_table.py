@@ -1,4 +1,4 @@
-"""Settings that ask for security, of which there is none yet: a broker that is told to keep somebody out must not start.
+"""Settings that ask for security, of which there is none yet: a broker that is told to keep clients out must not start.
 
 What stands at Kafka's default, or is empty, asks for nothing, and neither does what concerns a listener that is not opened.
 

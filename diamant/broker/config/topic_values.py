@@ -95,7 +95,7 @@ def subtract_from_list(name: str, current: str | None, removal: str) -> str:
 
 
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
-    """What a topic's logs run with: its own configurations over the broker's defaults.
+    """The configuration of a topic's logs: its own over the broker's defaults.
 
     An override that does not parse is left out: it was valid when it was written, and a log directory made elsewhere
     must open.

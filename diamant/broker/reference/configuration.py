@@ -15,7 +15,7 @@ from diamant.broker.config.topic_table import TOPIC_CONFIGS
 _INTRODUCTION = """\
 # Configuration
 
-<!-- Written by `make docs` from the tables in diamant/broker/config/broker_table.py and topic_config.py: change those. -->
+<!-- Written by `make docs` from diamant/broker/config/broker_table.py and topic_table.py: change those. -->
 
 Names, types and meanings are Apache Kafka's (4.3). A `server.properties` file of a Kafka broker can be used as it is:
 `diamant start --config server.properties`. Single values are set with `--set name=value`, in Python with keywords

@@ -159,7 +159,7 @@ def _command(path: str, command: click.Command) -> str:
 
 
 def help_text(command: click.Command) -> str:
-    """What a command says of itself, with its paragraphs filled as Markdown does."""
+    """The help text of a command, with its paragraphs filled as Markdown does."""
     text = inspect.cleandoc(command.help or "").replace("\f", "")
     paragraphs = (paragraph.replace("\n", " ") for paragraph in text.split("\n\n") if paragraph.strip() != "\b")
     return "\n".join(f"{_escaped(paragraph)}\n" for paragraph in paragraphs)

@@ -2,7 +2,8 @@
 
 Behaviour: the only partition that can be asked for is `__cluster_metadata-0`; the high watermark is what is durable.
 Versions: 1 adds times (KIP-836), 2 directories, endpoints and messages (KIP-853).
-Deviations: the endpoint is the one that the directory was formatted with; nobody listens there, as nobody else votes.
+Deviations: the endpoint is the one that the directory was formatted with; no socket listens there, as there are no
+other voters.
 
 Source: KafkaRaftClient.handleDescribeQuorumRequest, LeaderState.describeQuorum (KIP-595).
 """

@@ -105,7 +105,7 @@ def _records(node: Node, entity: Entity, ops: Any) -> list[ClientQuotaRecord]:
 
 
 async def _unknown_hosts(entities: list[Entity]) -> set[Entity]:
-    """Addresses given by a name that nobody knows; names are looked up in a thread."""
+    """Addresses given by an unknown name; names are looked up in a thread."""
     unknown = set()
     for entity in entities:
         if is_host_name(entity):

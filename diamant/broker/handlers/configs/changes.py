@@ -1,12 +1,12 @@
-"""Configurations over the wire: which resources there are, what each may have, what happens when it changes.
+"""Configurations over the wire: the resources, their allowed values, the effects of a change.
 
 | resource | name | where its configurations are |
 |---|---|---|
-| topic | an existing topic | `topic_config.py` |
-| broker | our id, or "" for all brokers | `config.py` |
-| broker logger | our id | `broker_loggers.py`; not kept |
-| client metrics | any | `client_metrics_config.py` |
-| group | any | `group_config.py` |
+| topic | an existing topic | `topic_values.py` |
+| broker | our id, or "" for all brokers | `broker_config.py` |
+| broker logger | our id | `logger_levels.py`; not kept |
+| client metrics | any | `client_metrics_table.py` |
+| group | any | `group_table.py` |
 
 All but the loggers' are kept in the metadata log. Kafka has two places for the checks, the broker and its controller, whose
 messages differ in small ways; here they are one after the other.
@@ -58,7 +58,7 @@ MALFORMED = (
 
 
 def stored_configs(node: Node, resource_type: int, resource_name: str) -> Mapping[str, str]:
-    """What is set on a resource itself."""
+    """The configurations that are set on a resource itself."""
     return node.metadata.image.configs.get((resource_type, resource_name), {})
 
 
@@ -103,7 +103,7 @@ def describe_configs(node: Node, resource_type: int, resource_name: str) -> list
 
 
 def _http_address(node: Node) -> DescribedConfig:
-    """Where HTTP is answered, for clients that want more than Kafka's protocol has: read-only, empty if nowhere.
+    """The address of the HTTP port, for what Kafka's protocol does not have: read-only, empty if HTTP is off.
 
     Without a host it is the one at which the client reached us.
     """
@@ -150,7 +150,7 @@ def _dynamic_default(name: str, value: str) -> DescribedConfig:
 
 
 def _unknown_configs(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[DescribedConfig]:
-    """What was set for this broker or for all, under names that we do not know."""
+    """Configurations of this broker or of all, under unknown names."""
     layers = ((ConfigSource.DYNAMIC_BROKER_CONFIG, own), (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, defaults))
     return [
         _unknown_config(name, [source for source, layer in layers if name in layer])
@@ -177,7 +177,7 @@ def _unknown_config(name: str, sources: Sequence[ConfigSource]) -> DescribedConf
 
 
 def check_resource(node: Node, resource_type: int, resource_name: str) -> None:
-    """Whether the configurations of a resource can be changed: raises KafkaError if there is no such resource."""
+    """Check that the configurations of a resource can be changed: raises KafkaError if there is no such resource."""
     check_text("the name of the resource", resource_name)
     if resource_type == TOPIC_RESOURCE:
         check_name(resource_name)

@@ -34,7 +34,7 @@ MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = range(3)
 
 
 class _Part(NamedTuple):
-    """What one part of an entity has to be; `is_any` for whatever name."""
+    """The filter for one part of an entity; `is_any` for any name."""
 
     name: str | None
     is_any: bool

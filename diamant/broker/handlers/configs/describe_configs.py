@@ -2,7 +2,7 @@
 and where each comes from.
 
 Versions: 3 adds types and documentation (KIP-569).
-Deviations: compacted topics have further, read-only entries, which `diamant.describe=false` hides (`diamant_configs.py`).
+Deviations: compacted topics have further, read-only entries, which `diamant.describe=false` hides (`topic_figures.py`).
 
 Source: ConfigHelper.describeConfigs.
 """
@@ -40,7 +40,7 @@ def handle(
 
 
 def _shows_figures(node: Node, resource: Any) -> bool:
-    """Tell whether what the cleaner knows of a topic belongs to the answer (`diamant_configs.py`)."""
+    """Tell whether what the cleaner knows of a topic belongs to the answer (`config/virtual_topic_table.py`)."""
     if resource.resource_type != TOPIC_RESOURCE or not node.config.diamant_describe:
         return False
     if resource.configuration_keys and not any(name in ROWS for name in resource.configuration_keys):

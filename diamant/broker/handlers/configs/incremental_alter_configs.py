@@ -1,9 +1,9 @@
 """IncrementalAlterConfigs (key 44), versions 0 to 1: change single configurations (KIP-339).
 
 Behaviour: all or nothing per resource; one operation per configuration. Changes are in effect when the answer comes.
-Deviations: `diamant.compact=now` on a topic is no configuration but a command (`verbs/compact_config.py`): the topic is
-compacted, after the changes that come with it, before the answer; so is `diamant.clock.advance.ms` on the broker
-(`verbs/clock_config.py`), which moves a manual clock.
+Deviations: `diamant.compact=now` on a topic is no configuration but a command (`operations/compact_by_config.py`): the
+topic is compacted, after the changes that come with it, before the answer; so is `diamant.clock.advance.ms` on the
+broker (`operations/clock_by_config.py`), which moves a manual clock.
 
 Source: ConfigurationControlManager.incrementalAlterConfigs.
 """

@@ -1,5 +1,7 @@
-"""Client quotas (KIP-546): which entities and limits there may be. They are kept in the metadata log and told to whoever asks;
-nothing is throttled by them. Answers have entities, their parts and their limits in the order of Kafka's hash maps.
+"""Client quotas (KIP-546): the valid entities and limits.
+
+Quotas are kept in the metadata log and can be described, but throttle nothing. Answers have entities, their parts and
+their limits in the order of Kafka's hash maps.
 
 An entity is a user, a client id, both, or an address; a name of None stands for the default one.
 
@@ -70,8 +72,9 @@ def shown_entity(entity: Entity) -> str:
 
 
 def check_entity(entity: Entity) -> None:
-    """Whether there can be such an entity; raises KafkaError(INVALID_REQUEST). Host names of addresses are not looked
-    up here, see `is_host_name`.
+    """Check that there can be such an entity; raises KafkaError(INVALID_REQUEST).
+
+    Host names of addresses are not looked up here, see `is_host_name`.
     """
     if not entity:
         raise _refusal("Invalid empty client quota entity")
@@ -87,7 +90,7 @@ def check_entity(entity: Entity) -> None:
 
 
 def is_host_name(entity: Entity) -> bool:
-    """Whether an entity is an address that is given by name, so that somebody has to look it up."""
+    """True if an entity is an address that is given by name, so that it has to be looked up."""
     if len(entity) != 1 or entity[0].entity_type != IP or entity[0].entity_name is None:
         return False
     try:
@@ -98,7 +101,7 @@ def is_host_name(entity: Entity) -> bool:
 
 
 def check_limit(entity: Entity, key: str, value: float) -> None:
-    """Whether an entity may have this limit; raises KafkaError(INVALID_REQUEST)."""
+    """Check that an entity may have this limit; raises KafkaError(INVALID_REQUEST)."""
     kinds = {kind for kind, _ in entity}
     type_ = (_IP_LIMITS if IP in kinds else _USER_LIMITS).get(key)
     if type_ is None:

@@ -2,7 +2,7 @@
 
 A request with epoch 0 is answered in full and opens a session; one with a session's id and epoch names only what changes and
 is answered with what changed; epoch -1 ends the session. What cannot be followed is a top-level error without topics, after
-which clients begin anew.
+which clients open a new session.
 
 Source: FetchManager.newContext, FullFetchContext, IncrementalFetchContext, SessionErrorContext.
 """

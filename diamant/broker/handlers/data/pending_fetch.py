@@ -169,8 +169,9 @@ def _result(index: int, read: ReadResult) -> FetchPartitionResult:
 
 
 def _diverging_epoch(log: Log, wanted: FetchPartition) -> tuple[int, int] | None:
-    """Where the client's history leaves ours (Partition.readRecords): its last epoch ended earlier here, or is
-    unknown.
+    """The point where the client's history leaves ours: its last epoch ended earlier here, or is unknown.
+
+    Source: Partition.readRecords.
     """
     found = log.end_offset_for_epoch(wanted.last_fetched_epoch)
     if found.end_offset < 0 or found.leader_epoch < 0:

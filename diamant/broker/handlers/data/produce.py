@@ -104,9 +104,9 @@ class Appending:
         self._results: list[ProduceTopicResult] = []
         self._to_flush: list[Log] = []
         self._refused: KafkaError | None = None
-        """What is wrong with the request as a whole."""
+        """The error of the request as a whole."""
         self._refused_writes: Mapping[tuple[str, int], KafkaError] = {}
-        """What the transaction coordinator has against writing to a partition."""
+        """The transaction coordinator's errors, by partition."""
         self.heavy: list[HeavyPart] = []
 
     def append_light(self) -> None:
@@ -141,7 +141,7 @@ class Appending:
                 log = self._log(name, topic_id, index)
                 check = partial(log.check_batch, records, produce_version=self._version)
                 checked = await loop.run_in_executor(self._node.batch_checkers, check)
-                # Meanwhile it may have been deleted, or the transaction may have ended.
+                # By now it may have been deleted, or the transaction may have ended.
                 log = self._log(name, topic_id, index)
                 self._verify_again(log, records)
                 results[position] = self._append(log, index, checked)
@@ -151,7 +151,7 @@ class Appending:
         return answer if answer is None or isinstance(answer, bytes) else await answer
 
     def answer(self) -> bytes | Coroutine[Any, Any, bytes] | None:
-        """What the client gets, at once or when the records are on disk."""
+        """The client's answer, at once or when the records are on disk."""
         if self._request.acks == 0:
             for topic in self._results:
                 for result in topic.partitions:

@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0 to 1: a member of a consumer group joins, goes on, or leaves (KIP-848).
+"""ConsumerGroupHeartbeat (key 68), versions 0 to 1: a member of a consumer group joins, stays, or leaves (KIP-848).
 
 Versions: 1 has member ids that clients make themselves (KIP-1082) and subscriptions by regular expression.
-Behaviour and deviations: `groups/consumer_groups.py`.
+Behaviour and deviations: `groups/coordinator/consumer_service.py`.
 
 Source: KafkaApis.handleConsumerGroupHeartbeat, GroupCoordinatorService.consumerGroupHeartbeat.
 """

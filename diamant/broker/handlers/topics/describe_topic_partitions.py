@@ -1,9 +1,9 @@
 """DescribeTopicPartitions (key 75), version 0: topics in the order of their names, page by page (KIP-966).
 
 Behaviour: no topic named means all. A page has `max.request.partition.size.limit` partitions at most, or fewer if the
-request says so, and one at least; where the next begins is the answer's cursor. A cursor leaves out topics before its
-own, which must be among those that are named; if all are wanted and its topic is gone, it goes on at partition 0 of
-the next.
+request says so, and one at least; the answer's cursor is the beginning of the next page. A cursor skips topics before
+its own, which must be among those that are named; if all are wanted and its topic is gone, the page begins at partition
+0 of the next.
 Deviations: none known.
 
 Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse.
@@ -71,7 +71,7 @@ def handle(node: Node, context: RequestContext, request: DescribeTopicPartitions
 
 
 def _refusal(version: int, request: DescribeTopicPartitionsRequest) -> bytes:
-    """What Kafka answers to a request that it cannot follow: the error for each topic."""
+    """Kafka's answer to a request that it cannot serve: the error for each topic."""
     topics = [
         {"error_code": int(ErrorCode.INVALID_REQUEST), "name": str(topic.name), "topic_id": None}
         for topic in request.topics

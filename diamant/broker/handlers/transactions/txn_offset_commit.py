@@ -1,7 +1,7 @@
 """TxnOffsetCommit (key 28), versions 0 to 5: offsets that count when the transaction is committed.
 
 Behaviour: the group's partition of `__consumer_offsets` must be part of the transaction; the group coordinator checks the
-member and writes. Partitions that do not exist get their error, the others go on. Versions: 3 names the member
+member and writes. Partitions that do not exist get their error, the others are committed. Versions: 3 names the member
 (KIP-447), 4 knows TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction (TV2, KIP-890).
 Deviations: none known.
 
