@@ -65,9 +65,9 @@ class Broker:
     """
 
     node: Node
-    """What it runs on, once it is started."""
+    """The broker's basis, once it is started."""
     services: Services
-    """What answers requests, once it is started."""
+    """The parts that answer requests, once it is started."""
 
     def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None, **settings: Any) -> None:
         """`settings` are those of a `BrokerConfig` and stand for one: `Broker(listen="127.0.0.1:0", data_dir="data")`."""
@@ -87,12 +87,12 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client's `bootstrap.servers` should say: every listener's address."""
+        """The value for a client's `bootstrap.servers`: every listener's address."""
         return ",".join(listener.address for listener in self.addresses.kafka)
 
     @property
     def http_url(self) -> str | None:
-        """Where `/metrics` and `/health` are for this machine, as ``http://host:port``; None if HTTP is off."""
+        """The URL of `/metrics` and `/health` for this machine, ``http://host:port``; None if HTTP is off."""
         return self.addresses.http_url
 
     @property
@@ -102,14 +102,14 @@ class Broker:
 
     @property
     def faults(self) -> Faults:
-        """What the broker is to do wrong on demand; may be used from any thread while the broker runs."""
+        """Faults on demand; may be used from any thread while the broker runs."""
         if not self._is_started:
             raise RuntimeError("the broker does not run: faults are added once it does")
         return self.services.faults()
 
     @property
     def clock(self) -> BrokerClock:
-        """What the broker's clock shows, and moving it if it can be moved; may be used from any event loop."""
+        """The broker's clock: reads it, and moves it if it is manual; may be used from any event loop."""
         return self.services.clock()
 
     @property
@@ -243,7 +243,7 @@ class Broker:
         timeout_ms: int | None = None,
         progress: Progress | None = None,
     ) -> Erasure:
-        """Go on at once with an erasure that waits for its tombstones' horizon, as if `erase` had had `is_now`.
+        """Resume now an erasure that waits for its tombstones' horizon, as if `erase` had had `is_now`.
 
         It is the same erasure: its certificate for `key-gone` has what it found. If groups are behind the tombstones nothing is
         changed without `is_confirmed`: `is_now_refused` is true then, and `groups_behind` names them. Raises VerbError: NotFound
@@ -286,9 +286,9 @@ class Broker:
     async def cancel(self, job_id: str, *, reason: str) -> Erasure | Redaction:
         """End an erasure or a redaction that is not over, and return its last certificate. From any event loop.
 
-        What was done stays done, and nothing more is: the certificate says `not-certified`, and that it was cancelled, with the
-        `reason`. Without a scan it comes at once, when the attempt that is under way has ended. Raises VerbError: NotFound,
-        BadArgument, NotPossible, and EraseFailed or RedactFailed if the certificate cannot be written.
+        Finished steps stay, and no more follow. The certificate says `not-certified`, and that it was cancelled, with
+        the `reason`. It needs no scan and comes as soon as the attempt in progress has ended. Raises VerbError:
+        NotFound, BadArgument, NotPossible, and EraseFailed or RedactFailed if the certificate cannot be written.
         """
         from diamant.broker.erasure.cancel import cancel_job
 
@@ -333,7 +333,7 @@ class Broker:
         await services.resume_jobs()
 
     async def stop(self) -> None:
-        """Answer what is in progress, write everything down, let go of the directory. Stopping twice is harmless."""
+        """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless."""
         if not self._is_started:
             return
         node, services = self.node, self.services
@@ -372,7 +372,7 @@ class Broker:
                     await coordinator.loaded()
 
     def _abandon_http(self) -> None:
-        """Let go of it after a start that failed."""
+        """Release it after a failed start."""
         http, self._http, self.addresses.http = self._http, None, None
         if http is not None:
             http.abandon()

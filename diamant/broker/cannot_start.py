@@ -1,4 +1,4 @@
-"""What keeps a broker from starting, as one family of errors that say where it was and what to do about it."""
+"""Errors that keep a broker from starting: each says where it happened and what to do about it."""
 
 from __future__ import annotations
 

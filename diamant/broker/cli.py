@@ -180,7 +180,7 @@ def start(
 def make_config(
     file: str | None, settings: Sequence[str], addresses: Sequence[str], data_dir: str | None
 ) -> BrokerConfig:
-    """What the options of `start` amount to: file, --set, --listen and --data. Raises ConfigError, OSError."""
+    """The configuration from the options of `start`: file, --set, --listen, --data. Raises ConfigError, OSError."""
     properties = {"diamant.http.listen": DEFAULT_HTTP_LISTEN}
     if file is not None:
         properties.update(read_properties(file))

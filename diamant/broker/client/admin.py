@@ -36,7 +36,7 @@ HTTP_ADDRESS_CONFIG = "diamant.http.address"
 CONNECT_TIMEOUT_S = 10.0
 JOB_WAIT_MS = 5_000
 JOB_PROGRESS_MS = 500
-"""How long one request waits for a job, without and with somebody who wants to know how far it is; then it asks anew."""
+"""The time that one request waits for a job, without and with a listener for progress; then it asks again."""
 
 MAX_TOKEN_FILE_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -94,7 +94,7 @@ class Admin:
 
     @property
     def http_url(self) -> str:
-        """Where the broker answers HTTP, `http://host:port`. Asked for once. Raises AdminError."""
+        """The URL of the broker's HTTP port, `http://host:port`. Fetched once. Raises AdminError."""
         if self._http_url is None:
             self._http_url = _find_http_url(self.bootstrap, min(CONNECT_TIMEOUT_S, self.timeout_s))
         return self._http_url
@@ -116,14 +116,14 @@ class Admin:
         `on_progress` gets a job's `{"stage", "done", "total", "unit", "rate_per_s", "left_s"}` now and then, with the ids of
         the `job` and of its `undertaking` (an erasure or redaction that has begun), None until the broker has named them.
 
-        Raises AdminError, with code `timed-out` after `timeout_s` (default: the object's); a job goes on then, and the error
-        names it. With `went-away` the broker was there, and is no more before it has answered: whether what was asked for is
-        done is not known.
+        Raises AdminError, with code `timed-out` after `timeout_s` (default: the object's); a job then continues, and
+        the error names it. Code `went-away` means that the connection broke before the answer: the request may or may
+        not have been carried out.
         """
         deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         if on_progress is not None:
             on_progress({**_ASKING})
-            # Answered at once, so that whoever waits knows what to ask for if it does not wait any longer.
+            # Answered at once, so that a caller that stops waiting knows the job's id.
             query = {"wait_ms": 0, **(query or {})}
         status, answer = self._exchange(method, path, fields, query, deadline_s)
         return self._awaited(answer, deadline_s, on_progress) if status == 202 else answer
@@ -146,7 +146,7 @@ class Admin:
             left_ms = int((deadline_s - time.monotonic()) * 1000)
             if left_ms <= 0:
                 raise AdminError(
-                    f"{job['verb']} is still under way: wait longer, or look at it as {job['href']}",
+                    f"{job['verb']} is still in progress: wait longer, or look at it as {job['href']}",
                     status=504,
                     code="timed-out",
                 )
@@ -224,7 +224,7 @@ class Admin:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> dict[str, Any]:
-        """How many records a topic has: of each kind `least` and `most`, at once; `exact` reads every record."""
+        """Count the records of a topic: of each kind `least` and `most`, at once; `exact` reads every record."""
         fields = _given(topic=topic, partition=partition, exact=exact)
         return self.call("POST", "/v1/count", fields, timeout_s=timeout_s, on_progress=on_progress)
 
@@ -290,7 +290,7 @@ class Admin:
         on_progress: OnProgress | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Go on at once with an erasure that waits for its tombstones' horizon; returns the certificate and what it says.
+        """Resume now an erasure that waits for its tombstones' horizon; returns the certificate and its contents.
         `options`: fields of POST /v1/erase/{id}/now.
         """
         path = f"/v1/erase/{quote(erasure_id, safe='')}/now"
@@ -329,7 +329,7 @@ class Admin:
         return self.call("POST", "/v1/verify", fields, timeout_s=timeout_s, on_progress=on_progress)
 
     def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """What the broker is, its clock, and how far its cleaner is with each compacted partition."""
+        """The identity of the broker, its clock, and the cleaner's progress in each compacted partition."""
         return self.call("GET", "/v1/status", timeout_s=timeout_s)
 
 
@@ -340,7 +340,7 @@ class AdminClock:
         self._admin = admin
 
     def get(self) -> dict[str, Any]:
-        """What it shows: `kind`, `now_ms`, `real_ms`, `is_frozen`."""
+        """Read it: `kind`, `now_ms`, `real_ms`, `is_frozen`."""
         return self._admin.call("GET", "/v1/clock")
 
     def advance(

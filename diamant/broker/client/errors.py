@@ -1,4 +1,4 @@
-"""What a verb answers when it does not do what it was asked for: one class for each thing that the caller can do about it.
+"""Errors of the operations over HTTP: one class for each way in which the caller can react.
 
 `status` is that of HTTP, `code` a word for programs. The text is for people: it says what, where, what was expected and what to
 do next, and never holds a key or a value of a record.
@@ -15,7 +15,7 @@ class VerbError(Exception):
 
 
 class BadArgument(VerbError):
-    """What was asked for makes no sense as it was put."""
+    """The request makes no sense as it stands."""
 
     status = 400
     code = "bad-argument"
@@ -49,7 +49,7 @@ class NotGenuine(NotPossible):
 
 
 class TimedOut(VerbError):
-    """It has not come to an end in the time that was given; what was begun may go on."""
+    """The call did not end in the given time; work that was begun may continue."""
 
     status = 504
     code = "timed-out"

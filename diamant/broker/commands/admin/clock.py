@@ -120,7 +120,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def clock_text(found: Mapping[str, Any]) -> str:
-    """What a clock shows and which it is, with markup for a console."""
+    """The time and the kind of a clock, with markup for a console."""
     ahead_ms = found["ahead_ms"]
     if found["kind"] == "system":
         relation = "the system's clock"

@@ -146,7 +146,7 @@ def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
     if not is_asked:
         return True
     try:
-        return click.confirm("Remove the tombstones now, so that whoever is behind never learns of it?", err=True)
+        return click.confirm("Remove the tombstones now, so that groups that are behind never learn of it?", err=True)
     except click.Abort:
         click.echo(err=True)
         return False

@@ -1,9 +1,8 @@
 """`diamant log clean`: one round of the cleaner on a partition directory, without a broker.
 
-The directory is opened as after an orderly shutdown, cleaned if a broker would pick it (or with --force), and closed again, so
-that a broker of either kind can go on with it. Configurations come by --set, with Kafka's names and without the minima that a
-broker insists on; what is not set is taken from the topic's configuration in the metadata log of the same log directory, if
-there is one.
+The directory is opened as after an orderly shutdown, cleaned if a broker would pick it (or with --force), and closed. A
+broker of either kind can use it afterwards. Configurations come by --set, with Kafka's names and without a broker's
+minima; others are those of the topic in the metadata log of the same log directory, if there is one.
 """
 
 from __future__ import annotations

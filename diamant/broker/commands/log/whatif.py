@@ -1,6 +1,6 @@
-"""What all forecasts of `diamant log whatif` come to: how much is freed, for each combination of settings.
+"""`diamant log whatif`: what the cleaner would leave of a log directory under other settings, and when.
 
-`diamant log whatif`: what the cleaner would leave of a log directory under other settings, and when.
+With several values the table shows how much each combination of settings would free.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ MIB = 1024 * 1024
 MAX_COMBINATIONS = 64
 
 LAYOUT_SETTINGS = ("segment.bytes", "internal.segment.bytes", "segment.ms", "segment.index.bytes")
-"""With one of these the segments are laid out anew, as if it had been in force from the beginning."""
+"""With one of these the segments are laid out again, as if it had been in force from the beginning."""
 
 WAITING = {
     WAITS_FOR_POLICY: "the topic is not compacted",
@@ -235,7 +235,7 @@ def whatif(
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for."""
+    """The command line, checked."""
 
     combinations: list[dict[str, str]]
     mode: str
@@ -256,7 +256,7 @@ class Request:
         return cls(combinations, mode, SystemClock().now_ms() if now_ms is None else now_ms, until_ms, memory_mib * MIB)
 
     def scenarios(self, topic: str, configs: TopicConfigs | None) -> list[Scenario]:
-        """Return the scenarios for a topic; `configs` are None if nobody knows them. A wrong one ends the command."""
+        """Return the scenarios for a topic; `configs` are None if unknown. A wrong one ends the command."""
         topic_config = None if configs is None else configs.get(topic)
         try:
             return [self._scenario(topic_config, combination) for combination in self.combinations]
@@ -344,7 +344,7 @@ def _forecasts(
 
 
 class _Share:
-    """A forecast's share of the bar: nobody knows before how much there will be to read."""
+    """A forecast's share of the bar: the amount to read is not known in advance."""
 
     def __init__(self, bar: Bar) -> None:
         self._bar = bar

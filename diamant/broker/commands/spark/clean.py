@@ -132,7 +132,7 @@ def _locked(env: Env, directory: str) -> Iterator[None]:
 
 
 class _Settings:
-    """What holds for each topic; None for one that is not to be cleaned."""
+    """The settings of each topic; None for a topic that is not to be cleaned."""
 
     def __init__(self, env: Env, directory: str, topics: Sequence[str], overrides: Sequence[str], mode: str) -> None:
         self._topics = topics

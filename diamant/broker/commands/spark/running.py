@@ -1,4 +1,4 @@
-"""What the commands of `diamant spark` share: options, a session with progress and one-line errors, results in three forms."""
+"""Common parts of the commands of `diamant spark`: options, a session with progress, one-line errors, output."""
 
 from __future__ import annotations
 

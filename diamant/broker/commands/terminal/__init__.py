@@ -1,1 +1,1 @@
-"""What commands share: asking a broker, options, output, exit codes."""
+"""Parts that commands share: asking a broker, options, output, exit codes."""

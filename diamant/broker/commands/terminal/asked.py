@@ -32,7 +32,7 @@ class Asked:
         self.job: str | None = None
         """The job that is waited for, once the broker has named it."""
         self.has_begun = False
-        """Whether the broker was asked for a job."""
+        """True once the broker was asked for a job."""
         self._token_file = token_file
         self._status: Status | None = None
 

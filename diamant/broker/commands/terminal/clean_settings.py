@@ -58,7 +58,7 @@ MIN_PUBLIC_SEGMENT_BYTES = 1 << 20
 
 
 class Settings(NamedTuple):
-    """What --set and --mode amount to."""
+    """The settings that --set and --mode make."""
 
     config: LogConfig
     cleaner: CleanerSettings

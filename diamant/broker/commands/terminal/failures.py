@@ -1,4 +1,4 @@
-"""How commands end: their exit codes, and errors on standard error, as a line of text, or as one of JSON if --json was given.
+"""Exit codes of the commands, and errors on standard error: one line of text, or one of JSON with --json.
 
 diamant: there is no topic 'users'
 {"error": "there is no topic 'users'", "code": "not-found", "exit_code": 2}

@@ -1,4 +1,4 @@
-"""What the commands that read log files share: errors as one line, bytes and times as text, a bar on a terminal."""
+"""Common parts of the commands on log files: errors as one line, bytes and times as text, a progress bar."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def size_text(size: int) -> str:
 
 
 def visible(text: str) -> str:
-    """Return somebody else's text for a terminal that shows it and does nothing else: with escapes for all that is no letter."""
+    """Return foreign text in a form that a terminal only shows: everything that is not printable becomes an escape."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
@@ -104,7 +104,7 @@ def time_text(time_ms: int | None) -> str:
 
 
 class Bar:
-    """How many bytes have been read, on standard error; nothing at all when there is no terminal."""
+    """A progress bar of bytes read, on standard error; shown on a terminal only."""
 
     def __init__(self, progress: Progress | None, task: TaskID | None) -> None:
         self._progress = progress
@@ -121,7 +121,7 @@ class Bar:
             self._progress.stop()
 
     def show(self) -> None:
-        """Go on after `hide`."""
+        """Resume after `hide`."""
         if self._progress is not None:
             self._progress.start()
 

@@ -1,4 +1,4 @@
-"""What a command says as it stops waiting (Ctrl-C, --timeout): what goes on in the broker, how to watch it and how to end it."""
+"""Messages of a command that stops waiting (Ctrl-C, --timeout): what the broker still does, how to watch or end it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from diamant.broker.commands.terminal.asked import Asked
 
 LOOK_TIMEOUT_S = 3.0
-"""How long whoever has pressed Ctrl-C waits to be told what goes on."""
+"""The time that Ctrl-C waits for the broker's account of the job."""
 
 
 def fail_interrupted(asked: Asked) -> NoReturn:
@@ -33,7 +33,7 @@ def fail_interrupted(asked: Asked) -> NoReturn:
 
 
 def fail_in_time(asked: Asked, error: AdminError, exit_code: int) -> NoReturn:
-    """End as --timeout is over: the error says what was not done, and what goes on is told below it."""
+    """End after --timeout: the error says what was not done, the lines below it what still runs."""
     hints: dict[str, str] = {}
     if asked.job is not None:
         try:

@@ -16,7 +16,7 @@ from diamant.storage.input_file import read_input
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_KEY_BYTES = 6 * 1024 * 1024
-"""What a request to a broker takes in base64 (`http_json.MAX_KEYED_BODY_BYTES`); topics have max.message.bytes."""
+"""The most that fits into a request in base64 (`json_body.MAX_KEYED_BODY_BYTES`); topics have max.message.bytes."""
 
 
 def key_options(what: str) -> Callable[[F], F]:

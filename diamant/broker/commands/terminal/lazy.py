@@ -13,7 +13,7 @@ from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, no
 
 
 class LazyCommand(NamedTuple):
-    """Where a command is, `module:function`, and its line in the help of the group."""
+    """The location of a command, `module:function`, and its line in the help of the group."""
 
     target: str
     help: str

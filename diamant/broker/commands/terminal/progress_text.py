@@ -1,4 +1,4 @@
-"""How far a job or a round is, as text."""
+"""The progress of a job or a round, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands that ask a running broker share: their options, errors as one line, progress, exit codes.
+"""Common parts of the commands on a running broker: options, errors as one line, progress, exit codes.
 
     @click.command()
     @click.argument("topic")
@@ -8,11 +8,11 @@
         asked.show(report, lambda: print_tables(report))
         sys.exit(EXIT_DONE if ... else EXIT_NOT_SO)
 
-Exit codes: 0 done; 1 failed (no broker, an error there, not in time); 2 usage, also what the broker says of an argument; 3 not
-(yet) so, for commands that answer a question; 4 nothing was found, for those that were to remove something; 130 Ctrl-C, which
-ends no job in the broker, so it is told what goes on there.
+Exit codes: 0 done; 1 failed (no broker, an error there, not in time); 2 usage, also an argument that the broker
+refuses; 3 not (yet) so, for commands that answer a question; 4 nothing was found, for those that were to remove
+something; 130 Ctrl-C, which ends no job in the broker, so the command says what still runs there.
 
-Why a certificate has no claim about partitions, for a terminal: place by place, each once.
+Also the reasons why a certificate has no claim about partitions, for a terminal: place by place, each once.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def one_line_errors() -> Iterator[None]:
 
 @contextmanager
 def going_on(asked: Asked) -> Iterator[None]:
-    """For what a broker has on its disk and goes on with: the error says so if it goes away, and how to list what there is."""
+    """For work that outlives a stop of the broker: if it goes away, the error says so, and how to list such work."""
     try:
         yield
     except AdminError as error:

@@ -1,4 +1,4 @@
-"""What the metadata log of a log directory says of its topics, as settings for the commands that clean or forecast."""
+"""Topic configurations from the metadata log of a log directory, as settings for cleaning and forecasts."""
 
 from __future__ import annotations
 

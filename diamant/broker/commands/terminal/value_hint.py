@@ -1,4 +1,4 @@
-"""What somebody may have meant who writes a configuration's value with a unit: `segment.ms=1h` is 3600000."""
+"""A hint for a configuration value that was written with a unit: `segment.ms=1h` is 3600000."""
 
 from __future__ import annotations
 
