@@ -1,4 +1,4 @@
-"""How much the tests of this run are to do."""
+"""The amount of work that the tests of this run do."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leaving out what is slow, do less of what goes on for long, and do not wait for the disk."""
+    """Leave out slow tests, shorten those with many examples, and do not wait for the disk."""
     # A terminal's width, handed on to whatever it starts, would cut the tables that tests read.
     os.environ.pop("COLUMNS", None)
     # Until the tests are collected there is none, and looking for it takes a third of the time.

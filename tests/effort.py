@@ -1,4 +1,4 @@
-"""How much tests do that could go on for ever: all of it, or a share in `make quick`.
+"""The amount of work of tests with random examples: all of it, or a share in `make quick`.
 
 `make quick` (`-m "not slow"`) is for before every commit and takes an eighth of the random examples, and of the points at which
 something is stopped or damaged every second or third. `make test`, and pytest without options, take all.
@@ -15,7 +15,7 @@ FEWEST = 15
 
 
 class _Effort:
-    """What this run was asked for; conftest.py sets it before any test module is read."""
+    """The options of this run; conftest.py sets them before any test module is read."""
 
     is_quick = False
 
@@ -26,12 +26,12 @@ def set_quick(is_quick: bool) -> None:
 
 
 def is_quick() -> bool:
-    """Whether this run is a quick one."""
+    """True if this run is a quick one."""
     return _Effort.is_quick
 
 
 def examples(full: int) -> int:
-    """How many random examples to take: `full`, or an eighth in a quick run, but not fewer than 15."""
+    """The number of random examples to take: `full`, or an eighth in a quick run, but not fewer than 15."""
     return max(FEWEST, full // QUICK_SHARE) if is_quick() and full > FEWEST else full
 
 

@@ -1,4 +1,4 @@
-"""Where the tests of a quick run put their files: into memory, where Linux offers enough of it.
+"""Temporary files in memory for the tests of a quick run, where Linux offers enough of it.
 
 They make and remove tens of thousands of small files. On a disk that takes a tenth of a quick run, and more while something else
 writes. `make test`, and pytest without options, use the disk.
@@ -11,14 +11,14 @@ from typing import Any
 
 PLACE = "/dev/shm"
 ENOUGH_BYTES = 1 << 30
-"""A quick run holds a few dozen megabytes at any time; a container has 64 MB in all if nobody asked for more."""
+"""A quick run holds a few dozen megabytes at any time; a container has 64 MB in all by default."""
 
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 _read = os.preadv
 
 
 def use() -> None:
-    """Have pytest make its temporary directories in memory, unless somebody chose a place for them."""
+    """Make pytest's temporary directories in memory, unless a place was chosen for them."""
     if os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _place()) == PLACE:
         os.preadv = _preadv
 

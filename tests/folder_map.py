@@ -13,7 +13,7 @@ _BLOCK = re.compile(r"(?<=<!-- folders -->\n\n```\n).*?(?=```\n)", re.DOTALL)
 
 
 def purpose(folder: Path) -> str:
-    """What a folder is for: the first paragraph of its docstring."""
+    """The purpose of a folder: the first paragraph of its docstring."""
     text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
     return " ".join(text.split("\n\n")[0].split())
 

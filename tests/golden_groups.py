@@ -1,4 +1,4 @@
-"""What Kafka 4.3.1 wrote to `__consumer_offsets`; how is told in the file."""
+"""Records that Kafka 4.3.1 wrote to `__consumer_offsets`; the file says how they were made."""
 
 from __future__ import annotations
 

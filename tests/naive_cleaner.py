@@ -34,7 +34,7 @@ class NaiveBatch(NamedTuple):
 
 
 class Protected(NamedTuple):
-    """What is known of an active producer: its epoch, and the last offset of its newest batch in it."""
+    """An active producer: its epoch, and the last offset of its newest batch in it."""
 
     epoch: int
     last_offset: int | None
@@ -96,7 +96,7 @@ def _markers(log: Sequence[NaiveBatch], producer: int) -> list[NaiveBatch]:
 
 
 def _fate(log: Sequence[NaiveBatch], batch: NaiveBatch) -> str:
-    """How the transaction of a data batch ended: "commit", "abort", or "" for none or one that is open."""
+    """The end of a data batch's transaction: "commit", "abort", or "" for none or one that is open."""
     if not batch.is_transactional or batch.is_control:
         return ""
     later = [marker for marker in _markers(log, batch.producer) if marker.base > batch.base]
@@ -104,7 +104,7 @@ def _fate(log: Sequence[NaiveBatch], batch: NaiveBatch) -> str:
 
 
 def _has_data(log: Sequence[NaiveBatch], marker: NaiveBatch) -> bool:
-    """Whether any batch, empty or not, lies between a marker and its producer's previous one."""
+    """True if any batch, empty or not, lies between a marker and its producer's previous one."""
     if not marker.records:
         return False
     earlier = [one.base for one in _markers(log, marker.producer) if one.base < marker.base]

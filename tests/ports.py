@@ -6,11 +6,11 @@ import socket
 
 
 class ReservedPort:
-    """A port that is free until `close`, or the end of `with`: whoever is told of it may listen, and nobody else is given it."""
+    """A port reserved until `close`, or the end of `with`: a server that is given it may listen, no other gets it."""
 
     def __init__(self) -> None:
-        # Bound and not listening: the system gives the port to nobody who asks for any, and lets those have it that ask for it
-        # with SO_REUSEADDR, as servers do.
+        # Bound and not listening: the system does not hand it out for port 0. A server that asks for it by number, with
+        # SO_REUSEADDR, gets it.
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", 0))
@@ -24,5 +24,5 @@ class ReservedPort:
         self.close()
 
     def close(self) -> None:
-        """Have nothing to do with the port any more; who listens there goes on."""
+        """Give up the reservation; a listener on the port stays."""
         self._socket.close()

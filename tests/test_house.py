@@ -126,7 +126,7 @@ def test_no_import_leads_back_to_its_module() -> None:
 
 
 def imported_at_once(text: str) -> Iterator[str]:
-    """What a module imports when it is imported itself: the statements that are not indented."""
+    """Imports at the top level of a module: the statements that are not indented."""
     for module, names in re.findall(r"^from (\S+) import (\([^)]*\)|.*)", text, re.MULTILINE):
         yield from (module, *(f"{module}.{name}" for name in re.findall(r"\w+", names)))
     yield from re.findall(r"^import (\S+)", text, re.MULTILINE)

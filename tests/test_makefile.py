@@ -21,7 +21,7 @@ def write_python(path: Path, version: str) -> None:
 
 
 def make(*arguments: str) -> str:
-    """What make says on standard error; it must fail."""
+    """Run make, which must fail; return its standard error."""
     done = subprocess.run(
         ["make", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False, timeout=30
     )
@@ -39,7 +39,7 @@ def test_an_old_python_is_told(tmp_path: Path) -> None:
 
 
 def test_an_environment_of_an_old_python_is_told(tmp_path: Path) -> None:
-    """With what makes it anew."""
+    """With the command that makes it again."""
     python = tmp_path / "venv/bin/python"
     write_python(python, "3.9.18")
     stderr = make("test", f"VENV={tmp_path}/venv")

@@ -24,7 +24,7 @@ def write_program(path: Path, text: str) -> None:
 
 
 def make_java(tmp_path: Path, *arguments: str, user: int, has_java: bool, apt_code: int = 0) -> tuple[str, str, str]:
-    """What `make java` prints and complains, and what it asked of apt-get."""
+    """The output and the errors of `make java`, and its calls of apt-get."""
     write_program(tmp_path / "venv/bin/python", f"exit {0 if has_java else 1}")
     write_program(tmp_path / "bin/id", f"echo {user}")
     write_program(tmp_path / "bin/apt-get", f'echo "$@" >> {tmp_path}/asked; exit {apt_code}')
@@ -48,7 +48,7 @@ def test_root_of_debian_gets_it_and_is_told(tmp_path: Path) -> None:
 
 
 def test_others_are_told_the_command(tmp_path: Path) -> None:
-    """And nothing is tried; the suite goes on."""
+    """And nothing is tried; the suite continues."""
     out, err, asked = make_java(tmp_path, user=1000, has_java=False)
     assert (out, asked) == ("", "")
     assert "the tests of Spark are skipped: they need Java 17 or newer." in err

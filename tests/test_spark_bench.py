@@ -1,4 +1,4 @@
-"""What bench/spark_clean.py measures with and concludes: the log that it writes, the break-even, what it prints."""
+"""bench/spark_clean.py: the log that it writes, the break-even point, its output."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_wherever_the_log_is_cut_a_tenth_of_it_stays() -> None:
 
 
 def test_the_break_even_follows_from_straight_lines() -> None:
-    """What was put in comes out: rates, start, and the size at which both take equally long; never below P / R cores."""
+    """The model returns its inputs: rates, start, and the size of equal time; never below P / R cores."""
     from break_even import break_even
 
     rows = [

@@ -1,4 +1,4 @@
-"""The wheel in an environment of its own: the guides' examples for pytest, as somebody meets them who has just installed it."""
+"""The wheel in an environment of its own: the guides' examples for pytest, right after installation."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ PAUSE_S = 0.005
 
 
 async def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    """Let the loop turn until a condition holds; after some turns look at it every 5 ms only, for what others do meanwhile.
+    """Let the loop turn until a condition holds; after some turns look at it every 5 ms only, to leave time for other
+    work.
 
     TimeoutError: it does not hold after `timeout_s`.
     """
