@@ -216,7 +216,7 @@ class ErasureCertificates(Cancelling):
         unknown = await self._groups_not_known()
         if unknown:
             raise NotPossible(
-                "the tombstone cannot be removed before its horizon, as it is unknown which groups have not passed it: "
+                "the tombstone cannot be removed before its horizon, as nobody knows which groups have not passed it: "
                 f"{'; '.join(unknown)}. Nothing was changed. Without --now (now=false) it goes at its horizon; to have it go "
                 "now, see in the broker's log what is wrong with that partition, mend it and start the broker anew"
             )
