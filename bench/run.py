@@ -3,82 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import random
-import shutil
-import signal
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import coordinators
+import library
+import restarts
 import wire
-from client import INCREMENTAL_ALTER_CONFIGS, Client, batches_of
+from client import Client, batches_of
+from compaction import compaction
 from figure import Figure
 from rich.console import Console
 from rich.table import Table
+from running_broker import RunningBroker, running
 
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.header import Record
-from diamant.protocol.batches.records import build_batch, iter_records
 
 DEFAULT_TARGET = "diamant=exec {python} -m diamant.broker.cli start --listen 127.0.0.1:{{port}} --data {{data}}"
-
-
-class RunningBroker(NamedTuple):
-    """A broker that answers, and how long that took."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-    started_s: float
-
-
-@contextlib.contextmanager
-def running(command: str) -> Iterator[RunningBroker]:
-    """Start a broker on a fresh directory, wait until it accepts connections, stop it and remove the directory."""
-    place = tempfile.mkdtemp(prefix="diamant-bench-")
-    port = _free_port()
-    started_s = time.perf_counter()
-    with open(f"{place}/output", "wb") as output:
-        process = subprocess.Popen(
-            command.format(port=port, data=f"{place}/data"),
-            shell=True,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        while True:
-            with contextlib.suppress(OSError):
-                Client(port).socket.close()
-                break
-            if process.poll() is not None or time.perf_counter() - started_s > 60:
-                raise SystemExit(f"{command}: no broker on port {port}:\n{Path(place, 'output').read_text()}")
-            time.sleep(0.002)
-        yield RunningBroker(process, port, started_s)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def _free_port() -> int:
-    """A port that is free, and the one above it (a Kafka controller's), outside of the range of outgoing connections."""
-    while True:
-        port = random.randrange(20_000, 30_000)
-        with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError):
-            first.bind(("127.0.0.1", port))
-            second.bind(("127.0.0.1", port + 1))
-            return port
 
 
 def start(broker: RunningBroker) -> Iterator[Figure]:
@@ -86,7 +31,7 @@ def start(broker: RunningBroker) -> Iterator[Figure]:
     client = Client(broker.port)
     client.create("first")
     client.produce("first", batches_of(100, 1))
-    yield Figure("spawn to first acknowledged produce", (time.perf_counter() - broker.node.started_s) * 1000, "ms")
+    yield Figure("spawn to first acknowledged produce", (time.perf_counter() - broker.started_s) * 1000, "ms")
     status = Path(f"/proc/{broker.process.pid}/status")
     if status.exists():
         resident = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
@@ -125,46 +70,10 @@ def latency(broker: RunningBroker) -> Iterator[Figure]:
         began = time.perf_counter()
         client.produce("single", batch)
         took.append((time.perf_counter() - began) * 1000)
-    cuts = statistics.quantiles(took, n=100)
-    yield Figure("p50", cuts[49], "ms")
-    yield Figure("p99", cuts[98], "ms")
-
-
-def compaction(broker: RunningBroker) -> Iterator[Figure]:
-    """From switching compaction on until nothing superseded is left in closed segments."""
-    client = Client(broker.port)
-    client.create("keyed", segment_bytes="1048576", min_cleanable_dirty_ratio="0.01")
-    now_ms = time.time_ns() // 1_000_000
-    keys, rounds, per_batch = 10_000, 30, 500
-    batches = []
-    for first in range(0, keys * rounds, per_batch):
-        records = [
-            Record(index, now_ms, b"key-%d" % ((first + index) % keys), b"value-%090d" % (first + index))
-            for index in range(per_batch)
-        ]
-        batches.append(bytes(build_batch(records, base_offset=0)))
-    client.produce("keyed", batches)
-    filler = Record(0, now_ms, b"filler", bytes(900_000))
-    client.produce(
-        "keyed", [bytes(build_batch([filler._replace(key=b"filler-%d" % n)], base_offset=0)) for n in range(2)]
-    )
-    change = {"name": "cleanup.policy", "config_operation": 0, "value": "compact"}
-    began = time.perf_counter()
-    resource = {"resource_type": 2, "resource_name": "keyed", "configs": [change]}
-    client.call(INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": False})
-    while True:
-        live = sum(
-            1
-            for chunk in client.fetch_all("keyed", keys * rounds + 1)
-            for at, header in iter_headers(chunk)
-            for record in iter_records(bytes(chunk[at : at + header.size]))
-            if record.key is not None and record.key.startswith(b"key-")
-        )
-        if live <= keys:
-            break
-        if time.perf_counter() - began > 120:
-            raise RuntimeError(f"after 120 s there are {live} records of {keys} keys")
-    yield Figure("switched on until clean", time.perf_counter() - began, "s")
+    cuts = statistics.quantiles(took, n=1000)
+    yield Figure("p50", cuts[499], "ms")
+    yield Figure("p99", cuts[989], "ms")
+    yield Figure("p999", cuts[998], "ms")
 
 
 CASES: dict[str, Callable[[RunningBroker], Iterator[Figure]]] = {
@@ -177,7 +86,10 @@ CASES: dict[str, Callable[[RunningBroker], Iterator[Figure]]] = {
     "raw": lambda broker: wire.raw(broker.port, broker.process.pid),
     "codecs": lambda broker: wire.codecs(broker.port, broker.process.pid),
     "connections": lambda broker: wire.connections(broker.port, broker.process.pid),
-    "partitions": lambda broker: wire.partitions(broker.port, broker.process.pid),
+    "partitions": restarts.partitions,
+    "recovery": restarts.recovery,
+    "librdkafka": library.librdkafka,
+    "end-to-end": library.end_to_end,
     "groups": lambda broker: coordinators.groups(broker.port, broker.process.pid),
     "commits": lambda broker: coordinators.commits(broker.port),
     "transactions": lambda broker: coordinators.transactions(broker.port),
@@ -190,6 +102,7 @@ def main() -> None:
     parser.add_argument("--target", action="append", metavar="NAME=COMMAND", help="a broker; several take turns")
     parser.add_argument("--case", action="append", choices=CASES, help="only this case; may be given several times")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="of amounts, where README.md says so: 0.1 for a tenth")
     parser.add_argument("--json", metavar="FILE", help="write every single figure there")
     arguments = parser.parse_args()
     targets = dict(
@@ -201,7 +114,7 @@ def main() -> None:
         for case in arguments.case or CASES:
             for name, command in targets.items():
                 console.print(f"round {round_ + 1} of {arguments.rounds}: {case}, {name}", highlight=False)
-                with running(command) as broker:
+                with running(command, arguments.scale) as broker:
                     for figure in CASES[case](broker):
                         row = figures.setdefault((case, figure.name, figure.unit), {})
                         row.setdefault(name, []).append(figure.value)

@@ -53,7 +53,7 @@ def raw(port: int, pid: int) -> Iterator[Figure]:
             client.create(topic, partitions)
             batches = batches_of(value_bytes, total_bytes // value_bytes, batch_bytes)
             client.produce(topic, batches[: len(batches) // 4], partitions)
-            yield from _timed(
+            yield from timed(
                 f"produce {name}", pid, total_bytes, _in_threads, port, topic, batches, partitions, connections
             )
         for partitions in (1, 6):
@@ -64,7 +64,7 @@ def raw(port: int, pid: int) -> Iterator[Figure]:
             client.produce(topic, batches, partitions)
             per_batch = total_bytes // value_bytes // (total_bytes // 100_000)
             end = len(batches) // partitions * per_batch
-            yield from _timed(
+            yield from timed(
                 f"consume {value_bytes} B, {partitions} p",
                 pid,
                 len(batches) * per_batch * value_bytes,
@@ -90,7 +90,7 @@ def codecs(port: int, pid: int) -> Iterator[Figure]:
         for kind, policy in (("plain", "delete"), ("compacted", "compact")):
             client.create(f"{name}-{kind}", cleanup_policy=policy)
             client.produce(f"{name}-{kind}", [batch] * (CODEC_BATCHES // 4))
-            yield from _timed(
+            yield from timed(
                 f"{name}, {kind} topic", pid, size, client.produce, f"{name}-{kind}", [batch] * CODEC_BATCHES
             )
 
@@ -121,19 +121,7 @@ def connections(port: int, pid: int) -> Iterator[Figure]:
         yield Figure(f"{count} idle: RSS", resident_mb(pid), "MB")
 
 
-def partitions(port: int, pid: int) -> Iterator[Figure]:
-    """A topic of a thousand partitions, and three messages into each."""
-    client = Client(port)
-    began = time.perf_counter()
-    client.create("wide", 1000)
-    yield Figure("create 1000 partitions", (time.perf_counter() - began) * 1000, "ms")
-    began = time.perf_counter()
-    client.produce("wide", batches_of(100, 1) * 3000, 1000)
-    yield Figure("3 messages into each", (time.perf_counter() - began) * 1000, "ms")
-    yield Figure("RSS", resident_mb(pid), "MB")
-
-
-def _timed(
+def timed(
     name: str,
     pid: int,
     size: int,
@@ -141,6 +129,7 @@ def _timed(
     *args: Arguments.args,
     **options: Arguments.kwargs,
 ) -> Iterator[Figure]:
+    """Work through so many bytes, with the broker's processor time."""
     cpu_s, began = cpu_seconds(pid), time.perf_counter()
     work(*args, **options)
     took_s = time.perf_counter() - began
