@@ -21,7 +21,7 @@ from diamant.storage.segments.log_config import LogConfig
 
 if TYPE_CHECKING:
     from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.topic_table import _KEYS, TOPIC_CONFIGS
+from diamant.broker.config.topic_table import TOPIC_CONFIGS
 
 # Fields of LogConfig that are not simply the name with underscores.
 _FIELD_NAMES = {
@@ -101,7 +101,7 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     must open.
     """
     fields: dict[str, Any] = {}
-    for key in _KEYS:
+    for key in TOPIC_CONFIGS.values():
         if key.name not in _NOT_FOR_THE_LOG:
             fields[_FIELD_NAMES.get(key.name, key.name.replace(".", "_"))] = _effective(key, overrides, broker)
     fields["cleanup_policy"] = frozenset(fields["cleanup_policy"])
@@ -119,7 +119,11 @@ def describe_topic_configs(overrides: Mapping[str, str], broker: BrokerConfig) -
     As in Kafka only the first broker synonym counts as a source: ``retention.ms`` that comes from
     ``log.retention.hours`` shows the right value with the source DEFAULT_CONFIG.
     """
-    return [_describe(key, overrides, broker) for key in _KEYS if not key.is_internal or key.name in overrides]
+    return [
+        _describe(key, overrides, broker)
+        for key in TOPIC_CONFIGS.values()
+        if not key.is_internal or key.name in overrides
+    ]
 
 
 def _describe(key: ConfigKey, overrides: Mapping[str, str], broker: BrokerConfig) -> DescribedConfig:

@@ -373,7 +373,7 @@ class Log:
             self.log_end_offset = last_offset + 1
             producers.on_high_watermark(self.log_end_offset)
             return
-        control_type, coordinator_epoch = parse_control_type(marker.key), _coordinator_epoch(marker.value)
+        control_type, coordinator_epoch = parse_control_type(marker.key), coordinator_epoch_of(marker.value)
         producers.check_marker(header, coordinator_epoch)
         aborted = producers.transaction_ended_by(header, control_type, header.base_offset)
         is_indexed = aborted is not None and aborted.is_aborted
@@ -725,5 +725,5 @@ class Log:
             segment.close()
 
 
-def _coordinator_epoch(value: bytes | None) -> int:
+def coordinator_epoch_of(value: bytes | None) -> int:
     return int.from_bytes(value[2:6], "big", signed=True) if value is not None and len(value) >= 6 else -1

@@ -23,7 +23,7 @@ from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs
 from diamant.storage.env.env import Env, File
 from diamant.storage.errors import CorruptLog
-from diamant.storage.log.log import _coordinator_epoch
+from diamant.storage.log.log import coordinator_epoch_of
 from diamant.storage.log.producer_state import ProducerStateManager
 from diamant.storage.recovery.torn_end import is_torn_end
 from diamant.storage.segments.log_config import LogConfig
@@ -215,7 +215,7 @@ def _replay(producers: ProducerStateManager, header: BatchHeader, batch: memoryv
     if record is None or record.key is None:
         return
     completed = producers.append_marker(
-        header, parse_control_type(record.key), _coordinator_epoch(record.value), header.base_offset, is_replay=True
+        header, parse_control_type(record.key), coordinator_epoch_of(record.value), header.base_offset, is_replay=True
     )
     if completed is None:
         return

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import click
 
-from diamant.broker.commands.terminal.clean_settings import _all_settings, describe, parse_settings
+from diamant.broker.commands.terminal.clean_settings import all_settings, describe, parse_settings
 from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail, say
 from diamant.broker.commands.terminal.spark_options import conf_option, master_option, parse_conf, staging_option
 from diamant.broker.commands.terminal.topic_settings import (
@@ -131,7 +131,7 @@ def clean(
             "after a crash does (what that cuts off: --unclean --dry-run)"
         )
     try:
-        parsed = parse_settings(_all_settings(env, parent(directory), topic, settings), mode)
+        parsed = parse_settings(all_settings(env, parent(directory), topic, settings), mode)
         if not parsed.config.is_compacted and CLEANUP_POLICY not in names_set(settings) and (force or not retention):
             raise StorageError(
                 f"{os.path.basename(directory)}: cleanup.policy is delete in {parent(directory)}'s metadata; "

@@ -65,7 +65,7 @@ class Settings(NamedTuple):
     producer_expiration_ms: int
 
 
-def _all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[str]) -> list[str]:
+def all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[str]) -> list[str]:
     """Return `settings` and, before them, what the metadata in the log directory say of the topic, if they know it.
 
     StorageError if they cannot be read and `settings` do not say whether it is compacted.
