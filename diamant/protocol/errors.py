@@ -1,6 +1,6 @@
-"""What can go wrong, in the protocol's own words.
+"""The errors of the protocol layer.
 
-Three families, by whose fault it is and who answers for it:
+Three families, by the party at fault and the one that answers:
 
 * `KafkaError`: a request was understood and is refused; its code goes into the response.
 * `ProtocolError`: the peer broke framing or schema, so nothing it sends can be trusted; its connection is closed.

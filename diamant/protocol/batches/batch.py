@@ -79,7 +79,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def crc_is_valid(buffer: Buffer, position: int, size: int) -> bool:
-    """Whether the entry of `size` bytes at `position` is all there and has the checksum it declares.
+    """True if the entry of `size` bytes at `position` is complete and has the checksum it declares.
 
     Serves every magic: CRC-32C for 2, CRC-32 for 0 and 1.
     """
@@ -103,7 +103,7 @@ def set_base_offset(buffer: WritableBuffer, position: int, base_offset: int, lea
 
 
 def set_timestamps(buffer: WritableBuffer, position: int, *, is_log_append_time: bool, max_timestamp: int) -> None:
-    """Set the timestamp type and the max timestamp (ms) of the batch at `position`, in place, and its CRC anew.
+    """Set the timestamp type and the max timestamp (ms) of the batch at `position`, in place, and update its CRC.
 
     The whole batch must be in the buffer. Base timestamp and deltas stay (`DefaultRecordBatch.setMaxTimestamp`).
     """

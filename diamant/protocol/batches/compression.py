@@ -41,7 +41,7 @@ ZSTD: Final = 4
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
-"""What `decompress` and the readers of records may produce from one batch when their caller sets no bound."""
+"""Limit of `decompress` and of the readers of records for one batch, unless the caller sets one."""
 
 DEFAULT_GZIP_LEVEL = -1
 DEFAULT_LZ4_LEVEL = 9

@@ -23,7 +23,7 @@ from diamant.protocol.errors import CorruptBatch
 
 
 class ControlType(IntEnum):
-    """What a control record says."""
+    """The contents of a control record."""
 
     UNKNOWN = -1
     ABORT = 0

@@ -145,27 +145,27 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether every record's timestamp is `max_timestamp`."""
+        """True if every record's timestamp is `max_timestamp`."""
         return bool(self.attributes & LOG_APPEND_TIME_FLAG)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch is part of a transaction (its marker included)."""
+        """True if the batch is part of a transaction (its marker included)."""
         return bool(self.attributes & TRANSACTIONAL_FLAG)
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds control records (control.py), which consumers never see."""
+        """True if the batch holds control records (control.py), which consumers never see."""
         return bool(self.attributes & CONTROL_FLAG)
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether `base_timestamp` is the time from which tombstones and markers may go (KIP-534)."""
+        """True if `base_timestamp` is the time from which tombstones and markers may go (KIP-534)."""
         return bool(self.attributes & DELETE_HORIZON_FLAG)
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether an idempotent or transactional producer wrote the batch."""
+        """True if an idempotent or transactional producer wrote the batch."""
         return self.producer_id > NO_PRODUCER_ID
 
     @property

@@ -1,4 +1,4 @@
-"""What a leader checks of the batch that a client sends, before it gives it offsets (Kafka's `LogValidator`).
+"""A leader's checks of a client's batch before it assigns offsets (Kafka's `LogValidator`).
 
 The header first, then every record by `walk_records`, which decodes nothing that it does not check: keys, values and
 headers are stepped over. The walk answers in scalars only, so that a compiled one can take its place, and is told
@@ -32,7 +32,7 @@ MAX_RECORD_ERRORS = 10_000
 """Records that one refusal lists at most; bounds its response. Kafka lists all."""
 
 NO_KEY = "a record of a compacted topic must have a key"
-"""What is said of a record without a key where keys are a must."""
+"""Message for a record without a key where keys are required."""
 
 # What a walk may find wrong with the bytes; numbers, for a compiled walk has no strings.
 NO_FAULT = 0
@@ -78,7 +78,7 @@ class RecordChecks(NamedTuple):
 
 
 class WalkResult(NamedTuple):
-    """What an append learns from the records."""
+    """Facts about the records that an append needs."""
 
     max_timestamp: int
     """ms; -1 when no record has a timestamp."""
@@ -87,18 +87,18 @@ class WalkResult(NamedTuple):
 
 
 class WalkOutcome(NamedTuple):
-    """What a walk found; scalars only. With a fault, only the fields about it mean something."""
+    """The result of a walk; scalars only. With a fault, only the fields about it mean something."""
 
     fault: int
     """NO_FAULT, or the number of the fault that ended the walk."""
     fault_position: int
-    """Where in the payload the faulty record begins."""
+    """Position in the payload of the faulty record."""
     fault_index: int
     """That record's index; the record count for LEFTOVER_BYTES."""
     max_timestamp: int
     offset_of_max: int
     has_null_key: bool
-    """Whether a record has no key. Only meant where keys are a must."""
+    """True if a record has no key. Only valid where keys are required."""
     min_timestamp: int
     """Least timestamp, those of -1 included; 2**63-1 without records. With `max_timestamp` it tells whether any record
     can be out of range."""

@@ -1,4 +1,4 @@
-"""What consumers put into the opaque bytes of a classic group: ConsumerProtocolSubscription and ConsumerProtocolAssignment.
+"""The opaque bytes of a consumer in a classic group: ConsumerProtocolSubscription and ConsumerProtocolAssignment.
 
     subscription   version int16, topics [string], user data bytes?,
                    [1+: owned partitions [topic string, partitions [int32]]], [2+: generation int32], [3+: rack string?]
@@ -31,7 +31,7 @@ NO_GENERATION = -1
 
 
 class Subscription(NamedTuple):
-    """What a consumer tells its group. `owned_partitions`: topic to partitions that it had until now."""
+    """A consumer's message to its group. `owned_partitions`: topic to partitions that it had until now."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -41,7 +41,7 @@ class Subscription(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """What the leader gives a consumer: topic to partitions."""
+    """The leader's message to a consumer: topic to partitions."""
 
     partitions: Mapping[str, tuple[int, ...]]
     user_data: bytes | None = None
@@ -185,7 +185,7 @@ def _unreadable(what: str, data: bytes, error: Exception) -> ProtocolError:
 
 
 def _reason(error: Exception) -> str:
-    """What the error says, without the byte that the one about UTF-8 gives."""
+    """Return the text of the error, without the byte that the one about UTF-8 gives."""
     return f"no UTF-8 at byte {error.start} of a text" if isinstance(error, UnicodeDecodeError) else str(error)
 
 

@@ -191,7 +191,7 @@ def _bare_structs(
 def _fronts(
     group_id: str, topic: str, partitions: Iterable[int], value_sizes: Iterable[int], first_delta: int
 ) -> Iterator[bytes]:
-    """What stands before the values of a topic in their records."""
+    """Yield the bytes before the values of a topic in their records."""
     key_front = offset_commit_key_front(group_id, topic)
     key_size = len(key_front) + 4
     key_field = _varint(key_size) + key_front

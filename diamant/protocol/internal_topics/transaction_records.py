@@ -52,7 +52,7 @@ _TAGGED_VERSION = Struct(">BBh")
 
 
 class TransactionValue(NamedTuple):
-    """What is stored of one transactional id. Times and the timeout are ms, -1 means none.
+    """The stored state of one transactional id. Times and the timeout are ms, -1 means none.
 
     `partitions` are (topic, partition indexes); None is Kafka's null, which it writes in state Empty.
     """

@@ -64,13 +64,13 @@ class SnapshotFooter(NamedTuple):
 
 
 class KRaftVersion(NamedTuple):
-    """Whether the voters stand in the log (1) or in the configuration (0)."""
+    """1 if the voters stand in the log, 0 if they stand in the configuration."""
 
     kraft_version: int
 
 
 class VoterEndpoint(NamedTuple):
-    """Where a voter listens for the other voters."""
+    """A voter's listener for the other voters."""
 
     name: str
     host: str

@@ -43,7 +43,7 @@ class Tag(NamedTuple):
 
 
 class WireType(NamedTuple):
-    """How one type is read (buffer, position -> value, position) and written (appended to a bytearray)."""
+    """Reader (buffer, position -> value, position) and writer (appends to a bytearray) of one type."""
 
     read: Callable[[bytes, int], tuple[Any, int]]
     write: Callable[[bytearray, Any], None]

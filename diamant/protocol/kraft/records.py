@@ -72,7 +72,7 @@ GROUP_RESOURCE = 32
 
 
 class Endpoint(NamedTuple):
-    """Where a broker or controller listens. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+    """A listener of a broker or controller. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
     name: str
     host: str
@@ -162,7 +162,8 @@ class ConfigRecord(FrozenRecord):
 class PartitionChangeRecord(FrozenRecord):
     """A partition changed; None (-2 for the leader, -1 for the recovery state) leaves a field as it is.
 
-    Every change adds 1 to the partition epoch; any leader but -2, be it the old one or -1, adds 1 to the leader epoch.
+    Every change adds 1 to the partition epoch; any leader but -2, the old one and -1 included, adds 1 to the leader
+    epoch.
     """
 
     partition_id: Int32 = -1
@@ -297,7 +298,7 @@ class RemoveUserScramCredentialRecord(FrozenRecord):
 
 
 class BeginTransactionRecord(FrozenRecord):
-    """What follows counts only once an EndTransactionRecord does."""
+    """Begins a metadata transaction: the records that follow count only once an EndTransactionRecord does."""
 
     name: Annotated[NullableText, Tag(0)] = None
 

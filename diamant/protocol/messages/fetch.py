@@ -63,7 +63,7 @@ FIRST_WITH_TOPIC_ID = 13
 
 
 class FetchPartition(NamedTuple):
-    """What to fetch from one partition. Fields that the version does not have are -1."""
+    """One partition to fetch from. Fields that the version does not have are -1."""
 
     index: int  # type: ignore[assignment]  # Kafka's word for it, and no one calls tuple.index here
     current_leader_epoch: int

@@ -1,4 +1,4 @@
-"""What OffsetCommit and TxnOffsetCommit have in common on the wire: offsets by topic, as columns.
+"""Columns of offsets by topic, which OffsetCommit and TxnOffsetCommit share on the wire.
 
 Of the request:
 
@@ -73,7 +73,7 @@ class TopicOffsets(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What a version has."""
+    """The fields of one version."""
 
     is_flexible: bool
     has_leader_epoch: bool

@@ -5,7 +5,7 @@ everything is allowed.
 from __future__ import annotations
 
 NOT_REQUESTED = -(1 << 31)
-"""What a response says when nobody asked."""
+"""The value in a response when the client did not ask."""
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = range(
     3, 13

@@ -87,7 +87,7 @@ def _holds_codes(field: SchemaField) -> bool:
 
 
 def _offset_of_only_code(response: type) -> int | None:
-    """Where the code is, if there is one and only fields of a known size stand before it."""
+    """Position of the code, if there is one and only fields of a known size stand before it."""
     fields = [field for field in schema_fields(response) if field.tag is None]
     with_codes = [field for field in fields if _holds_codes(field)]
     if len(with_codes) != 1 or not _is_code(with_codes[0]):

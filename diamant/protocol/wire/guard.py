@@ -48,7 +48,7 @@ MAX_DURATION_MS = 100_000_000 * 86_400_000
 
 
 class _Walk:
-    """What one walk collects: the edits in ascending order, and the number of array elements so far."""
+    """The result of one walk: the edits in ascending order, and the number of array elements so far."""
 
     __slots__ = ("edits", "elements")
 

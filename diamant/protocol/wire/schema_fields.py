@@ -1,4 +1,4 @@
-"""What kio knows about a message, as plain values: the fields of one version of one request or response, in wire order.
+"""The fields of one version of a request or response, in wire order, as plain values taken from kio.
 
 kio has a frozen dataclass per (API, version); types, tags and defaults stand in the dataclass fields' annotations and
 metadata. Everything that walks a schema (`guard`, `schemas`) reads it from here, so that only this module depends on
