@@ -1,4 +1,4 @@
-"""What can go wrong on disk.
+"""The errors of the storage layer.
 
 `StorageError` is the family; an `OSError` from the operating system is passed on as it is (the log that meets one is
 taken offline by its owner), and a refused request is a `KafkaError` of the protocol layer.

@@ -53,7 +53,7 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 ASIDE_SUFFIX = ".aside"
-"""Of what a start has taken out of a log and kept; nobody reads it."""
+"""Suffix of what a start has taken out of a log and kept; nothing reads it."""
 
 DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"

@@ -9,7 +9,7 @@ Offset checkpoints (recovery points, high watermarks, log starts, the cleaner's)
 
 An empty file, or one with only a version, has no entries. All are UTF-8 with `\n` after each line. They are caches:
 without them, or with a broken one, a start only takes longer, or begins at the first segment. (Without recovery points nothing
-tells either what of a damaged log may be cut off: see `loader`.)
+tells either what of a damaged log may be cut off: see `recovery.open_log`.)
 
 `partition.metadata`, no line end after the second line; a partition without it is not ours (Kafka calls it stray):
 
@@ -40,7 +40,7 @@ VERSION = 0
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 CUT_NOTHING = 2**63 - 1
-"""As a recovery point: the partition was refused. Each start checks all of it and cuts nothing off, until somebody decides."""
+"""As a recovery point: the partition was refused. Until an operator decides, each start checks all of it and cuts nothing off."""
 
 
 # -- offset checkpoints ------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def _format(lines: list[str]) -> bytes:
 
 
 class LeaderEpochs:
-    """Which leader epoch wrote which offsets of one partition (Kafka's LeaderEpochFileCache, KIP-101).
+    """The leader epochs of one partition and the offsets they wrote (Kafka's LeaderEpochFileCache, KIP-101).
 
     Entries `(epoch, start offset)`, both ascending. Changes are made in memory; `sync` writes the file, and belongs to
     every flush of the log before its recovery point moves, and to its close. Epochs that a crash loses are found again in
@@ -118,7 +118,7 @@ class LeaderEpochs:
 
     def __init__(self, env: Env, path: str, entries: list[tuple[int, int]] | None = None) -> None:
         self.path = path
-        """The file itself; to be set anew when its directory is renamed."""
+        """The file itself; to be updated when its directory is renamed."""
         self.entries = [] if entries is None else entries
         self.latest_epoch = self.entries[-1][0] if self.entries else UNDEFINED_EPOCH
         """Greatest epoch, -1 if there is none."""
@@ -146,7 +146,7 @@ class LeaderEpochs:
         return epochs
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`, dropping what contradicts it; whether anything changed."""
+        """Note that `epoch` begins at `start_offset`, dropping what contradicts it; return True if anything changed."""
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"{self.path}: expected epoch and offset from 0, got {epoch} and {start_offset}")
         entries = self.entries

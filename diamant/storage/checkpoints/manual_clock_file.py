@@ -1,4 +1,4 @@
-"""Where a manual clock stands, kept in the data directory so that a restart never takes time back.
+"""The state of a manual clock, kept in the data directory so that a restart never takes time back.
 
     diamant-clock          text, replaced atomically:
         version=0
@@ -6,9 +6,9 @@
         ahead.ms=691200000         by how much that was later than the system's clock; may be negative
         is.frozen=false
 
-A frozen clock goes on where it stood. A running one goes on as if it had run meanwhile: the system's time and `ahead.ms`, but
-at `now.ms` at least, should somebody have set the system's clock back. The file is written, durably, before the clock is
-moved: nothing is ever stamped with a time that a crash could make future.
+A frozen clock resumes where it stood. A running one resumes as if it had never stopped: the system's time and
+`ahead.ms`, but no earlier than `now.ms`, in case the system's clock was set back. The file is written, durably, before
+the clock is moved: nothing is ever stamped with a time that a crash could make future.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MAX_TIME_MS = 253_402_300_799_999
 
 
 class ClockState(NamedTuple):
-    """What the file says."""
+    """The contents of the file."""
 
     now_ms: int
     ahead_ms: int
     is_frozen: bool
 
     def clock(self, real_now_ms: int) -> ManualClock:
-        """Return the clock that goes on from there."""
+        """Return the clock that continues from there."""
         now_ms = self.now_ms if self.is_frozen else max(self.now_ms, real_now_ms + self.ahead_ms)
         return ManualClock(now_ms, is_frozen=self.is_frozen)
 

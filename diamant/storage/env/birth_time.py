@@ -1,4 +1,4 @@
-"""When a file was created, which Linux tells through statx(2) and Python's `os.stat` does not.
+"""The birth time of a file, which Linux tells through statx(2) and Python's `os.stat` does not.
 
     offset  size  struct statx, what is used of it
          0     4  mask of the fields that are filled in, of which STATX_BTIME is 0x800

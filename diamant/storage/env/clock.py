@@ -1,4 +1,4 @@
-"""Where the time comes from: the system's clock, or one that a test or a user moves.
+"""The source of time: the system's clock, or one that a test or a user moves.
 
 Everything that is a point in time on disk or on the wire (record timestamps, retention, roll, horizons, producer
 expiry) is read from `Clock.now_ms`. Deadlines of waiting requests are the event loop's business.
@@ -33,7 +33,7 @@ class SettableClock:
     """A clock that moves when told to.
 
     Frozen by default, which makes tests repeatable. With `is_running` it also follows real time, so that a broker in
-    use can be moved a week ahead and goes on from there. Whoever must act on a jump appends to `on_change`: the
+    use can be moved a week ahead and continues from there. A caller that must act on a jump appends to `on_change`: the
     callbacks are called in the thread that moved the clock, after it has moved.
     """
 
@@ -72,7 +72,7 @@ class SettableClock:
 class ManualClock(SettableClock):
     """A broker's clock that people move: forward only, running or frozen.
 
-    It may stand ahead of real time (somebody advanced it) or behind (somebody froze it). Safe from any thread to read;
+    It may stand ahead of real time (it was advanced) or behind (it was frozen). Safe from any thread to read;
     moved by one at a time.
     """
 
@@ -124,14 +124,15 @@ class ManualClock(SettableClock):
 
 
 def is_frozen(clock: Clock) -> bool:
-    """Tell whether waiting for a time of this clock is waiting for somebody who moves it."""
+    """Tell whether waiting for a time of this clock means waiting until it is moved."""
     return isinstance(clock, ManualClock) and clock.is_frozen
 
 
 def bounds_now_ms(clock: Clock) -> int:
     """Return the time that bounds on producers' timestamps count from: of a manual clock and the real one the later.
 
-    Producers stamp records by their own clocks, which nobody moved: a broker whose clock was frozen must not refuse them.
+    Producers stamp records by their own clocks, which were not moved: a broker whose clock was frozen must not refuse
+    them.
     """
     now_ms = clock.now_ms()
     return max(now_ms, time.time_ns() // 1_000_000) if isinstance(clock, ManualClock) else now_ms

@@ -1,6 +1,6 @@
 """The operating system as storage sees it: files, directories, locks, the clock.
 
-Everything that touches a disk goes through an `Env`. `RealEnv` is the operating system, `memory_env.MemoryEnv` a model
+Everything that touches a disk goes through an `Env`. `RealEnv` is the operating system, `memory.MemoryEnv` a model
 of it that forgets what was not synced. What both promise:
 
 * A file's content is durable after `File.sync`, a directory's entries (created, renamed, removed) after `sync_dir`.
@@ -34,10 +34,10 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes in memory; a memoryview must be contiguous and of single bytes."""
 
 View: TypeAlias = bytes | memoryview | mmap.mmap
-"""A read-only view of a file's bytes. Not to be closed by who asked for it: it goes when nobody holds it any more."""
+"""A read-only view of a file's bytes. The caller does not close it: it goes with its last reference."""
 
 MAX_CACHED_MAPS = 256
-"""How many views of finished files `RealEnv.map_file` keeps, each a descriptor or `MAX_COPIED_MAP_BYTES` of heap."""
+"""Number of views of finished files kept by `RealEnv.map_file`, each a descriptor or `MAX_COPIED_MAP_BYTES` of heap."""
 
 MAX_COPIED_MAP_BYTES = 16 * 1024
 """A file up to this size is read rather than mapped: quicker, and it holds no descriptor."""
@@ -56,7 +56,7 @@ class File(Protocol):
     """
 
     path: str
-    """Where the file was when it was opened; renaming does not change it."""
+    """The file's path when it was opened; renaming does not change it."""
 
     def pread(self, count: int, position: int) -> bytes:
         """Read up to `count` bytes at `position`; shorter only at the end of the file."""
@@ -164,11 +164,11 @@ class Env(Protocol):
         ...
 
     def sync_dir(self, path: str) -> None:
-        """Make the entries of a directory durable; no error if the directory is gone (deleted meanwhile)."""
+        """Make the entries of a directory durable; no error if the directory is gone (deleted since)."""
         ...
 
     def sync_file(self, path: str) -> None:
-        """Make the content of a file durable that nobody holds open."""
+        """Make durable the content of a file that is not open."""
         ...
 
     def file_size(self, path: str) -> int:
@@ -180,7 +180,7 @@ class Env(Protocol):
         ...
 
     def birth_ms(self, path: str) -> int | None:
-        """Return when the file was created; None where nobody knows. Renaming and `set_mtime_ms` do not change it."""
+        """Return when the file was created; None if that is unknown. Renaming and `set_mtime_ms` do not change it."""
         ...
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
@@ -222,7 +222,7 @@ class Env(Protocol):
         """Keep brokers away from a directory while it is read. StorageError if one holds it; None without a `.lock` file.
 
         Readers do not exclude each other. Nothing is created or changed: without the file nothing can be locked, and
-        a broker may start meanwhile. With `create` the file is made if need be, and removed with the lock; OSError if that
+        a broker may start then. With `create` the file is made if need be, and removed with the lock; OSError if that
         cannot be.
         """
         ...
@@ -237,7 +237,7 @@ class RealFile:
     """A file of the operating system.
 
     A reader that holds the object may go on reading after the file was renamed or removed. An object that is dropped
-    without `close` closes its descriptor when the last reference goes, which is how segments with readers are let go.
+    without `close` closes its descriptor when the last reference goes, which is how segments with readers are released.
     Takes over `fd`. OSError if it is no regular file: reading a pipe might never end.
     """
 
@@ -379,9 +379,9 @@ class RealEnv:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._maps: OrderedDict[str, View] = OrderedDict()
         self._map_counts: dict[str, int] = {}
-        """How many views there are below a directory, so that renaming a file, the usual case, needs no search."""
+        """Number of views below each directory, so that renaming a file, the usual case, needs no search."""
         self._forgotten = 0
-        """Raised whenever a view may have to be forgotten, also when there is none: somebody may be about to keep one."""
+        """Raised whenever a view may have to be forgotten, even if there is none: a thread may be about to keep one."""
         self._maps_lock = threading.Lock()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
@@ -436,7 +436,7 @@ class RealEnv:
                 shutil.rmtree(path)
                 break
             except FileNotFoundError:
-                # Somebody else is removing it, too, and has taken a file from under this one: the rest is still there.
+                # Another process is removing it, too, and has taken a file first: the rest is still there.
                 if not os.path.isdir(path):
                     break
         self._forget_map(path)

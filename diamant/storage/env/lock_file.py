@@ -1,8 +1,9 @@
 """The `.lock` file of a log directory: POSIX record locks, as Java's `FileChannel.tryLock` takes them, so that Kafka sees ours.
 
-The system drops such a lock when the process closes any descriptor of the file, and it does not exclude the process itself. So a
-process has one descriptor of each file that it has locked, for all who hold the lock and for who reads the file meanwhile, as a
-scan of all files does (`held_here`). It is closed when nobody has it any more, be that after the lock was given up.
+The system drops such a lock when the process closes any descriptor of the file, and it does not exclude the process
+itself. So a process has one descriptor of each file that it has locked, for all holders of the lock and for readers of
+the file, as a scan of all files does (`held_here`). It is closed with its last user, even if the lock was given up
+before.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from diamant.storage.errors import InUse
 
 
 class LockFile:
-    """One file and its descriptor; whoever needs the descriptor keeps this object."""
+    """One file and its descriptor; a user of the descriptor keeps this object."""
 
     __slots__ = ("__weakref__", "fd", "holders", "is_exclusive", "is_ours", "name")
 
@@ -43,7 +44,7 @@ class LockFile:
     def lock(self) -> bool:
         """Lock the file, and tell whether its name still leads to it: a lock on a removed file guards nothing.
 
-        InUse if somebody else has it locked.
+        InUse if it is locked by another holder.
         """
         try:
             fcntl.lockf(self.fd, (fcntl.LOCK_EX if self.is_exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
@@ -87,7 +88,7 @@ def held_here(path: str) -> LockFile | None:
 
 
 class ExclusiveLock:
-    """What a broker holds. Made if the file is not locked, by another process or by this one, else InUse."""
+    """A broker's exclusive lock. Made if the file is not locked, by another process or by this one, else InUse."""
 
     def __init__(self, path: str) -> None:
         name = os.path.realpath(path)
@@ -98,7 +99,7 @@ class ExclusiveLock:
                 fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 file = LockFile(name, fd, is_exclusive=True)
                 if file.try_lock():
-                    break  # else whoever let go of it has removed it
+                    break  # else the one that released it has removed it
             file.holders = 1
             _here[name] = file
         self._file: LockFile | None = file
@@ -115,7 +116,7 @@ class ExclusiveLock:
 
 
 class SharedLock:
-    """What readers hold, several at a time, of this process or of others. InUse if a broker holds the directory.
+    """A reader's shared lock: several at a time, of this process or of others. InUse if a broker holds the directory.
 
     FileNotFoundError if there is no file; with `create` it is made, and removed with the last reader.
     """
@@ -128,7 +129,7 @@ class SharedLock:
                 raise InUse(f"{path}: in use by this process")
             if file is None or not file.lock():
                 file = _open_shared(name, create=create)
-                while not file.try_lock():  # whoever let go of it has removed it
+                while not file.try_lock():  # the one that released it has removed it
                     file = _open_shared(name, create=create)
             file.holders += 1
             _here[name] = file

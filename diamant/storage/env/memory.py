@@ -23,7 +23,7 @@ Open files and locks of before the crash are dead: every call on them raises EIO
 
 `power_off_after` stops the machine at the n-th change or sync, `fail` makes chosen calls fail: between them every order
 of events that durability depends on can be brought about. To see all of these moments in one run, have `before_change` take
-a `copy` at each, which can then lose power while the run goes on.
+a `copy` at each, which can then lose power while the run continues.
 
 Not modelled: permissions beyond read-only, links, time of access. Calls may come from several threads.
 """
@@ -59,14 +59,14 @@ class PowerOff(Exception):
 
 
 class Loss(NamedTuple):
-    """What is left of that which was not synced, the same for every file and directory: parts from 0 (none) to 1 (all)."""
+    """Share of the unsynced data that survives, the same for every file and directory: from 0 (none) to 1 (all)."""
 
     names: float
     """Of the changes of each directory, the first ones."""
     content: float
     """Of the bytes added to each file, the first ones. A file changed otherwise is new from 0.5 on, below that old."""
     is_length_kept: bool = False
-    """Whether zeros stand for added bytes that were lost."""
+    """True if zeros stand for added bytes that were lost."""
 
 
 _Chance: TypeAlias = "random.Random | Loss | None"
@@ -80,13 +80,13 @@ class Fault:
     path_glob: str
     error: OSError
     after: int
-    """How many calls still succeed first."""
+    """Number of calls that succeed first."""
     times: int | None
-    """How many calls fail then; None for all of them."""
+    """Number of calls that fail then; None for all of them."""
     partial_bytes: int
-    """How much a failing append writes nevertheless."""
+    """Number of bytes that a failing append writes nevertheless."""
     hits: int = 0
-    """How many calls have failed."""
+    """Number of calls that have failed."""
 
     def clear(self) -> None:
         """Let all further calls succeed."""
@@ -100,7 +100,7 @@ class _Content:
     data: bytearray = field(default_factory=bytearray)
     synced: bytearray = field(default_factory=bytearray)
     clean_bytes: int = 0
-    """How many bytes from the start are the same in both."""
+    """Return the number of leading bytes that both have in common."""
     mtime_ms: int = 0
     birth_ms: int | None = None
     is_read_only: bool = False
@@ -285,9 +285,9 @@ class MemoryEnv:
         self.clock: Clock = SettableClock() if clock is None else clock
         self.capacity_bytes = capacity_bytes
         self.knows_births = True
-        """Whether files made from now on have a birth time; some file systems keep none."""
+        """True if files made from now on have a birth time; some file systems keep none."""
         self.power_cycles = 0
-        """How often `crash` was called."""
+        """Number of calls of `crash`."""
         self.change_count = 0
         """Calls that changed a file or directory."""
         self.sync_count = 0

@@ -1,4 +1,4 @@
-"""Files without a name any more that are on the disk all the same, since this process has them open: somebody reads from them."""
+"""Files without a name that are still on the disk because this process has them open for reading."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 _DESCRIPTORS = "/proc/self/fd"
 _REMOVED = " (deleted)"
-"""What Linux puts behind the name that such a file had."""
+"""The suffix that Linux adds to the name that such a file had."""
 
 
 def removed_but_open(directory: str) -> list[str]:
@@ -16,7 +16,7 @@ def removed_but_open(directory: str) -> list[str]:
     /proc, as on macOS.
     """
     prefixes = {f"{os.path.realpath(directory)}/": ""}
-    # Partitions that somebody has put elsewhere.
+    # Partitions that were moved elsewhere.
     links = [name for name in os.listdir(directory) if os.path.islink(f"{directory}/{name}")]
     prefixes |= {f"{os.path.realpath(f'{directory}/{link}')}/": f"{link}/" for link in links}
     try:
@@ -28,7 +28,7 @@ def removed_but_open(directory: str) -> list[str]:
         try:
             name = os.readlink(f"{_DESCRIPTORS}/{descriptor}")
         except OSError:
-            continue  # That of the listing itself, or closed meanwhile.
+            continue  # That of the listing itself, or closed since.
         if name.endswith(_REMOVED):
             found |= {
                 shown + name[len(prefix) : -len(_REMOVED)]

@@ -42,7 +42,7 @@ class _Content:
 
 
 class _Entry:
-    """What a name leads to."""
+    """The target of a name."""
 
     __slots__ = ("birth_ms", "content", "is_shared", "mtime_ms")
 
@@ -54,7 +54,7 @@ class _Entry:
         """None as long as it is that of the file below."""
         self.birth_ms = birth_ms
         self.is_shared = is_shared
-        """Whether a fork may have the same scratch file."""
+        """True if a fork may have the same scratch file."""
 
 
 class OverlayEnv:
@@ -101,7 +101,7 @@ class OverlayEnv:
 
     @property
     def scratch(self) -> str:
-        """Where changed content is."""
+        """Place of changed content."""
         return self._scratch
 
     # -- files ---------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class OverlayEnv:
         self._entry(path)
 
     def set_read_only(self, path: str) -> None:
-        """Nobody else writes here."""
+        """Nothing to keep out: there is no other writer."""
 
     def lock(self, path: str) -> Lock:
         return _NoLock()
@@ -250,7 +250,7 @@ class OverlayEnv:
 
 class _NoLock:
     def release(self) -> None:
-        """There is nobody to let in."""
+        """Nothing to let in: there is no other user."""
 
 
 class _OverlayFile:

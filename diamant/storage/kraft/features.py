@@ -39,7 +39,7 @@ BOOTSTRAP_FEATURES: Mapping[str, int] = {
     "streams.version": 1,
     TRANSACTION_VERSION: 2,
 }
-"""What a new directory is formatted with: what `kafka-storage format` of Kafka 4.3 writes. A Kafka before 4.3 does not open it.
+"""Features of a new directory, as `kafka-storage format` of Kafka 4.3 writes them. A Kafka before 4.3 does not open it.
 Share and streams groups are for the Kafka that does; here they are not served.
 """
 

@@ -26,7 +26,7 @@ from diamant.storage.kraft.snapshot import Snapshot, encode_snapshot, write_snap
 from diamant.storage.uuid_text import METADATA_TOPIC_ID, random_id, uuid_to_text
 
 DEFAULT_CONTROLLER_ENDPOINT = Endpoint("CONTROLLER", "localhost", 9093)
-"""Where a real Kafka's controller would listen; if its configuration has another address, it puts that in the log."""
+"""Address of a real Kafka's controller; if its configuration has another address, it puts that in the log."""
 
 
 def metadata_directory(log_directory: str) -> str:

@@ -1,4 +1,4 @@
-"""What the metadata log says in sum: topics, partitions, configs, brokers, users, as of the last record.
+"""The state that the metadata log adds up to: topics, partitions, configs, brokers, users, as of the last record.
 
 `MetadataImage.apply` replays records by Kafka's rules (MetadataDelta, PartitionRegistration.merge) and refuses those
 that would stop a real controller: a record that names what does not exist, or creates what does. With an undo list a
@@ -152,14 +152,14 @@ class MetadataImage:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record has left anything."""
+        """True if no record has left anything."""
         return self == MetadataImage()
 
     def apply(self, record: MetadataRecord, undo: Undo | None = None) -> None:
         """Take one record in; every change is noted in `undo`, if given.
 
         InconsistentMetadata if the record contradicts the image; with `undo`, `undo_changes` then restores it.
-        Begin, End and Abort of transactions are not for an image: whoever reads the log resolves them.
+        Begin, End and Abort of transactions are not for an image: the reader of the log resolves them.
         """
         handler = _HANDLERS.get(type(record))
         if handler is None:

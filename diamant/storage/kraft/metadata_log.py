@@ -73,7 +73,7 @@ from diamant.storage.kraft.snapshot import (
 from diamant.storage.uuid_text import METADATA_TOPIC_ID
 
 MAX_RECORDS_PER_BATCH = 10_000
-"""What Kafka's controller allows for one atomic change (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
+"""Limit of Kafka's controller for one atomic change (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """Kafka cannot read a larger batch (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
 
@@ -100,12 +100,12 @@ class MetadataLog:
     """The open metadata log. Made by `open`; `close` ends it."""
 
     image: MetadataImage
-    """What the log says as of the last append. To be changed by `append` only."""
+    """The state as of the last append. Only `append` may change it."""
     broker_epoch: int
     """The epoch of our registration. It belongs into `.kafka_cleanshutdown`: a real Kafka that does not find it there takes
     the stop for a crash, and with ELR marks every partition as recovering."""
     messages: list[str]
-    """What an operator should know about how the log was found."""
+    """Warnings for an operator about the state in which the log was found."""
 
     def __init__(
         self,
@@ -214,9 +214,9 @@ class MetadataLog:
         """Open the segment to append to: the last one without its torn end, or a new one."""
         env = self._env
         if loaded.is_beyond_log:
-            # The snapshot is the newer truth: the log is begun anew where it ends.
+            # The snapshot is the newer truth: the log restarts where it ends.
             self.messages.append(
-                f"{self._directory}: the log ends below the snapshot at offset {loaded.end_offset}: begun anew there"
+                f"{self._directory}: the log ends below the snapshot at offset {loaded.end_offset}: restarted there"
             )
             for base_offset in self._segments:
                 _remove_segment(env, self._directory, base_offset)
@@ -341,7 +341,7 @@ class MetadataLog:
         node_id = self._properties.node_id
         has_leader = partition.leader == node_id and not has_crashed
         ours = (self.directory_id,)
-        # Directories may be unassigned, or those of a disk that is gone; then a real controller elects nobody.
+        # Directories may be unassigned, or those of a disk that is gone; then a real controller elects no leader.
         moves = partition.directories != ours and self.image.metadata_version >= FIRST_WITH_DIRECTORIES
         if has_leader and not moves:
             return None
@@ -498,7 +498,7 @@ class MetadataLog:
 
     @property
     def is_snapshot_due(self) -> bool:
-        """Whether enough was written, or enough time has passed with anything written, since the last snapshot."""
+        """True if enough was written, or enough time has passed with anything written, since the last snapshot."""
         if self._bytes_since_snapshot == 0:
             return False
         if self._bytes_since_snapshot > self._snapshot_bytes:
@@ -507,7 +507,7 @@ class MetadataLog:
         return 0 < self._snapshot_interval_ms <= age_ms
 
     def snapshot_if_due(self) -> bool:
-        """Write a snapshot if one is due, and forget the log before the one kept last; whether it did. Blocks."""
+        """Write a snapshot if one is due, and forget the log before the one kept last; return True if it did. Blocks."""
         if not self.is_snapshot_due:
             return False
         self.write_snapshot(self.prepare_snapshot())
@@ -635,7 +635,7 @@ def _objections(loaded: LoadedMetadata, properties: MetaProperties) -> Iterator[
     elif loaded.quorum not in ((), (node_id,)):
         yield f"the voters are {loaded.quorum}, expected only this node: {node_id}"
     if image.zk_migration_state not in _NOT_MIGRATING:
-        yield f"a migration from ZooKeeper is under way (state {image.zk_migration_state})"
+        yield f"a migration from ZooKeeper is in progress (state {image.zk_migration_state})"
     for topic in image.topics.values():
         for partition in topic.partitions.values():
             if partition.replicas != (node_id,) or partition.adding_replicas:

@@ -63,7 +63,7 @@ class Torn(NamedTuple):
 
 @dataclass(slots=True)
 class LoadedMetadata:
-    """What a metadata log holds."""
+    """The contents of a metadata log."""
 
     image: MetadataImage = field(default_factory=MetadataImage)
     segments: list[Segment] = field(default_factory=list)
@@ -72,28 +72,28 @@ class LoadedMetadata:
     """The offset of the next record."""
     last_epoch: int = 0
     last_timestamp_ms: int = -1
-    """When the last record was written, -1 if there is none."""
+    """Time of the last record, -1 if there is none."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """(epoch, first offset) as the batches have them."""
     kraft_version: int = 0
     voters: KRaftVoters | None = None
     has_voters_in_log: bool = False
-    """Whether the voters stand in the log or in a snapshot of it, and not only in the formatter's."""
+    """True if the voters stand in the log or in a snapshot of it, and not only in the formatter's."""
     quorum: tuple[int, ...] = ()
     """The voters that the last LeaderChange names."""
     snapshot_id: SnapshotId | None = None
     """The snapshot that replay began with, None if it began with the log."""
     is_beyond_log: bool = False
-    """Whether the log ends below the snapshot, so that none of it counts."""
+    """True if the log ends below the snapshot, so that none of it counts."""
     is_empty: bool = True
-    """Whether neither snapshot nor log has any metadata record."""
+    """True if neither snapshot nor log has any metadata record."""
     has_open_transaction: bool = False
     bytes_since_snapshot: int = 0
     bootstrap_records: Sequence[MetadataRecord] = ()
     """The data that a newer formatter leaves for the first start."""
     torn: Torn | None = None
     messages: list[str] = field(default_factory=list)
-    """What an operator should know."""
+    """Warnings for an operator."""
 
 
 def load_metadata(env: Env, directory: str) -> LoadedMetadata:

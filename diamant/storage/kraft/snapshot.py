@@ -50,7 +50,7 @@ RECORDS_PER_BATCH = 1000
 
 
 class SnapshotId(NamedTuple):
-    """What a snapshot covers: everything below `end_offset`, the last of it written in `epoch`."""
+    """The range of a snapshot: everything below `end_offset`, the last of it written in `epoch`."""
 
     end_offset: int
     epoch: int

@@ -1,4 +1,4 @@
-"""What a leader checks of a produced batch before it looks at the log: framing, size, CRC, records, compression.
+"""A leader's checks of a produced batch before it looks at the log: framing, size, CRC, records, compression.
 
 Nothing here touches a log's state, so that a batch which takes long can be checked in a thread (`HeavyBatch`) and only be
 appended by the owner of the log.
@@ -31,7 +31,7 @@ LIGHT_DECOMPRESSED_BYTES = 1024 * 1024
 LIGHT_COMPRESSED_BYTES = 128 * 1024
 LIGHT_RECORDS = 10_000
 LIGHT_RECOMPRESSED_RECORDS = 500
-"""What may be checked by a thread that others wait for: each costs a few milliseconds at worst."""
+"""Limits of a batch to be checked in a thread that others wait for: each costs a few milliseconds at worst."""
 
 ZSTD_MIN_PRODUCE_VERSION = 7
 
@@ -41,7 +41,7 @@ class HeavyBatch(Exception):
 
 
 class Validation:
-    """How records of produced batches are checked; one object is shared by all logs and may be swapped while in use.
+    """The way to check records of produced batches; all logs share one object, and it may be swapped while in use.
 
     `is_header_only` skips the walk over records for topics that are not compacted (`diamant.produce.validation=header`).
     `walk` is the plain walk at first and may be replaced by the compiled one, about fifty times as fast (`is_compiled`).

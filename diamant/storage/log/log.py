@@ -45,7 +45,7 @@ MAX_READ_POSITIONS = 32
 
 
 class AppendResult(NamedTuple):
-    """Where a batch was put; `log_append_time_ms` is -1 unless the topic stamps LogAppendTime."""
+    """Position of a batch in the log; `log_append_time_ms` is -1 unless the topic stamps LogAppendTime."""
 
     base_offset: int
     last_offset: int
@@ -109,12 +109,12 @@ class FlushPlan:
                 raise OSError(errno.EIO, "was not synced, as it was being removed, and is still there", segment.path)
 
     def _is_moot(self) -> bool:
-        """Whether the log was deleted, which the loop thread may do at any time."""
+        """True if the log was deleted, which the loop thread may do at any time."""
         return self._log.is_deleted
 
 
 class Log:
-    """One partition on disk. Made by `loader.load_log` or `loader.create_log`, never directly."""
+    """One partition on disk. Made by `open_log.load_log` or `open_log.create_log`, never directly."""
 
     def __init__(
         self,
@@ -160,12 +160,12 @@ class Log:
         self._rolled: list[Segment] = []
         """Segments that were rolled since the last flush began; what rolling added to their indexes is not synced."""
         self._name_changes = 1
-        """How often segments came or went; opening counts, whose recovery may have removed files."""
+        """Number of times that segments came or went. Opening counts: its recovery may have removed files."""
         self.synced_name_changes = 0
-        """How many of these a flush has made durable."""
+        """The value of `_name_changes` that a flush has made durable."""
         self.is_deleted = False
         self.is_exchanging = False
-        """Whether a `replace.Replacement` has begun to rename files and is not at its end: no segment is removed meanwhile."""
+        """True while a `segment_swap.Replacement` renames files, until it has finished: no segment is removed then."""
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
@@ -203,23 +203,24 @@ class Log:
 
     @property
     def needs_start_checkpoint(self) -> bool:
-        """Whether the names of the segments do not tell the log start, or might not after a loss of power."""
+        """True if the names of the segments do not tell the log start, or might not after a loss of power."""
         return self.log_start_offset > self.segments[0].base_offset or (
             self.log_start_offset > 0 and self.synced_name_changes < self._name_changes
         )
 
     @property
     def is_flush_wanted(self) -> bool:
-        """Whether `flush.messages` wants on disk what has been appended, before anybody is told that it is there.
+        """True if `flush.messages` requires what has been appended to be on disk before any reader sees it.
 
-        Until a flush is over, that is: Kafka flushes inside the append, so nobody ever sees its log in between.
+        Until a flush is over, that is: Kafka flushes inside the append, so its log is never visible in between.
         """
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     # -- append --------------------------------------------------------------------------------------------------
 
     def check_batch(self, records: memoryview, *, produce_version: int = 13, is_light: bool = False) -> CheckedBatch:
-        """What `append_as_leader` checks of a batch before it looks at this log's state; `records` may be patched in place.
+        """Run the checks of `append_as_leader` that need nothing of this log's state; `records` may be patched in
+        place.
 
         Any thread. With `is_light` raises HeavyBatch, untouched, for a batch that would hold up the caller for long.
         """
@@ -361,9 +362,9 @@ class Log:
     ) -> None:
         """Append a control batch; if it aborts a transaction that wrote here, with an entry in the index of those.
 
-        The entry comes first. A log whose marker is there and whose entry is not would show aborted records as committed,
-        and nobody would ever look. An entry without its marker is taken out again, and after a crash the recovery of the
-        segment makes the whole index anew.
+        The entry comes first. A log whose marker is there and whose entry is not would show aborted records as
+        committed, and no one would ever look. An entry without its marker is taken out again, and after a crash the
+        recovery of the segment rebuilds the whole index.
         """
         producers = self.producers
         interval = self.config.index_interval_bytes
@@ -396,7 +397,7 @@ class Log:
         try:
             segment.txn_index.truncate_to(offset)
         except OSError as error:
-            # No append from now on, and no clean stop: the next start makes the index anew.
+            # No append from now on, and no clean stop: the next start rebuilds the index.
             self.write_failure = error
 
     def _cut_half_written(self) -> None:
@@ -513,10 +514,10 @@ class Log:
             self._remove_later(removed)
 
     def _let_go(self, segments: Sequence[Segment]) -> None:
-        """Have nobody who comes from now on find these segments. Readers that have found something keep it."""
+        """Hide these segments from new readers. Current readers keep what they have found."""
         for segment in segments:
             segment.is_deleted = True
-            # Else whoever remembers it, as the traceback of a round that failed does, keeps its bytes on the disk.
+            # Otherwise any reference to it, such as the traceback of a failed round, keeps its bytes on the disk.
             segment.let_go_of_file()
         stale = [offset for offset, (owner, _) in self._read_positions.items() if owner.is_deleted]
         for offset in stale:
@@ -669,7 +670,7 @@ class Log:
     # -- flush and close -----------------------------------------------------------------------------------------
 
     def begin_flush(self, offset: int | None = None) -> FlushPlan | None:
-        """What must be synced so that everything below `offset` (default: log end) is durable; None if it is already."""
+        """Return what to sync so that everything below `offset` (default: log end) is durable; None if it is already."""
         target = self.log_end_offset if offset is None else offset
         if target <= self.recovery_point and not self._rolled:
             return None
@@ -682,8 +683,8 @@ class Log:
         return FlushPlan(self, segments, snapshots, target, self._name_changes)
 
     def _take_rolled(self, segments: Sequence[Segment]) -> list[Segment]:
-        """What was rolled since the last flush and is not among `segments`: it was flushed to its end before, but has got its
-        last index entries when it rolled.
+        """Return what was rolled since the last flush and is not among `segments`: it was flushed to its end, but got
+        its last index entries when it rolled.
         """
         rolled, self._rolled = self._rolled, []
         return [segment for segment in rolled if not segment.is_deleted and segment not in segments]

@@ -1,4 +1,4 @@
-"""What a partition knows of its idempotent and transactional producers (ProducerStateManager, ProducerAppendInfo).
+"""A partition's idempotent and transactional producers (ProducerStateManager, ProducerAppendInfo).
 
 For each producer id: the epoch, the last five batches (to recognise one sent again), and the first offset of the open
 transaction. Deciding and changing are two steps, so that a failed write leaves no trace:
@@ -69,7 +69,7 @@ ABORT = 0
 COMMIT = 1
 
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
-"""How far beyond `transaction.max.timeout.ms` an open transaction counts as late (`ProducerStateManager`)."""
+"""Excess over `transaction.max.timeout.ms` from which an open transaction counts as late (`ProducerStateManager`)."""
 
 
 class CachedBatch(NamedTuple):
@@ -133,7 +133,7 @@ class ProducerState:
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def set_epoch(self, producer_epoch: int) -> None:
-        """Take a new epoch, which starts counting anew; the same epoch changes nothing."""
+        """Take a new epoch, which restarts the count; the same epoch changes nothing."""
         if producer_epoch != self.producer_epoch:
             self.producer_epoch = producer_epoch
             self.batches.clear()
@@ -158,11 +158,11 @@ class ProducerStateManager:
 
     def __init__(self, env: Env, directory: str, topic: str, partition: int, *, expiration_ms: int) -> None:
         self.directory = directory
-        """Where the snapshots are; to be set anew when the directory is renamed."""
+        """Directory of the snapshots; to be updated when the directory is renamed."""
         self.map_end_offset = 0
         """The state is that made by everything below this offset."""
         self.is_loaded = False
-        """Whether `load` was called."""
+        """True once `load` was called."""
         self._env = env
         self._name = f"{topic}-{partition}"
         self._expiration_ms = expiration_ms
@@ -382,14 +382,14 @@ class ProducerStateManager:
         self._unreplicated[completed.first_offset] = completed.last_offset
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Let go of finished transactions whose markers lie below `high_watermark`."""
+        """Release finished transactions whose markers lie below `high_watermark`."""
         unreplicated = self._unreplicated
         if unreplicated:
             for first_offset in [first for first, last in unreplicated.items() if last < high_watermark]:
                 del unreplicated[first_offset]
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
-        """Let go of finished transactions below a log start that has moved up."""
+        """Release finished transactions below a log start that has moved up."""
         self.on_high_watermark(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
@@ -424,7 +424,7 @@ class ProducerStateManager:
 
     @property
     def producer_count(self) -> int:
-        """How many producers are known."""
+        """Number of known producers."""
         return len(self._producers)
 
     @property
@@ -497,7 +497,7 @@ class ProducerStateManager:
 
     @property
     def has_snapshots(self) -> bool:
-        """Whether there is any snapshot file."""
+        """True if there is any snapshot file."""
         return bool(self.snapshot_offsets)
 
     def take_snapshot(self, offset: int) -> str | None:
@@ -556,7 +556,7 @@ class ProducerStateManager:
             self._remove_snapshot(offset)
 
     def forget_snapshots(self, offsets: Collection[int]) -> None:
-        """Take note that the owner removes the snapshots at `offsets`, which may be thousands, where there are any."""
+        """Record that the owner removes the snapshots at `offsets`, which may be thousands, where there are any."""
         if self._snapshots is not None and offsets:
             gone = frozenset(offsets)
             self._snapshots[:] = [offset for offset in self._snapshots if offset not in gone]

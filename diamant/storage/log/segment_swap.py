@@ -9,8 +9,9 @@ The steps are Kafka's (LocalLog.replaceSegments). The writer has left synced fil
     5  producer snapshots at base offsets that are no more: -> .deleted
     6  fsync of the directory
 
-What a start finds (`loader`): any `.cleaned` file means that step 1 was not over, so all of the new segment goes and the
-old ones are as they were. Otherwise `.swap` files are whole; what they replace goes, then they lose their suffix.
+What a start finds (`recovery.open_log`): any `.cleaned` file means that step 1 was not over, so all of the new segment
+goes and the old ones are as they were. Otherwise `.swap` files are whole; what they replace goes, then they lose their
+suffix.
 
 What a `.swap` file replaces is told by its offsets: from its base to its last batch. Kafka leaves it at that. When the
 cleaner has emptied the end of a group, old segments behind the new one's last batch are then taken for others and stay,
@@ -20,15 +21,15 @@ offset, the *end mark*. It takes part in step 1 (first, as Kafka would have it f
 removed before step 4, so the offsets of the `.swap` files reach to the end of the group, for Kafka's recovery too.
 
 A log's groups must be replaced in ascending order and none may be skipped: a later group may hold no tombstone any more
-for what an earlier one still has. Whoever meets an error ends the round.
+for what an earlier one still has. An error ends the round.
 
 Readers are not disturbed: a `FileSlice` keeps the file it was made of, whatever its name is.
 
-A group may have thousands of sources, and a round thousands of groups, while producers wait for their answers. So steps 3 to 5
-are taken a few files at a time, and whoever owns the log does other things in between (`swap_in_turns`). In memory everything is
-over with step 2, which is taken in one turn with step 1, so appends, reads, rolls and flushes need not know. Retention and
-another exchange must wait (`Log.is_exchanging`): what they renamed would be missing for, or come back by, what is still to be
-renamed here. A partition that is deleted meanwhile is left as it is.
+A group may have thousands of sources, and a round thousands of groups, while producers wait for their answers. So steps
+3 to 5 are taken a few files at a time, and the owner of the log does other work in between (`swap_in_turns`). In memory
+everything is over with step 2, which is taken in one turn with step 1, so appends, reads, rolls and flushes need not
+know. Retention and another exchange must wait (`Log.is_exchanging`): what they renamed would be missing for, or come
+back by, what is still to be renamed here. A partition that is deleted during the swap is left as it is.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment, scan_headers
 
 SOURCES_PER_TURN = 4
-"""How many sources are renamed before others have their turn: about 0.3 ms."""
+"""Number of sources renamed before other tasks get their turn: about 0.3 ms."""
 
 MAX_SCANNED_BYTES = 64 * 1024
-"""How much of a new segment may lie behind the batch that its index names last for `Replacement.open` to look at it: some 2 ms.
+"""Size of a new segment's tail, behind the batch that its index names last, that `Replacement.open` still reads: some 2
+ms.
 
 With the default `index.interval.bytes` these are 4 KiB and the last batch at most.
 """
@@ -60,10 +62,11 @@ class SourcesChanged(StorageError):
 class Replacement:
     """One new segment, whose `.cleaned` files are complete and synced, and the segments it replaces.
 
-    `__init__`, `open` and `swap` (or `swap_in_turns`) belong to the log's owner and do not wait for the disk: about four files
-    are renamed per source. `prepare` and `finish` block for fsyncs and belong in another thread. Each is called once, in the
-    order `prepare`, `swap`, `finish`; whoever stops before `swap` calls `abandon`. Where most groups are small, going to another
-    thread and back costs as much as the work: an owner may call `open` first and `prepare` only if it `must_prepare`.
+    `__init__`, `open` and `swap` (or `swap_in_turns`) belong to the log's owner and do not wait for the disk: about
+    four files are renamed per source. `prepare` and `finish` block for fsyncs and belong in another thread. Each is
+    called once, in the order `prepare`, `swap`, `finish`; to stop before `swap`, call `abandon`. Where most groups are
+    small, going to another thread and back costs as much as the work: an owner may call `open` first and `prepare` only
+    if it `must_prepare`.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Replacement:
         source_sizes: Sequence[int] | None = None,
         size: int | None = None,
     ) -> None:
-        """Take note of the sources (base offsets ascending, the first one being `base_offset`).
+        """Record the sources (base offsets ascending, the first one being `base_offset`).
 
         `source_sizes` and `size` are what the `.log` files of the sources had when the new one was made, and what the new
         one has. Raises SourcesChanged if the log does not have these sources; the `.cleaned` files are then removed.
@@ -154,7 +157,7 @@ class Replacement:
 
     def _take(self, new: Segment) -> None:
         """Have `new` be the new segment, and find out whether it needs an end mark."""
-        # While it has another name than later on it must not be opened by its name: a flush may be at it in another thread.
+        # While it has another name than later on it must not be opened by its name: a flush may be using it in another thread.
         _ = new.file
         ends_at = max(new.next_offset(), self._base_offset + 1)
         self._lacks_end_mark = bool(self._sources) and self._sources[-1].base_offset >= ends_at
@@ -162,7 +165,7 @@ class Replacement:
 
     @property
     def must_prepare(self) -> bool:
-        """Whether `prepare` has something to do that takes its time. Asked between `open` and `swap`."""
+        """True if `prepare` has work that takes time. Asked between `open` and `swap`."""
         return self._new is None or bool(self._unsynced) or self._lacks_end_mark
 
     def prepare(self) -> None:
@@ -227,7 +230,8 @@ class Replacement:
     def _rename(self, sources: list[Segment]) -> Iterator[None]:
         """Take steps 3 to 5; `sources` is empty afterwards.
 
-        Whoever drops a file last closes it, and should do so while it has a name, as its blocks are freed then if it has none.
+        The last to drop a file closes it, and should do so while it has a name, as closing a nameless file frees its
+        blocks.
         """
         log, new = self._log, self._new
         assert new is not None
@@ -253,7 +257,7 @@ class Replacement:
         present = [segment for segment in self._sources if not segment.is_deleted]
         if self._find_sources(None) != present:
             bases = [segment.base_offset for segment in self._sources]
-            raise SourcesChanged(f"{self._log.path}: the segments at {bases} were replaced meanwhile")
+            raise SourcesChanged(f"{self._log.path}: the segments at {bases} were replaced since")
         return present
 
     def finish(self) -> None:
@@ -264,7 +268,7 @@ class Replacement:
         """Remove the new segment's files, if the swap has not happened. Any thread; may be called twice.
 
         A `.cleaned` file that cannot be removed is no harm. A `.swap` file might replace something at the next start, when
-        nobody knows any more what: the log then refuses appends, and so further swaps.
+        its contents are no longer known: the log then refuses appends, and so further swaps.
         """
         bases = [self._base_offset] if self._end_mark is None else [self._base_offset, self._end_mark.base_offset]
         try:

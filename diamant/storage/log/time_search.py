@@ -6,7 +6,7 @@ take long (much to decompress, or a whole segment to pass over) and are for a th
 Kafka looks into one segment: the first whose largest timestamp is late enough, or for timestamp -3 the one with the largest. But
 a segment may promise a time that no record of it has: the cleaner and redaction keep batches without records for what their
 headers say of producers, and after DeleteRecords the record of that time may lie below the log start. Kafka then answers that
-there is no such record; here the search goes on.
+there is no such record; here the search continues.
 
 Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp, FileRecords.searchForTimestamp.
 """
@@ -82,7 +82,7 @@ class LargestSurvey:
     """Segments that are passed over, one a step, for the first batch with records that has the largest timestamp of all."""
 
     stretch: FileSlice | None = None
-    """What the next step passes over."""
+    """The segments that the next step passes over."""
     best: BatchSearch | None = None
 
     @property
@@ -163,7 +163,7 @@ def with_largest_timestamp(log: Searched) -> Iterator[Step]:
     survey = LargestSurvey()
     passed: set[Segment] = set()
     while True:
-        # Looked up anew for each step: meanwhile segments may have been exchanged for cleaned ones.
+        # Looked up again for each step: segments may have been exchanged for cleaned ones since.
         left = [segment for segment in log.segments if segment not in passed]
         segment = max(left, key=lambda segment: segment.max_timestamp, default=log.active)
         if segment in passed or segment.max_timestamp < max(0, survey.timestamp):

@@ -1,9 +1,10 @@
 """Producers that asked to write transactional records to a partition and have not been let in yet (KIP-890).
 
-Whoever wants to begin a transaction in a partition is asked about first (`broker/transactions/verification.py`), and leaves an
-entry here before the answer is known. A batch of that transaction takes the entry away, and so does its marker; a refusal
-leaves it. While it is there no batch of that producer, transactional or not, gets in above the lowest sequence number that
-was asked for: of batches that are sent one behind the other, a later one must not get in before one that has to come again.
+A producer that begins a transaction in a partition is verified first (`broker/transactions/verification.py`), and
+leaves an entry here before the answer is known. A batch of that transaction takes the entry away, and so does its
+marker; a refusal leaves it. While it is there no batch of that producer, transactional or not, gets in above the lowest
+sequence number that was asked for: of batches that are sent one behind the other, a later one must not get in before
+one that has to come again.
 
 Bound: `MAX_STATES` per partition; the oldest goes, and with it that protection.
 
@@ -26,7 +27,7 @@ class VerificationState:
         self.producer_epoch = producer_epoch
         self.created_ms = created_ms
         self.supports_epoch_bump = supports_epoch_bump
-        """Whether the request that made the entry was one of transactions version 2; later ones do not change it."""
+        """True if the request that made the entry was one of transactions version 2; later ones do not change it."""
 
     def update(self, base_sequence: int, producer_epoch: int) -> None:
         """Count another request of the producer; a newer epoch starts over, an older one is ignored."""

@@ -33,11 +33,11 @@ _SIGNS = (names.META_PROPERTIES, names.RECOVERY_POINT_CHECKPOINT, names.LOCK)
 """Files that a broker leaves in its directory."""
 
 MAX_DELETIONS = 1000
-"""How many queued files are taken for removal at once: about 1 ms."""
+"""Number of queued files removed at a time: about 1 ms."""
 
 
 class PartitionSource(NamedTuple):
-    """What the metadata say of a partition that should be in the directory."""
+    """The metadata of a partition that should be in the directory."""
 
     topic_id: UUID
     config: LogConfig
@@ -58,10 +58,10 @@ class CheckpointState(NamedTuple):
     high_watermarks: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]
     number: int = 0
-    """How many of them the directory had made before."""
+    """Number of them that the directory had made before."""
 
     def only(self, is_wanted: Callable[[TopicPartition], bool]) -> CheckpointState:
-        """What they say of some partitions."""
+        """Return the metadata of some partitions."""
         points, marks, starts = (
             {key: offset for key, offset in offsets.items() if is_wanted(key)} for offsets in self[:3]
         )
@@ -87,18 +87,18 @@ class LogDirectory:
         self._left: set[TopicPartition] = set()
         """Deleted partitions whose directories have kept their names: no new one may find them. Bound: as many as there are."""
         self._has_lost_recovery_points = False
-        """Whether there is no whole file that says where recovery has to begin."""
+        """True if there is no whole file that says where recovery has to begin."""
         self._states = 0
         self._kept = CheckpointState({}, {}, {})
-        """What the checkpoints say of the partitions in `failures`: it holds when they can be opened again."""
+        """Checkpoints of the partitions in `failures`, valid when they can be opened again."""
         self._checkpoint_lock = threading.Lock()
         """Guards the following three, and the files."""
         self._written = CheckpointState({}, {}, {})
-        """What the files say, or may say after a write that failed."""
+        """The contents of the files, or what they may be after a write that failed."""
         self._has_written = False
-        """Whether they are all there and whole."""
+        """True if they are all there and whole."""
         self._forgotten: dict[TopicPartition, int] = {}
-        """Partitions of which states up to this number tell as it was before they were made anew."""
+        """Deleted partitions that were made again: states up to this number describe the old one."""
 
     @classmethod
     def open(cls, env: Env, path: str, *, producer_expiration_ms: int) -> LogDirectory:
@@ -292,19 +292,20 @@ class LogDirectory:
                 segment.flush_indexes()
             except OSError:
                 pass  # only so that Kafka finds whole indexes when it removes the directory; a full disk needs the room
-            # Whoever reads from it keeps it open; nobody else is to have it on the disk once it has no name any more.
+            # Its readers keep it open. Nothing else may keep it on the disk once it has no name.
             segment.let_go_of_file()
         self._take_away((log.topic, log.partition), log.config.file_delete_delay_ms)
         for callback in log.on_change:
             callback()
 
     def delete_unopened(self, topic: str) -> None:
-        """As `delete_log` for those partitions of a topic that could not be opened, without a delay: nobody reads them.
+        """As `delete_log` for those partitions of a topic that could not be opened, without a delay: nothing reads
+        them.
 
         OSError if a directory keeps its name, once all others are gone.
         """
         doomed = [(topic, failure.partition) for failure in self.failures if failure.topic == topic]
-        # Whatever comes of the directories: nobody is to open these, and what checkpoints say of them holds for no other.
+        # Even if the directories stay: these must not be opened, and what checkpoints say of them holds for no other.
         self.failures = [failure for failure in self.failures if failure.topic != topic]
         self._keep(self._kept)
         self._left.update(doomed)
@@ -341,11 +342,11 @@ class LogDirectory:
 
     @property
     def next_deletion_ms(self) -> int | None:
-        """When the next queued file or directory is to be removed (clock of the Env)."""
+        """Time of the next removal of a queued file or directory (clock of the Env)."""
         return self._deletions[0][0] if self._deletions else None
 
     def deletions_in(self, directory: str) -> list[tuple[int, str]]:
-        """When files in a partition's directory are to be removed (clock of the Env), and which; ascending."""
+        """Return the time (clock of the Env) and path of each file in a directory that is to be removed; ascending."""
         prefix = f"{directory}/"
         return sorted(one for one in self._deletions if one[1].startswith(prefix))
 
@@ -367,7 +368,7 @@ class LogDirectory:
                 if self.env.is_dir(path):
                     self.env.remove_tree(path)
                 else:
-                    # An erasure does not wait for what is queued here, and may be at it in this moment.
+                    # An erasure does not wait for what is queued here, and may be removing it now.
                     self.env.remove(path, missing_ok=True)
             except OSError as error:
                 left[path] = error
@@ -426,7 +427,7 @@ class LogDirectory:
                 if is_all or new != old:
                     checkpoints.write_offset_checkpoint(self.env, f"{self.path}/{name}", new)
         except OSError:
-            # Which of them were replaced nobody knows: all are written the next time.
+            # Which of them were replaced is unknown: all are written the next time.
             self._has_written = False
             self._written = CheckpointState(
                 {**written.recovery_points, **state.recovery_points},
@@ -465,8 +466,8 @@ class LogDirectory:
 def _partition_directories(env: Env, path: str) -> list[tuple[str, TopicPartition | None]]:
     """The directories of partitions in `path`, with None for those that are set aside; StorageError if there are others.
 
-    As in Kafka every directory has to be a partition's. Where no broker has left its files, it may be somebody's own, and a name
-    like `photos-2024` is not enough: a start would set that aside.
+    As in Kafka every directory has to be a partition's. Where no broker has left its files, it may be a user's own, and
+    a name like `photos-2024` is not enough: a start would set that aside.
     """
     is_ours = any(env.exists(f"{path}/{name}") for name in _SIGNS)
     found: list[tuple[str, TopicPartition | None]] = []

@@ -3,7 +3,7 @@
 The order of steps is Kafka's (LogLoader): temporary files, swaps, segments, recovery above the recovery point, log start,
 producer state. After an unclean stop only segments at or above the recovery point are scanned; a torn or corrupt tail is cut
 off and later segments go. A corrupt file that recovery may not touch raises CorruptLog with path and position: no whole batch is
-removed after an orderly stop, below the recovery point, or if nobody knows the recovery point.
+removed after an orderly stop, below the recovery point, or if the recovery point is unknown.
 
 Without a mark of an orderly stop the directory may be a copy of one that was in use. What is taken out of such a log (a torn end
 below the recovery point, segments that were cleaned into another one) is kept beside it as `.aside`.

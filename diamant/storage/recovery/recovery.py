@@ -1,4 +1,4 @@
-"""Recovery: what the `.log` files of a partition hold is checked, and indexes and producer state are made from it anew.
+"""Recovery of a partition: checks its `.log` files, and rebuilds indexes and producer state from them.
 
 What was synced is not cut. A batch that is damaged below the recovery point, or anywhere after an orderly stop, was whole
 once: no crash is to blame, and what follows it was acknowledged. `check_synced` raises CorruptLog before anything is changed.
@@ -42,7 +42,7 @@ class RecoveredSegment(NamedTuple):
 
 
 class TornEnd(NamedTuple):
-    """Where a log ends below its recovery point: the byte in the segment, and the offset after the last whole batch."""
+    """The end of a log below its recovery point: the byte in the segment, and the offset after the last whole batch."""
 
     position: int
     next_offset: int

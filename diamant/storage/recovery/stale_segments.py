@@ -17,8 +17,8 @@ from diamant.storage.recovery.recovery import checked_batches
 from diamant.storage.segments.segment import Segment, scan_headers
 
 MIN_BATCHES = 2
-"""How many batches the new segment must have where the old ones are: a single one may be a damaged base offset, which no
-checksum covers."""
+"""Minimum number of batches of the new segment where the old ones are: a single one may be a damaged base offset, which
+no checksum covers."""
 
 
 class Stale(NamedTuple):
@@ -82,7 +82,7 @@ def _is_newer(newer: Segment, older: Sequence[Segment], ends: Sequence[int]) -> 
 
 
 def _has_all_batches_of(newer: Segment, older: Segment, end: int) -> bool:
-    """Whether all batches that `newer` has from the beginning of `older` up to `end` are in `older` as well."""
+    """True if all batches that `newer` has from the beginning of `older` up to `end` are in `older` as well."""
     theirs = chain((header for _, header in scan_headers(older.file, 0, older.size)), (None,))
     own = next(theirs)
     for _, header in scan_headers(newer.file, newer.floor_position(older.base_offset), newer.size):

@@ -1,4 +1,4 @@
-"""Whether a damage in a `.log` file is no more than its torn end, or has whole batches behind it.
+"""Tells a torn end of a `.log` file from damage with whole batches behind it.
 
 A file that was being written to ends anywhere: the power went, or it was copied while a broker appended to it. Then nothing
 follows the damage that anybody could read. Damage with whole batches behind it is another thing: they were acknowledged.
@@ -20,15 +20,15 @@ from diamant.storage.segments.segment import MAX_RELATIVE_OFFSET, Segment
 
 WINDOW_BYTES = 1024 * 1024
 MAX_SEARCHED_BYTES = 64 * 1024 * 1024
-"""How much that is not zero is searched, some seconds: a torn end is one batch, seldom more. Behind it batches are assumed."""
+"""Limit of the search, in bytes that are not zero: some seconds. A torn end is one batch, seldom more."""
 
 _LENGTH = slice(8, 12)
 
 
 def is_torn_end(segment: Segment, position: int, next_offset: int) -> bool:
-    """Whether no whole batch of the segment begins at `position` or behind it; any thread.
+    """True if no whole batch of the segment begins at `position` or behind it; any thread.
 
-    Whole means that the checksum is right and, behind `position`, that offsets go on from `next_offset`.
+    Whole means that the checksum is right and, behind `position`, that offsets continue from `next_offset`.
     """
     file, end = segment.file, segment.size
     if _is_whole(file, position, end):
@@ -73,8 +73,9 @@ def _is_whole(file: File, position: int, end: int) -> bool:
 def keep_aside(env: Env, segment: Segment, position: int, next_offset: int) -> str | None:
     """Copy what follows `position` to a file beside the segment, synced, and return its path; None if all of it is zero.
 
-    Nobody reads such a file, and no start removes it: whoever has looked at it may. What an earlier start has kept of the same
-    bytes is written anew, so that starts which come to no end, as on a full disk, leave one file. Memory: `WINDOW_BYTES`.
+    No code reads such a file, and no start removes it: an operator may. What an earlier start has kept of the same
+    bytes is overwritten, so that starts which come to no end, as on a full disk, leave one file. Memory:
+    `WINDOW_BYTES`.
     """
     source = segment.file
     pieces = range(position, segment.size, WINDOW_BYTES)
@@ -95,7 +96,7 @@ def keep_aside(env: Env, segment: Segment, position: int, next_offset: int) -> s
 
 
 def _is_begun(env: Env, path: str, segment: Segment, position: int) -> bool:
-    """Whether a file has what follows `position`, or as much of it as came to be written."""
+    """True if a file has what follows `position`, or as much of it as came to be written."""
     kept = env.open(path, read_only=True)
     try:
         size = kept.size()

@@ -14,7 +14,7 @@ from diamant.storage.env.env import Buffer, Env, File, View
 
 
 class StoredEntries(NamedTuple):
-    """What a look at the file found."""
+    """The result of examining the file."""
 
     entries: int
     """Whole entries before the zero padding, if there is any."""
@@ -90,7 +90,7 @@ class IndexFile:
             file.close()
 
     def sync(self) -> None:
-        """Make durable what was written since the last call; no error if the file was removed meanwhile."""
+        """Make durable what was written since the last call; no error if the file has been removed since."""
         if not self._is_unsynced:
             return
         self._is_unsynced = False

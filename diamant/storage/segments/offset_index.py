@@ -38,7 +38,7 @@ class OffsetIndex:
     """The offset index of the segment at `base_offset`, at most `max_bytes` long.
 
     Opening does nothing at all; the file is looked at when first asked for. Lookups may come from any thread,
-    everything else from the owner, except `flush` and `sync`, which may run in another thread meanwhile.
+    everything else from the owner, except `flush` and `sync`, which may run in another thread at the same time.
     """
 
     __slots__ = (
@@ -67,22 +67,22 @@ class OffsetIndex:
         """Relative offset and position of the last stored entry, while there is no heap."""
         self._last_relative = -1
         self._has_stand_in = False
-        """Whether the heap does not belong to the file."""
+        """True if the heap does not belong to the file."""
 
     @property
     def path(self) -> str:
-        """Where the file is, or will be."""
+        """Path of the file, even before it exists."""
         return self._file.path
 
     @property
     def entries(self) -> int:
-        """How many entries there are."""
+        """Number of entries."""
         heap = self._heap
         return len(heap[0]) if heap is not None else self._count()
 
     @property
     def is_full(self) -> bool:
-        """Whether no further entry fits, so that the segment must roll."""
+        """True if no further entry fits, so that the segment must roll."""
         heap = self._heap
         return (len(heap[0]) if heap is not None else self._count()) >= self.max_entries
 
@@ -318,7 +318,7 @@ class OffsetIndex:
 
 
 def _pack(offsets: array[int], positions: array[int], start: int) -> bytes:
-    """Return the bytes of the entries from `start` on. Others may append meanwhile."""
+    """Return the bytes of the entries from `start` on. Others may append at the same time."""
     count = len(offsets) - start
     if not count:
         return b""

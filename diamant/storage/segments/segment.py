@@ -239,9 +239,9 @@ class Segment:
         self._first_timestamp: int | None = None
         self._is_misfit_told = False
         self.is_index_damaged = False
-        """Whether a read has come to an entry of the offset index that does not fit, and nobody has done anything about it."""
+        """True if a read met an entry of the offset index that does not fit, and the index is not repaired yet."""
         self.first_append_ms: int | None = None
-        """When the first batch was appended, by the wall clock; None if this process was not there."""
+        """Time of the first append, by the wall clock; None if this process did not do it."""
         self.is_deleted = False
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
@@ -274,11 +274,11 @@ class Segment:
 
     @property
     def knows_first_timestamp(self) -> bool:
-        """Whether `first_timestamp` is told without reading the file."""
+        """True if `first_timestamp` is known without reading the file."""
         return self._first_timestamp is not None or not self.size
 
     def load_first_timestamp(self) -> None:
-        """Read what `first_timestamp` tells, if nobody has yet. Any thread, if the segment takes no appends."""
+        """Read what `first_timestamp` tells, unless it is known. Any thread, if the segment takes no appends."""
         if self.knows_first_timestamp:
             return
         # Its own descriptor: the owner may be opening the other one.
@@ -291,7 +291,7 @@ class Segment:
             file.close()
 
     def pass_over_first_timestamp(self) -> None:
-        """Do without the first batch's timestamp, if nobody knows it yet: it cannot be read."""
+        """Do without the first batch's timestamp, if it is not known yet: it cannot be read."""
         if self._first_timestamp is None:
             self._first_timestamp = NO_TIMESTAMP
 
@@ -327,7 +327,7 @@ class Segment:
         self.bytes_since_index_entry += size
 
     def should_roll(self, size: int, last_offset: int, max_timestamp: int, config: LogConfig, now_ms: int) -> bool:
-        """Whether an append of `size` bytes up to `last_offset` needs a new segment first (LogSegment.shouldRoll)."""
+        """True if an append of `size` bytes up to `last_offset` needs a new segment first (LogSegment.shouldRoll)."""
         if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             return True
         if not self.size:
@@ -348,7 +348,7 @@ class Segment:
         return None
 
     def floor_position(self, offset: int) -> int:
-        """Where a batch begins below which all offsets are lower than `offset`, near it as the index says."""
+        """Return the start of a batch below which all offsets are lower than `offset`, near it as the index says."""
         return next((at for at, _ in self._scan_from(offset)), 0)
 
     def _scan_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -360,7 +360,7 @@ class Segment:
             self._is_misfit_told = True
             logger.warning(
                 "%s is damaged: its entry for offset %d has position %d, where that batch is not. Such entries are passed "
-                "over; remove the file while the broker is stopped to have it made anew",
+                "over; remove the file while the broker is stopped to have it rebuilt",
                 self.offset_index.path,
                 offset,
                 position,
@@ -407,12 +407,12 @@ class Segment:
         return None if end < self.size or (has_entries and max(offset, timed_offset) >= next_offset) else next_offset
 
     def is_time_index_whole(self) -> bool:
-        """Whether the time index has the largest timestamp, as that of a closed segment has. Reads the end of the segment."""
+        """True if the time index has the largest timestamp, as for any closed segment. Reads the end of the segment."""
         try:
             scan = self._scan_from(self.offset_index.last_offset)
             return all(header.max_timestamp <= self.max_timestamp for _, header in scan)
         except CorruptLog:
-            return True  # nobody looks at this segment
+            return True  # no one reads this segment
 
     def on_inactive(self, *, is_synced: bool = False) -> None:
         """Called when the segment stops being the active one: the final time-index entry, indexes to the page cache.
@@ -478,7 +478,7 @@ class Segment:
     def reset_indexes(self, *, is_synced: bool = False) -> None:
         """Empty all indexes, before they are rebuilt from the `.log` file. `is_synced` as with `on_inactive`.
 
-        The file of the offset index goes first and comes back last: a start that does not find it makes all three anew.
+        The file of the offset index goes first and comes back last: a start that does not find it rebuilds all three.
         """
         self.offset_index.discard()
         if is_synced:

@@ -5,7 +5,7 @@
       8  4  offset - base offset of the segment
 
 An entry says: `timestamp` is the greatest record timestamp in the segment up to this point, and `offset` is the last
-offset of the first batch that has it. A closed segment's last entry is its greatest timestamp: nobody need scan for it.
+offset of the first batch that has it. A closed segment's last entry is its greatest timestamp: no scan is needed.
 
     lookup(timestamp) = the last entry with a timestamp <= the one asked for, or (-1, base offset)
 
@@ -37,7 +37,7 @@ class TimeIndex:
     """The time index of the segment at `base_offset`, at most `max_bytes` long.
 
     Opening does nothing at all; the file is looked at when first asked for. Lookups may come from any thread,
-    everything else from the owner, except `flush` and `sync`, which may run in another thread meanwhile.
+    everything else from the owner, except `flush` and `sync`, which may run in another thread at the same time.
     """
 
     __slots__ = ("_file", "_file_bytes", "_heap", "_last_relative", "_last_timestamp", "_stored", "base_offset",
@@ -58,18 +58,18 @@ class TimeIndex:
 
     @property
     def path(self) -> str:
-        """Where the file is, or will be."""
+        """Path of the file, even before it exists."""
         return self._file.path
 
     @property
     def entries(self) -> int:
-        """How many entries there are."""
+        """Number of entries."""
         heap = self._heap
         return len(heap[0]) if heap is not None else self._count()
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment must roll: one slot is kept for the entry that is written then."""
+        """True if the segment must roll: one slot is kept for the entry that is written then."""
         heap = self._heap
         return (len(heap[0]) if heap is not None else self._count()) >= self.max_entries - 1
 
@@ -269,7 +269,7 @@ def _unpack(data: bytes) -> tuple[array[int], array[int]]:
 
 
 def _pack(offsets: array[int], timestamps: array[int], start: int) -> bytes:
-    """Return the bytes of the entries from `start` on. Others may append meanwhile."""
+    """Return the bytes of the entries from `start` on. Others may append at the same time."""
     count = len(offsets) - start
     if not count:
         return b""

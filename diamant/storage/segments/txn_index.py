@@ -58,14 +58,14 @@ class TransactionIndex:
         self.path = path
         self.base_offset = base_offset
         self._has_file: bool | None = None
-        """None until somebody asked."""
+        """None until first used."""
         self._heap: bytearray | None = None
         """The whole entries, once the index was written to."""
         self._is_unsynced = False
 
     @property
     def entries(self) -> int:
-        """How many entries there are."""
+        """Number of entries."""
         return len(self._content()) // ENTRY_SIZE
 
     @property
